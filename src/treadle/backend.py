@@ -413,7 +413,7 @@ class Backend(Protocol):
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         """Return how far limits are used: those named that are in use, in any order, or the first `count` by
-        name. A limit that nobody uses now is left out."""
+        name. A limit that is not in use now is left out."""
         ...
 
     async def marks(
@@ -620,4 +620,29 @@ class ChecksUnopened(Protocol):
         ...
 
 
-__all__ = ["CAPABILITIES", "Backend", "ChecksUnopened", "Inspected", "Lease", "Status", "Transaction"]
+@runtime_checkable
+class Addressed(Protocol):
+    """A backend that knows where its items are. Optional."""
+
+    @property
+    def address(self) -> str:
+        """The URL of the store without its password, for logs."""
+        ...
+
+
+def store_name(backend: object) -> str:
+    """What to call the store of a backend in a log. No password is in it."""
+    return backend.address if isinstance(backend, Addressed) else type(backend).__name__
+
+
+__all__ = [
+    "CAPABILITIES",
+    "Addressed",
+    "Backend",
+    "ChecksUnopened",
+    "Inspected",
+    "Lease",
+    "Status",
+    "Transaction",
+    "store_name",
+]

@@ -93,6 +93,8 @@ class ClientSettings(TypedDict, total=False):
     on_event: OnEvent | None
     on_error: OnError | None
     on_failure: Callable[..., Any] | None
+    log_failures: bool
+    """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     submit_middleware: Sequence[SubmitMiddleware]
@@ -345,7 +347,7 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
     _check_functions(values)
-    hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
+    on_event, on_error = values.pop("on_event", None), values.pop("on_error", None)
     unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
     for name in _DURATIONS:
@@ -370,7 +372,7 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     core = Core(
         backend,
         settings,
-        hooks,
+        Hooks(on_event, on_error, settings.clock.monotonic),
         metrics,
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,

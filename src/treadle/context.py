@@ -20,6 +20,7 @@ from .group_ref import shown_names
 from .headers import headers_of
 from .ids import check_name
 from .item import ItemState, Lease
+from .log_lines import item_fields
 from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime
@@ -274,17 +275,12 @@ class Context(AttemptInfo, ResultMaker):
         return self._log
 
     def _record_fields(self) -> dict[str, Any]:
-        lease = self._lease
-        fields: dict[str, Any] = {
-            "id": lease.id,
-            "type": lease.type,
-            "attempt": lease.attempt,
-            "tenant": lease.tenant,
-            "workflow": lease.workflow,
-        }
+        fields = item_fields(self._lease)
         if self._trace_fields is not None:
             fields |= self._trace_fields
-        return fields if self._log_fields is None else {**fields, **own_fields(self._log_fields, lease.type)}
+        if self._log_fields is None:
+            return fields
+        return {**fields, **own_fields(self._log_fields, self._lease.type)}
 
     def extend(self, seconds: Duration) -> Extension:
         """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.

@@ -13,7 +13,7 @@ import msgspec
 from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
 
 PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
-"""`missing`: nobody has submitted it, or it was pruned before the dependent was submitted."""
+"""`missing`: it is not submitted, or it was pruned before the dependent was submitted."""
 
 
 class Prerequisite(msgspec.Struct, frozen=True, gc=False):
@@ -41,25 +41,30 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     open: int = 0
     """For a blocked item: how many prerequisites it needs, how many counted, how many can still count."""
     counting: Counting = "success"
+    """For a blocked item: which ends of prerequisites count."""
     prerequisites: tuple[Prerequisite, ...] = ()
     """For a blocked or doomed item: up to 100 of those in `after`. Those that have not ended come first, then
     those that ended without counting, then the others, each in the order of `after`."""
+    begun: bool = True
+    """For a running item: whether its attempt counts as begun. False: it waits in its worker."""
     freed: bool = False
     """It is scheduled, or ready, because its worker died while it ran."""
     given_back: bool = False
-    """It is scheduled, or ready, because a worker gave it back (`release`): it keeps its place."""
+    """It is scheduled, or ready, because a worker gave it back (`release`), or died before it began: it keeps
+    its place. False once a delay with which it was given back is over."""
     paused: tuple[str | None, ...] = ()
     """The pauses of its queue: None for the pause for all tenants, its tenant for that of its own."""
     parked: bool = False
     """A worker has set it aside: see `Backend.claim`."""
     unknown_since: float | None = None
-    """Since when no live worker has had its type. None: one has it, or none ever had."""
+    """For an open item: since when no live worker has had its type. None: one has it, or none ever had."""
     ahead: int = 0
     """For a ready item: how many items of its line go first, up to 1,000."""
     lanes: int = 0
-    """For a ready item: how many lines of its queue have ready items, up to 100, its own included."""
+    """For a ready item: how many lines of its queue have ready items, up to 100, its own included. With a
+    tenant: of its lines."""
     lane_holder: str | None = None
-    """For a ready item: the item that holds its lane, if its type has strict lanes."""
+    """For a ready item: the other item that holds its lane, if its type has strict lanes."""
     workers: tuple[WorkerState, ...] = ()
     """All workers that have a lease, lapsed or not, up to 1,000."""
 
@@ -80,7 +85,8 @@ class UnservedType(msgspec.Struct, frozen=True, gc=False):
     count: int
     """Up to the cap of the call."""
     since: float | None
-    """When the last worker that had it was removed. None: there never was one, as far as the store knows."""
+    """When the last worker that had it was removed, or its lease lapsed. None: there never was one, as far as
+    the store knows."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -129,7 +135,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     mark: str
     """The fingerprint: `Settlement.mark`. Empty: of items that died before there were fingerprints."""
     type: str
-    """Of the newest of them."""
+    """Of the newest of them: the one that died last."""
     error_type: str
     error: str
     """The message of the newest of them."""
@@ -143,3 +149,4 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     sample: str
     """The id of the newest of them."""
     tenant: str
+    """Of the newest of them. They may belong to several tenants."""

@@ -28,6 +28,7 @@ from treadle.item import (
     Page,
     Status,
 )
+from treadle.observer import Observer
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 from treadle.update_options import UpdateOptions, check_update
@@ -38,17 +39,13 @@ PORTION: Final = 1000
 """How many items one step changes, where a filter may find any number."""
 
 
-class Operator:
+class Operator(Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None) -> None:
         self._core = core
         self._tenant = tenant
         self._submits_to = DEFAULT_TENANT if tenant is None else tenant
-
-    def connect(self) -> Coroutine[Any, Any, None]:
-        """Open the backend. All methods do it when they need it. Idempotent."""
-        return self._core.connect()
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -79,9 +76,8 @@ class Operator:
         items: list[ItemState] = []
         cursor: str | None = None
         while True:
-            page = await self._page(
-                Filter(tenant=self._tenant, workflow=id), limit=1000, cursor=cursor, oldest_first=True
-            )
+            where = Filter(tenant=self._tenant, workflow=id)
+            page = await self._page(where, 1000, cursor, oldest_first=True)
             items += page.items
             if page.cursor is None:
                 return items
@@ -102,9 +98,12 @@ class Operator:
         group_id: str | None = None,
         key: str | None = None,
         reason: DeathReason | None = None,
+        mark: str | None = None,
         oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
-        """Return items that match all arguments, newest first. `cursor` continues after an earlier page.
+        """Return items that match all arguments, newest first. `cursor` continues after an earlier page. With
+        `history`, the items have their failed attempts.
 
         `InputError` for a status or a reason that does not exist, and for texts that are no names.
         """
@@ -119,15 +118,20 @@ class Operator:
             group_id=None if group_id is None else check_id(group_id, field="group_id"),
             key=_name(key, "key"),
             reason=None if reason is None else _words((reason,), DeathReason, "reason")[0],
+            mark=_name(mark, "mark") if mark else mark,
         )
-        _check_page(limit, cursor, oldest_first)
+        _check_page(limit, cursor, oldest_first, history)
         if self._tenant is not None and tenant not in (None, self._tenant):
             return Page(())
-        return await self._page(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history)
 
-    async def _page(self, where: Filter, *, limit: int, cursor: str | None, oldest_first: bool) -> Page:
+    async def _page(
+        self, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool, history: bool = False
+    ) -> Page:
         await self.connect()
-        page = await self._core.backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        page = await self._core.backend.list(
+            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+        )
         await decode_states(self._core.registry, page.items)
         return page
 
@@ -255,7 +259,9 @@ class DeadLetters:
         self._operator = operator
 
     async def list(self, /, **where: Any) -> Page:
-        """Return dead items, newest first. Takes the arguments of `app.list`, except the status."""
+        """Return dead items, newest first, with their failed attempts. Takes the arguments of `app.list`,
+        except the status."""
+        where.setdefault("history", True)
         return await self._operator.list("dead", **where)
 
     async def requeue(
@@ -334,13 +340,14 @@ def _by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
     return found
 
 
-def _check_page(limit: object, cursor: object, oldest_first: object) -> None:
+def _check_page(limit: object, cursor: object, oldest_first: object, history: object) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InputError.of("limit", limit, "must be a whole number, 1 or more")
     if cursor is not None and not isinstance(cursor, str):
         raise InputError.of("cursor", cursor, "must be a str")
-    if not isinstance(oldest_first, bool):
-        raise InputError.of("oldest_first", oldest_first, "must be True or False")
+    for field, given in (("oldest_first", oldest_first), ("history", history)):
+        if not isinstance(given, bool):
+            raise InputError.of(field, given, "must be True or False")
 
 
 def _name(value: str | None, field: str) -> str | None:
@@ -359,6 +366,11 @@ def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
 def core_of(client: Operator) -> Core:
     """Return the engine behind a client, for the modules of this package."""
     return client._core  # pyright: ignore[reportPrivateUsage]
+
+
+def tenant_of(client: Operator) -> str | None:
+    """Return the tenant that a client is bound to, for the modules of this package. None: all tenants."""
+    return client._tenant  # pyright: ignore[reportPrivateUsage]
 
 
 def submits_to(client: Operator) -> str:

@@ -27,12 +27,14 @@ from treadle.engine.schedule.occurrence import (
     user_function,
 )
 from treadle.engine.schedule.scheduler import is_unseen
+from treadle.engine.why import why_schedule
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, Schedule
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.timing import Duration, Instant, instant, seconds
+from treadle.why import Why
 from treadle.work_type import needed_arguments
 
 LEAST_EVERY: Final = 0.001
@@ -159,6 +161,17 @@ class Schedules:
         elsewhere = any(row.name not in self._scheduler.entries for row in rows)
         other_workers = elsewhere and await self._has_other_workers(now)
         return [self._state(row, now, other_workers=other_workers) for row in rows]
+
+    async def why(self, name: str) -> Why:
+        """Say why a schedule has not fired, and when it will."""
+        full = self._full(name)
+        states = await self.list()
+        rows = await self._core.backend.schedules()
+        row = next((row for row in rows if row.name == full), None)
+        here = full in self._scheduler.entries and bool(self._scheduler.workers)
+        seen = row is not None and not is_unseen(row, await self._core.backend.now())
+        names = [state.name for state in states]
+        return await why_schedule(self._core, name, row, names, here=here, seen=seen)
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.

@@ -166,6 +166,7 @@ class SyncSchedules(SyncSide):
     """The schedules of the store: `app.sync.schedules`."""
 
     list = blocking(Schedules.list)
+    why = blocking(Schedules.why)
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     cancel = blocking(Schedules.cancel)
@@ -189,6 +190,11 @@ class SyncOperator(SyncSide):
     workflow = blocking(Operator.workflow)
     list = blocking(Operator.list)
     counts = blocking(Operator.counts)
+    why = blocking(Operator.why)
+    why_queue = blocking(Operator.why_queue)
+    workers = blocking(Operator.workers)
+    limits = blocking(Operator.limits)
+    overview = blocking(Operator.overview)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)

@@ -11,7 +11,7 @@ from .item import Status
 ReasonKind: TypeAlias = Literal[
     "unknown",  # no item has this id
     "dependency",  # it waits for other items
-    "not_submitted",  # ... that nobody has submitted
+    "not_submitted",  # ... that are not submitted
     "due_at",  # it is due later
     "overdue",  # it is due, and nothing has claimed since
     "paused",  # its queue, or the schedule, is paused
@@ -33,11 +33,11 @@ ReasonKind: TypeAlias = Literal[
     "running",
     "claimed_ahead",  # a worker has it, and has not begun
     "lease_lapsed",  # its worker is silent
-    "ended",
+    "ended",  # also a schedule
     "open",  # a group: members are open
     "orphaned",  # a schedule: no process that has its code was seen
-    "schedule_ended",
     "not_due",  # a schedule: it fires later
+    "empty",  # a queue: nothing waits
 ]
 """The kinds of reasons. More may be added."""
 
@@ -53,14 +53,19 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     refs: tuple[str, ...] = ()
     """The ids, queues, limits or workers that it speaks of."""
     fix: str = ""
-    """What to do about it. Empty: nothing."""
+    """What to do about it: a command line, a verb, or a sentence. Empty: nothing."""
+    about: str = ""
+    """Another item that it is a reason of, by its id: one that the item waits for, directly or through
+    others. Its text names the item. Empty: it is a reason of what was asked for."""
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why something is where it is."""
 
     id: str
+    """The id of the item, or the name of the queue or schedule."""
     status: Status | Literal["unknown", "open", "ended", "paused", "active"]
-    """The status of the item. For what is not an item, its own state."""
+    """The status of the item. A group without its root is `open` or `ended`, a queue `active` or `paused`, a
+    schedule `active`, `paused` or `ended`. `unknown`: there is none."""
     reasons: tuple[Reason, ...] = ()
     """The most binding reason first."""

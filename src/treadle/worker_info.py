@@ -25,9 +25,14 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     tenants: tuple[str, ...] | None = None
     """None: every tenant."""
     room: int | None = None
-    """How many items it may run at once. None: without limit."""
-    rooms: Mapping[str, int] = {}
-    """For types with a doer of their own: how many items of the type it may run at once."""
+    """How many items its doer runs at once. None: without limit."""
+    rooms: Mapping[str, int | None] = {}
+    """For types with a doer of their own, and types whose handlers run in threads or processes: how many
+    items of the type it runs at once. None: without limit."""
+    full: bool = False
+    """It had no room for anything when it last asked for work."""
+    full_types: tuple[str, ...] = ()
+    """Types for which it had no room then, although it had room for others."""
     pressed_until: float | None = None
     """Back-pressure: it claims nothing before this instant of the store's clock."""
     declined: Mapping[str, int] = {}
@@ -36,6 +41,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Items that it holds and has not begun."""
     draining: bool = False
     """It is stopping: it claims nothing more."""
+    manual: bool = False
+    """It is no worker but a lease of `claim_one`: it claims nothing more."""
+    unknown_type_grace: float | None = None
+    """How long it lets items wait for a worker that has their type. None: without limit."""
 
 
 def decode_worker_info(data: object) -> WorkerInfo | None:

@@ -25,9 +25,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def record(backend: PostgresBackend, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     on = backend._calls.on
 
-    async def recording(connection: object, sql: str, arguments: tuple[object, ...]) -> object:
+    async def recording(connection: object, sql: str, *rest: object) -> object:
         calls.append(sql)
-        return await on(connection, sql, arguments)  # type: ignore[arg-type]
+        return await on(connection, sql, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(backend._calls, "on", recording)
 

@@ -10,7 +10,7 @@ from tests.backends.postgres_store import WRONG, connected, opened
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.schema import VERSION, migrations
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.item import Settlement
+from treadle.item import Count, Settlement
 from treadle.testing.contract.build import (
     apply,
     by_id,
@@ -167,6 +167,9 @@ async def test_a_database_of_version_1_is_upgraded(postgres_url: str) -> None:
 
 
 async def _use_old_items(backend: PostgresBackend) -> None:
+    (old,) = await backend.marks(tenant="default")
+    assert (old.mark, old.count, old.sample, old.first_at) == ("", 4, "alone", 0)
+    assert (await backend.overview()).counts == tuple(sorted(await backend.counts(), key=_labels))
     found = await group(backend, "root")
     assert (found.value, found.failed, [one.id for one in found.deaths]) == (b"value", 2, ["charge", "email"])
     assert found.cancelled is not None
@@ -200,6 +203,10 @@ async def _use_old_items(backend: PostgresBackend) -> None:
     # `any` tolerates the death of `lost`, but a member was cancelled: the group is no success.
     assert await statuses(backend, "doomed", "email", "after") == ["dead", "success", "blocked"]
     assert (await group(backend, "root")).failed == 0
+
+
+def _labels(count: Count) -> tuple[str, str, str, str]:
+    return count.tenant, count.queue, count.type, count.status
 
 
 async def test_two_schemas_in_one_database_are_separate(postgres_url: str) -> None:

@@ -8,9 +8,10 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from treadle import ItemState, Retry, Treadle, WorkFailed
+from treadle import Handle, ItemState, Retry, Treadle, Work, WorkFailed
 from treadle.backend import Backend
 from treadle.events import Event, ItemEvent
+from treadle.testing import ManualClock
 
 E = TypeVar("E")
 
@@ -129,6 +130,44 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  the condition has no event to wait for
             await asyncio.sleep(0.005)
+
+
+def class_path(error: BaseException) -> str:
+    """The name under which the class of an error is stored."""
+    module, name = type(error).__module__, type(error).__qualname__
+    return name if module == "builtins" or module.startswith("treadle") else f"{module}.{name}"
+
+
+async def advance_alive(app: Treadle, clock: ManualClock, by: float) -> None:
+    """Move the clock in steps. After each the worker of the app renews its lease, so it loses no item.
+
+    A single `clock.advance` over the lease is a suspended machine: a claim that is under way then finds that
+    its worker is dead.
+    """
+    runtime = app.worker._runtime
+    assert runtime is not None
+    while by > 0:
+        await clock.advance(step := min(by, app._core.settings.lease / 10))
+        by -= step
+        async with asyncio.timeout(PATIENCE):
+            await runtime.loops._heartbeat.beat()
+
+
+async def expire_running(
+    app: Treadle, make: Callable[[], Work[Any, Any]], began: Callable[[], object]
+) -> tuple[Handle[Any, Any], WorkFailed]:
+    """Enqueue it with a deadline that passes while its handler runs, and return how it failed.
+
+    began: whether the handler has begun. A busy machine may begin it only after the deadline. Then another
+    one is tried with a later deadline.
+    """
+    for expires_in in (0.1, 0.4, 4.0):
+        handle = await app.enqueue(make(), expires_in=expires_in)
+        error = await failure(handle.result(PATIENCE))
+        assert error.reason == "expired"
+        if began():
+            return handle, error
+    raise AssertionError("the handler did not begin before its deadline")
 
 
 async def failure(awaitable: Any) -> WorkFailed:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, expire_running, failure, until
 from treadle import Context, Defer, Result, Retry, WorkFailed, work
 from treadle.events import Expired
 from treadle.testing import ManualClock, drain, run_inline
@@ -177,17 +177,19 @@ async def test_a_handler_that_runs_at_the_deadline_is_cancelled(make_app: MakeAp
     reasons: list[object] = []
     seen = Seen()
 
+    began = asyncio.Event()
+
     @work(name="slow", retry=AT_ONCE)
     async def slow(ctx: Context) -> None:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
             reasons.append(ctx.interrupt.reason)
 
     async with make_app(slow, on_event=seen) as app:
-        handle = await app.enqueue(slow(), expires_in=0.4)
-        error = await failure(handle.result(PATIENCE))
-        assert (error.reason, error.attempts) == ("expired", 1)
+        handle, error = await expire_running(app, slow, began.is_set)
+        assert error.attempts == 1
         assert seen.names(handle.id) == ["Queued", "Started", "Expired", "Dead", "GroupDone"]
     assert reasons == ["deadline"]
 
@@ -195,8 +197,11 @@ async def test_a_handler_that_runs_at_the_deadline_is_cancelled(make_app: MakeAp
 async def test_a_result_after_the_deadline_is_ignored(make_app: MakeApp) -> None:
     """A23: A handler that swallows its cancellation is expired too."""
 
+    began = asyncio.Event()
+
     @work(name="stubborn")
     async def stubborn() -> str:
+        began.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -204,8 +209,7 @@ async def test_a_result_after_the_deadline_is_ignored(make_app: MakeApp) -> None
         return "never"
 
     async with make_app(stubborn) as app:
-        handle = await app.enqueue(stubborn(), expires_in=0.3)
-        assert (await failure(handle.result(PATIENCE))).reason == "expired"
+        handle, _ = await expire_running(app, stubborn, began.is_set)
         assert (await handle.state()).result is None
 
 
@@ -234,10 +238,11 @@ async def test_a_blocked_item_expires(make_app: MakeApp) -> None:
     @work(name="waits")
     async def waits() -> None: ...
 
-    async with make_app(waits) as app:
-        handle = await app.enqueue(waits(), after=["never-submitted"], expires_in=0.1)
-        assert (await handle.state()).status == "blocked"
-        assert (await handle.state()).waiting_for == ("never-submitted",)
+    app = make_app(waits)
+    handle = await app.enqueue(waits(), after=["never-submitted"], expires_in=0.1)
+    assert (await handle.state()).status == "blocked"
+    assert (await handle.state()).waiting_for == ("never-submitted",)
+    async with app:
         assert (await failure(handle.result(PATIENCE))).reason == "expired"
 
 
@@ -247,14 +252,14 @@ async def test_a_blocked_item_expires(make_app: MakeApp) -> None:
 async def test_a_timed_out_thread_counts_as_running_until_it_ends(make_app: MakeApp) -> None:
     """§5: A thread cannot be stopped. Its late settlement is refused, and the next item waits for a free
     thread."""
-    release, started = threading.Event(), threading.Event()
+    release = threading.Event()
     ran: list[str] = []
 
-    @work(name="stuck", timeout=0.05, retry=Retry(attempts=1))
-    def stuck(name: str) -> str:
+    @work(name="stuck", timeout=PATIENCE, retry=Retry(attempts=1))
+    def stuck(ctx: Context, name: str) -> str:
         ran.append(name)
-        started.set()
         if name == "first":
+            ctx.extend(0.05)
             release.wait(PATIENCE)
         return name
 
@@ -273,20 +278,20 @@ async def test_a_timed_out_thread_counts_as_running_until_it_ends(make_app: Make
 
 async def test_a_threads_item_is_settled_at_its_deadline(make_app: MakeApp) -> None:
     """§5: The thread goes on. It can read the reason of the interrupt."""
-    release = threading.Event()
+    began, release = threading.Event(), threading.Event()
     reasons: list[object] = []
 
     @work(name="stuck")
     def stuck(ctx: Context) -> str:
+        began.set()
         ctx.interrupt.wait(PATIENCE)
         reasons.append(ctx.interrupt.reason)
         release.wait(PATIENCE)
         return "late"
 
     async with make_app(stuck) as app:
-        handle = await app.enqueue(stuck(), expires_in=0.4)
         try:
-            assert (await failure(handle.result(PATIENCE))).reason == "expired"
+            handle, _ = await expire_running(app, stuck, began.is_set)
         finally:
             release.set()
         await drain(app)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, MakeApp, MakeBackend, Seen, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, MakeApp, MakeBackend, Seen, advance_alive, failure, until
 from treadle import InputError, Retry, Treadle, Worker, WorkType, work
 from treadle.backends.memory import MemoryBackend
 from treadle.events import Expired, Failed, Started
@@ -133,8 +133,7 @@ async def test_a_timeout_does_not_count_the_wait_for_a_thread(blocks: Blocks) ->
     handles = await app.enqueue_many([slow(), quick(), batch(1)])
     async with app:
         await until(lambda: blocks.began and len(app.active()) == 3)
-        for _ in range(3):
-            await clock.advance(4)
+        await advance_alive(app, clock, 12)
         assert [event.type for event in seen.of(Started)] == ["slow"]
         blocks.go.set()
         for handle in handles:

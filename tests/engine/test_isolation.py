@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, failure, until, until_status
+from tests.engine.kit import (
+    PATIENCE,
+    Barrier,
+    MakeApp,
+    MakeBackend,
+    advance_alive,
+    failure,
+    until,
+    until_status,
+)
 from treadle import Handle, Retry, Treadle, WorkType, work
 from treadle.backend import Backend
 from treadle.doers import balanced, rate_limited, unlimited
@@ -175,12 +184,12 @@ async def test_a_lost_item_does_not_stop_a_worker_with_long_handlers(
     app = await start_busy(make_timed, barrier, 3, late)
     (handle,) = await lose_suspects(app, no_op)
     waiting = await app.enqueue(late())
-    await clock.advance(11)
+    await advance_alive(app, clock, 11)
     assert await waiting.result(PATIENCE) == 1
     state = await until_status(app, handle.id, "scheduled")
     assert (state.attempt, state.losses) == (3, 3)
     barrier.go.set()
-    await clock.advance(11)
+    await advance_alive(app, clock, 11)
     await handle.result(PATIENCE)
 
 
@@ -191,13 +200,13 @@ async def test_several_lost_items_do_not_stop_a_worker_with_long_handlers(
     barrier = Barrier()
     app = await start_busy(make_timed, barrier, 5, late)
     suspects = await lose_suspects(app, no_op, 3)
-    await clock.advance(11)
+    await advance_alive(app, clock, 11)
     await until_status(app, suspects[0].id, "scheduled")
     for _ in range(3):
         assert await app.enqueue(late()).result(PATIENCE) == 1
-        await clock.advance(11)
+        await advance_alive(app, clock, 11)
     barrier.go.set()
-    await clock.advance(60)
+    await advance_alive(app, clock, 60)
     for handle in suspects:
         await handle.result(PATIENCE)
 
@@ -214,10 +223,10 @@ async def test_a_lost_item_that_finds_no_room_settles_for_less(
 
     app = await start_busy(make_timed, barrier, 3)
     (handle,) = await lose_suspects(app, suspect)  # it may run beside one other
-    await clock.advance(11)
+    await advance_alive(app, clock, 11)
     await until_status(app, handle.id, "scheduled")
-    await clock.advance(11)
-    await clock.advance(2)  # a claim under way at the first may have waited for the next poll
+    await advance_alive(app, clock, 11)
+    await advance_alive(app, clock, 2)  # a claim under way at the first may have waited for the next poll
     assert await handle.result(PATIENCE) == 3
     barrier.go.set()
 
@@ -242,11 +251,11 @@ async def test_a_trial_ends_when_the_item_has_run_for_long(make_timed: MakeApp, 
     await lose(app, 3, "parent")  # it runs alone, for two lease durations
     await app.start()
     await asyncio.wait_for(queued.wait(), PATIENCE)
-    await clock.advance(15)
+    await advance_alive(app, clock, 15)
     (waiting,) = (await app.list(type="child")).items
     assert waiting.status == "ready"
     for _ in range(30):  # a claim that is under way during a step answers after it
-        await clock.advance(4)
+        await advance_alive(app, clock, 4)
         if (await handle.state()).status == "success":
             break
     assert await handle.result(PATIENCE) == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, MakeApp, failure, until
+from tests.engine.kit import PATIENCE, Errors, MakeApp, class_path, failure, until
 from treadle import (
     Context,
     EncodeError,
@@ -251,7 +251,7 @@ async def test_whatever_a_fold_raises_only_its_item_fails(
     async with make_app(folds, echo) as app:
         others = await app.enqueue_many([echo(n) for n in range(5)])
         died = await failure(app.enqueue(folds()).result(PATIENCE))
-        assert died.error_type == type(error).__name__
+        assert died.error_type == class_path(error)
         assert [await each.result(PATIENCE) for each in others] == list(range(5))
 
 
@@ -287,7 +287,7 @@ async def test_whatever_the_options_of_a_child_raise_its_parent_is_dead(
 
     async with make_app(parent, child, echo) as app:
         died = await failure(app.enqueue(parent()).result(PATIENCE))
-        assert (died.reason, died.error_type) == ("bad_result", type(error).__name__)
+        assert (died.reason, died.error_type) == ("bad_result", class_path(error))
         assert await app.enqueue(echo(1)).result(PATIENCE) == 1
 
 

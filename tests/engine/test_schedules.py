@@ -1015,6 +1015,8 @@ async def test_each_occurrence_fires_once_in_real_time_on_every_backend(
             fired[event.id] += 1
 
     apps = [make_app(regular, on_event=seen) for _ in range(3)]
+    await apps[0].connect()
+    began = await apps[0].backend.now()
     for app in apps:
         app.schedule("s", every=0.1, run=regular)
         await app.start()
@@ -1025,9 +1027,8 @@ async def test_each_occurrence_fires_once_in_real_time_on_every_backend(
     (page, states) = (await apps[0].list(limit=1000)), await apps[1].schedules.list()
     assert states == []
     assert fired == Counter(item.id for item in page.items)
-    created = sorted(item.queued_at for item in page.items)
-    span = created[-1] - created[0]
-    assert len(created) - 1 <= span / 0.1 + 1.5, "an occurrence fired twice"
+    span = max(item.queued_at for item in page.items) - began  # the first may be late, and the next one not
+    assert len(page.items) - 1 <= span / 0.1 + 0.5, "an occurrence fired twice"
 
 
 async def test_a_list_does_not_delay_a_schedule(make_app: Callable[..., Treadle]) -> None:

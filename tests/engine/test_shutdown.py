@@ -303,7 +303,7 @@ class SlowSettles(WrappedBackend):
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         if verb == "settle":
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.25)
         return await call()
 
 
@@ -311,7 +311,7 @@ async def test_stop_gives_everything_back_over_a_slow_link(
     make_app: MakeApp, store: MakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes longer than the store has for a single step, but the store answers. No attempt is lost."""
-    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.8)  # enough for one settle, not for all four
 
     @work(name="long")
     async def long() -> None:

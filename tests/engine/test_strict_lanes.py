@@ -18,6 +18,10 @@ POLL = 60.0
 """Longer than a test: what starts earlier was woken."""
 
 
+@work(name="plain")
+async def plain() -> None: ...
+
+
 class Log:
     """What handlers did, in order, and how many ran at once in each lane."""
 
@@ -102,13 +106,14 @@ async def test_a_lane_stays_closed_after_its_worker_has_died(make_app: MakeApp) 
             await barrier.wait()
         await log.run("", n)
 
-    doomed, heir = make_app(step), make_app(step)
+    doomed, heir = make_app(step), make_app(step, plain)
     worker = Worker(doomed, id="mortal")
     await worker.start()
     first, second = await heir.enqueue_many([step(0), step(1)])
     await barrier.reached()
     await heir.start()
-    await asyncio.sleep(0.2)  # several claims of the other worker
+    for _ in range(3):  # claims of the other worker
+        await heir.enqueue(plain()).result(PATIENCE)
     assert log.starts == []
     await doomed.backend.remove_worker("mortal")
     await second.result(PATIENCE)
@@ -244,10 +249,11 @@ async def test_the_lanes_of_an_app_can_be_strict(make_app: MakeApp) -> None:
         await barrier.wait()
 
     doer = concurrency(1, per="lane", strict=True, inner=balanced(8))
-    async with make_app(one, two, doer=doer, poll_interval=0.02) as app:
+    async with make_app(one, two, plain, doer=doer, poll_interval=0.02) as app:
         await app.enqueue_many([make(n) for n in range(3) for make in (one, two)])
         await until(lambda: barrier.count == 2)
-        await asyncio.sleep(0.1)  # several claims
+        for _ in range(3):  # further claims
+            await app.enqueue(plain()).result(PATIENCE)
         assert barrier.count == 2
         barrier.go.set()
         await until(lambda: barrier.count == 6)

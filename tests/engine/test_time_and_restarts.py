@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until, until_status
-from treadle import Context, Result, Retry, work
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, expire_running, failure, until, until_status
+from treadle import Context, Result, Retry, Work, work
 from treadle.events import Expired, GroupDone
 from treadle.flow_control import UnhandledGroup
 from treadle.item import Settlement
@@ -224,10 +224,11 @@ async def test_a23_a_handler_that_returns_after_its_deadline_is_expired(
     """The handler swallows its cancellation and returns a value. The item is expired, although the store
     failed meanwhile."""
     seen = Seen()
-    ended = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
 
     @work(name="stubborn", retry=Retry(attempts=5))
     async def stubborn() -> str:
+        began.set()
         for _ in range(3):
             try:
                 await asyncio.sleep(0.15)
@@ -236,14 +237,17 @@ async def test_a23_a_handler_that_returns_after_its_deadline_is_expired(
         ended.set()
         return "too late"
 
-    faults.fail("settle", times=2)
+    def failing() -> Work[str, str]:
+        faults.clear()
+        faults.fail("settle", times=2)
+        return stubborn()
+
     async with make_faulty(stubborn, on_event=seen) as app:
-        handle = await app.enqueue(stubborn(), expires_in=0.1)
-        error = await failure(handle.result(PATIENCE))
-        assert (error.reason, error.attempts) == ("expired", 1)
-        await ended.wait()
+        handle, error = await expire_running(app, failing, began.is_set)
+        assert error.attempts == 1
+        await asyncio.wait_for(ended.wait(), PATIENCE)
         assert (await handle.state()).status == "dead"
-        assert len(seen.of(Expired)) == 1
+        assert len(seen.of(Expired, handle.id)) == 1
 
 
 async def test_an_item_survives_the_suspension_of_its_machine(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, failure, until
+from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, expire_running, failure, until
 from treadle import Abort, Context, Defer, InputError, LeaseLost, Retry, Treadle, work
 from treadle.testing import ManualClock, run_inline
 
@@ -305,14 +305,17 @@ async def test_a_batch_has_its_grace(make_app: MakeApp) -> None:
 
 
 async def test_the_deadline_ends_the_grace(make_app: MakeApp) -> None:
-    @work(name="both", timeout=0.02, timeout_grace=PATIENCE, expires_in=0.3, retry=AT_ONCE)
+    told = asyncio.Event()
+
+    @work(name="both", timeout=0.02, timeout_grace=PATIENCE, retry=AT_ONCE)
     async def both(ctx: Context) -> None:
         assert await ctx.interrupt == "timeout"
+        told.set()
         await asyncio.Event().wait()
 
     async with make_app(both) as app:
-        error = await failure(app.enqueue(both()).result(PATIENCE))
-        assert (error.reason, error.attempts) == ("expired", 1)
+        _, error = await expire_running(app, both, told.is_set)
+        assert error.attempts == 1
 
 
 async def test_a_cancellation_ends_the_grace(make_app: MakeApp) -> None:

@@ -42,13 +42,18 @@ class SharedStore:
 
     async def _step_each(self) -> None:
         """Each program makes one call, concurrently."""
+        await self._find_due()
         await asyncio.gather(*(program.step() for program in self._programs))
 
     async def _pass_time(self) -> None:
-        """Advance the clock. A claim for no tenant then finds due items and dead workers, so that it does not
-        matter which tenant claims first."""
+        """Advance the clock."""
         await self._store.advance(self._rng.choice((2.0, 10.0, 40.0)))
         await self._backend.beat(Heartbeat(worker=COMMON, lease=LONG))
+        await self._find_due()
+
+    async def _find_due(self) -> None:
+        """A claim for no tenant finds due items, expired items and dead workers, so that it does not matter
+        which tenant claims first. PostgreSQL skips an item that another claim is just finding."""
         await self._backend.claim(Demand(worker=COMMON, limit=0, tenants=("none",)))
 
     async def _serve_all(self) -> None:

@@ -43,7 +43,7 @@ async def compare_alone_and_together(new_store: NewStore, seed: int, leak: str |
         compare(alone[tenant], together[tenant])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_a_tenant_gets_the_same_answers_beside_another_tenant(new_store: NewStore, seed: int) -> None:
     await compare_alone_and_together(new_store, seed)
@@ -73,6 +73,7 @@ async def test_the_programs_use_every_verb_and_reach_every_status() -> None:
 # -- a leak in any verb is found --------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "verb",
     [

@@ -303,6 +303,7 @@ async def test_a_client_gets_the_same_answers_beside_another_tenant(new_store: N
     await compare_alone_and_together(new_store, seed)
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("verb", ["get", "list", "cancel", "complete", "delete", "pause"])
 async def test_a_leak_in_one_verb_is_found_by_clients(verb: str) -> None:
     """Otherwise the comparison would prove nothing."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from pathlib import Path
 
 from treadle.app import Treadle
+from treadle.log_lines import one_line, traceback_of
 
 
 class CannotLoad(Exception):
@@ -42,7 +42,8 @@ def _raised(module: str, error: Exception) -> CannotLoad:
 
 
 def report(error: CannotLoad) -> None:
-    """Write to standard error why the app was not loaded, for the person who started the command."""
+    """Write to standard error why the app was not loaded, for the person who started the command. If its
+    module raised: the traceback, from the user's code on."""
     if error.__cause__ is not None:
-        traceback.print_exception(error.__cause__)
-    print(f"treadle: {error}", file=sys.stderr)  # noqa: T201
+        print(traceback_of(error.__cause__, only_users=True), file=sys.stderr)  # noqa: T201
+    print(f"treadle: {one_line(str(error))}", file=sys.stderr)  # noqa: T201

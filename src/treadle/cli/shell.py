@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import functools
 import inspect
+import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Any, NoReturn
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from treadle.app import Treadle
-from treadle.cli.load import CannotLoad, load, report
-from treadle.client import Client
 from treadle.errors import InputError, StoreUnavailable, TreadleError
-from treadle.operator import core_of
+from treadle.operator import core_of, tenant_of
 
-REFUSED = 1
+from .text import fact_lines, json_line, plain, table_lines, terminal_width
+
+if TYPE_CHECKING:
+    from treadle.app import Treadle
+    from treadle.backend import Backend
+    from treadle.client import Client
+    from treadle.engine.registry import Registry
+
+REFUSED: Final = 1
 """Exit code: the store refused it (no such item, it has ended, ...)."""
-USAGE = 2
+USAGE: Final = 2
 """Exit code: the command was called in a wrong way, or the app cannot be loaded."""
-AWAY = 3
+AWAY: Final = 3
 """Exit code: the store does not answer."""
-UNHEALTHY = 4
-"""Exit code of `status` and `check`: it was carried out, and what it found is not healthy."""
+UNHEALTHY: Final = 4
+"""Exit code of `status`, `doctor` and `check`: they were carried out, and what they found is not healthy."""
+INTERRUPTED: Final = 130
+"""Exit code: Ctrl-C."""
 
 AppOption = Annotated[
     str | None,
@@ -48,39 +55,68 @@ class Shell:
     def __init__(self, client: Client, *, json: bool, app: Treadle | None) -> None:
         self.client = client
         """Bound to the tenant of `--tenant`, if that is given."""
+        self.tenant = tenant_of(client)
+        """The tenant that the command is bound to. None: all tenants."""
         self.json = json
         self.app = app
         """The app of `--app`. None with `--url`: then types, codecs and limits are unknown."""
-        self.console = Console(highlight=False, soft_wrap=True)
+        self._core = core_of(client)
 
-    def print(self, text: str) -> None:
+    @property
+    def backend(self) -> Backend:
+        """The store. It knows no tenant: pass `shell.tenant` to its methods."""
+        return self._core.backend
+
+    @property
+    def registry(self) -> Registry:
+        """The types of the app, and its codec. Without an app: no types, and the default codec."""
+        return self._core.registry
+
+    async def now(self) -> float:
+        """The time of the store's clock."""
+        return await self._core.backend.now()
+
+    def print(self, text: str = "", style: str = "") -> None:
         """Print a line for a person. With `--json`, nothing."""
         if not self.json:
-            self.console.print(text, markup=False)
+            self.lines([plain(text)], style)
+
+    def lines(self, lines: Iterable[str], style: str = "") -> None:
+        """Print lines that are safe to print. With `--json`, nothing."""
+        from .text import styled
+
+        if not self.json:
+            for line in lines:
+                sys.stdout.write(styled(line, style) + "\n")
 
     def emit(self, value: object) -> None:
         """Print one JSON object on a line of its own."""
-        sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+        sys.stdout.write(json_line(value) + "\n")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table for a person."""
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*(_plain(cell) for cell in row))
-        self.console.print(table)
+    def flush(self) -> None:
+        """Let a reader at the other end of a pipe see what was printed."""
+        sys.stdout.flush()
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        numbers: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        drop: Sequence[str] = (),
+    ) -> None:
+        """Print a table for a person: see `table_lines`. On a terminal it is cut to its width."""
+        width = terminal_width()
+        self.lines(table_lines(columns, rows, width=width, numbers=numbers, keep=keep, drop=drop))
+
+    def facts(self, facts: Iterable[tuple[str, Any]]) -> None:
+        """Print names and texts in two columns."""
+        self.lines(fact_lines(facts))
 
     def warn(self, text: str) -> None:
         """Print a line to standard error."""
-        typer.echo(f"treadle: {text}", err=True)
-
-
-def _plain(cell: str) -> Any:
-    """Text as it is: no markup, no control characters."""
-    from rich.text import Text
-
-    return Text("".join(each if each.isprintable() else repr(each)[1:-1] for each in cell))
+        _report(text)
 
 
 Command = Callable[..., Awaitable[int | None]]
@@ -90,28 +126,74 @@ def operator_command(
     commands: typer.Typer, name: str | None = None, **settings: Any
 ) -> Callable[[Command], Command]:
     """Register `async def command(shell, ...)`. It gets the options `--app`, `--url`, `--tenant` and `--json`
-    besides its own. What it returns is the exit code. Errors of the store and of usage become one line."""
+    besides its own. What it returns is the exit code. Errors of the store and of usage become one line.
+
+    A parameter that is annotated with a dataclass, such as `ItemFilters`, stands for an option per field.
+    """
 
     def register(function: Command) -> Command:
-        @functools.wraps(function)
-        def call(
-            *args: Any, app: str | None, url: str | None, tenant: str | None, json: bool, **given: Any
-        ) -> None:
-            raise typer.Exit(_run(function, app, url, tenant, json, given))
-
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        call.__signature__ = inspect.Signature([*own, *_shared_options()])  # type: ignore[attr-defined]
-        del call.__wrapped__  # typer would look at the function instead
-        call.__annotations__ = {each.name: each.annotation for each in [*own, *_shared_options()]}
-        commands.command(name, **settings)(call)
+        commands.command(name, **settings)(_typer_function(function))
         return function
 
     return register
 
 
+def operator_group(commands: typer.Typer, name: str, **settings: Any) -> Callable[[Command], typer.Typer]:
+    """Register a command that also has commands of its own: `treadle schedules`, `treadle schedules pause`.
+    Returns what those are registered with. Options may stand before or after the name of the inner one."""
+
+    def register(function: Command) -> typer.Typer:
+        group = typer.Typer(**settings)
+        group.callback(invoke_without_command=True)(_typer_function(function))
+        commands.add_typer(group, name=name)
+        return group
+
+    return register
+
+
+def _typer_function(function: Command) -> Callable[..., None]:
+    """The function that typer calls: with the options of the command, and those that all commands share."""
+    own, made_of = _own_options(function)
+    options = [*own, *_shared_options()]
+
+    @functools.wraps(function)
+    def call(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:  # that one runs instead
+            raise typer.Exit(_run(function, made_of, _with_outer(context, given)))
+
+    call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    del call.__wrapped__  # typer would look at the function instead
+    call.__annotations__ = {each.name: each.annotation for each in options}
+    return call
+
+
+def _with_outer(context: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a command. Those that all share may have been given to the command around it."""
+    outer = {} if context.parent is None else context.parent.params
+    return {**given, **{name: given[name] or outer.get(name) for name in SHARED}}
+
+
+def _own_options(function: Command) -> tuple[list[inspect.Parameter], dict[str, type[Any]]]:
+    """The options of a command's own, and its parameters that are made of several options."""
+    own: list[inspect.Parameter] = []
+    made_of: dict[str, type[Any]] = {}
+    for each in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+        if dataclasses.is_dataclass(each.annotation) and isinstance(each.annotation, type):
+            made_of[each.name] = each.annotation
+            fields = inspect.signature(each.annotation, eval_str=True).parameters.values()
+            own += (field.replace(kind=inspect.Parameter.KEYWORD_ONLY) for field in fields)
+        else:
+            own.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    return own, made_of
+
+
+SHARED: Final = ("app", "url", "tenant", "json")
+
+
 def _shared_options() -> list[inspect.Parameter]:
     kind = inspect.Parameter.KEYWORD_ONLY
     return [
+        inspect.Parameter("context", kind, annotation=typer.Context),
         inspect.Parameter("app", kind, default=None, annotation=AppOption),
         inspect.Parameter("url", kind, default=None, annotation=UrlOption),
         inspect.Parameter("tenant", kind, default=None, annotation=TenantOption),
@@ -119,17 +201,24 @@ def _shared_options() -> list[inspect.Parameter]:
     ]
 
 
-def _run(
-    function: Command, app: str | None, url: str | None, tenant: str | None, json: bool, given: dict[str, Any]
-) -> int:
+def _combined(made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a command: options are put into the dataclasses that they belong to. InputError."""
+    arguments = dict(given)
+    for name, made in made_of.items():
+        fields = {field.name: arguments.pop(field.name) for field in dataclasses.fields(made)}
+        arguments[name] = made(**fields)
+    return arguments
+
+
+def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> int:
+    from .load import CannotLoad, report
+
     try:
-        if not app and not url:
-            app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
-            url = None if app else url
-        loaded = _load_app(app, url)
-        client: Client = loaded if loaded is not None else Client(url or "")
-        bound = client if tenant is None else client.tenant(tenant)
-        return asyncio.run(_call(function, Shell(bound, json=json, app=loaded), given)) or 0
+        arguments = _combined(made_of, given)
+        shared = [arguments.pop(name) for name in SHARED]
+        shell = _open_shell(*shared, against=arguments.get("against"))
+        code = asyncio.run(_call(function, shell, arguments)) or 0
+        sys.stdout.flush()
     except CannotLoad as error:
         report(error)
         return USAGE
@@ -140,10 +229,34 @@ def _run(
     except TreadleError as error:
         return _say(error, REFUSED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+    return code
+
+
+def _open_shell(
+    app: str | None, url: str | None, tenant: str | None, json: bool, *, against: str | None
+) -> Shell:
+    """against: the URL of another store than that of the app."""
+    from treadle.client import Client
+
+    if not app and not url:
+        app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
+        url = None if app else url
+    loaded = _load_app(app, url)
+    if not logging.root.handlers:  # the app's module has not configured logging
+        logging.getLogger("treadle").addHandler(logging.NullHandler())
+    client: Client = loaded if loaded is not None else Client(url or "")
+    if against is not None and loaded is not None:
+        client = Client(against, work=loaded.types.values(), codec=core_of(loaded).settings.codec)
+    bound = client if tenant is None else client.tenant(tenant)
+    shell = Shell(bound, json=json, app=loaded)
+    if hasattr(shell.backend, "apply_schema"):
+        shell.backend.apply_schema = False  # pyright: ignore[reportAttributeAccessIssue]  `treadle migrate` does it
+    return shell
 
 
 async def _call(function: Command, shell: Shell, given: dict[str, Any]) -> int | None:
@@ -151,10 +264,12 @@ async def _call(function: Command, shell: Shell, given: dict[str, Any]) -> int |
         await shell.client.connect()
         return await function(shell, **given)
     finally:
-        await core_of(shell.client).close()
+        await shell.client.close()
 
 
 def _load_app(app: str | None, url: str | None) -> Treadle | None:
+    from .load import load
+
     if app and url:
         raise InputError("--app and --url exclude each other: the app knows its store")
     if not app and not url:
@@ -166,11 +281,15 @@ def _load_app(app: str | None, url: str | None) -> Treadle | None:
 
 
 def _say(error: TreadleError, code: int) -> int:
-    typer.echo(f"treadle: {error}", err=True)
+    _report(str(error))
     return code
+
+
+def _report(message: str) -> None:
+    typer.echo(f"treadle: {plain(message)}", err=True)
 
 
 def fail(message: str, code: int = USAGE) -> NoReturn:
     """End the command with one line on standard error."""
-    typer.echo(f"treadle: {message}", err=True)
+    _report(message)
     raise typer.Exit(code)

@@ -55,6 +55,16 @@ def _scope(per: Per, tenant: str, lane: str) -> str:
     return f"tenant:{tenant}" if per == "tenant" else f"lane:{len(tenant)}:{tenant}:{lane}"
 
 
+def is_limit_of_all(name: str) -> bool:
+    """Whether all items share the limit of this name."""
+    return name.endswith(f":{_scope(None, '', '')}")
+
+
+def is_limit_of_tenant(name: str, tenant: str) -> bool:
+    """Whether the limit of this name belongs to a tenant, or to a lane of it."""
+    return name.endswith(f":{_scope('tenant', tenant, '')}") or f":{_scope('lane', tenant, '')}" in name
+
+
 def _shortened(name: str) -> str:
     """`name`; its beginning and a digest if it is too long for a store."""
     encoded = name.encode()

@@ -44,6 +44,7 @@
 | | wakeups, announce | wake-ups between processes; events of items and groups |
 | | unwatched_groups | groups that end with a value that no process waits for |
 | schedule | scheduler, entry, occurrence | the loop; one schedule; when it is due next |
-| | fire, fired_items, store_clock | fire an occurrence once in the fleet; what it submits; the clock of the store |
+| | fire, fired_items | fire an occurrence once in the fleet; what it submits |
+| | store_clock | the clock of the store |
 | upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
 """

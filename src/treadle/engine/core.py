@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Protocol
 
-from treadle.backend import Backend, ChecksUnopened
+from treadle.backend import Backend, ChecksUnopened, store_name
+from treadle.doers.base import BaseDoer
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
@@ -70,6 +71,7 @@ class Core:
         self.submits_plainly = not submit_middleware and telemetry is None
         self.settings = settings
         self.hooks = hooks
+        hooks.outage.store = store_name(backend)
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings, backend)
@@ -91,6 +93,9 @@ class Core:
         self.runtimes: list[LocalRuntime] = []
         self.strict_types: set[str] = set()
         """The types known here whose lanes are strict, by all their names: see `Demand.strict`."""
+        self.worker_doer: BaseDoer | None = None
+        """The doer of the first worker of this process, whether it runs or not: it is that of the types that
+        have no doer of their own."""
         self.lingering: set[object] = set()
         """Runtimes that have stopped, but whose leases are kept through the backend."""
         self.stop_workers: list[Callable[[], Awaitable[None]]] = []

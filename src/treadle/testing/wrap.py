@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
-from treadle.backend import Backend, HeartbeatConnection, Transaction
+from treadle.backend import Backend, HeartbeatConnection, Transaction, store_name
 from treadle.item import (
     Changed,
     Claim,
@@ -49,6 +49,10 @@ class WrappedBackend(Backend):
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.capabilities = inner.capabilities
+
+    @property
+    def address(self) -> str:
+        return store_name(self.inner)
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         """Called for every call of every verb. `call` carries it out. `args` are its positional arguments.

@@ -38,7 +38,7 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
-from . import claim, operate, read, schedules, settle, submit, update, workers
+from . import claim, operate, read, schedules, settle, submit, update, watch, workers
 from .requeue import RequeueOptions, requeue
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
@@ -61,6 +61,10 @@ class MemoryBackend:
     def __del__(self) -> None:
         if "store" in self.__dict__:
             self.store.cut_all()
+
+    @property
+    def address(self) -> str:
+        return "memory://"
 
     async def open(self) -> None:
         pass
@@ -124,7 +128,7 @@ class MemoryBackend:
         oldest_first: bool = False,
         history: bool = False,
     ) -> Page:
-        return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
+        return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first, history=history)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
         return read.counts(self.store, tenant, ended=ended)
@@ -135,18 +139,18 @@ class MemoryBackend:
     # -- reads for operators ---------------------------------------------------------------------------
 
     async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
-        raise NotImplementedError
+        return watch.explain(self.store, id, tenant, self.store.now())
 
     async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
-        raise NotImplementedError
+        return watch.overview(self.store, tenant, cap, self.store.now())
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
-        raise NotImplementedError
+        return watch.limits(self.store, names, count, self.store.now())
 
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
-        raise NotImplementedError
+        return watch.marks(self.store, tenant, count, cap)
 
     # -- operators -------------------------------------------------------------------------------------
 

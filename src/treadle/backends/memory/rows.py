@@ -58,6 +58,8 @@ class MemoryWorker(Struct, eq=False):
     """Of `slots` limits: the permits that it holds, by the limit's name."""
     leases_with_permits: dict[str, set[int]] = {}
     """By the limit's name: the tokens of its leases that have permits of their own."""
+    info: bytes | None = None
+    """What it says about itself."""
     position: Position | None = None
 
 
@@ -120,6 +122,8 @@ class Row(Struct, eq=False, gc=False):
     """The worker that claimed it last. None once an operator has ended it."""
     result: bytes | None = None
     reason: DeathReason | None = None
+    mark: str = ""
+    """It is dead: the fingerprint of its death."""
     history: list[Attempt] | None = None
     settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""

@@ -26,12 +26,14 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
         _add_types(store, types)
         _remove_types(store, worker.types, now)
         worker.types = types
+    if beat.info is not None:
+        worker.info = beat.info
     _extend_lease(store, worker, now + beat.lease)
     return HeartbeatReply(fresh, lost_leases(store, beat.held))
 
 
 class MemoryHeartbeatConnection:
-    """Sets one attribute, which any thread may do while a verb runs in another.
+    """Sets attributes, which any thread may do while a verb runs in another.
 
     Does not register a worker that is not known. Such a worker holds nothing that could be kept. It learns so
     from the backend's own `beat`.
@@ -48,6 +50,8 @@ class MemoryHeartbeatConnection:
         if worker is None:
             return HeartbeatReply(fresh=True)
         worker.until = max(worker.until, self._store.now() + beat.lease)
+        if beat.info is not None:
+            worker.info = beat.info
         return HeartbeatReply()
 
     async def close(self) -> None:
@@ -100,6 +104,7 @@ def list_workers(store: MemoryTables) -> list[WorkerState]:
             worker.until,
             None if worker.types is None else tuple(sorted(worker.types)),
             sum(lease.verdict is None for lease in worker.held.values()),
+            worker.info,
         )
         for worker in store.workers.values()
     ]

@@ -103,21 +103,21 @@ def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = _sqlstate(error)
     if is_away(error) or is_conflict(error):
-        return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
+        return StoreUnavailable(f"PostgreSQL did not answer: {brief(error)}")
     if found in _SPOILT:
         return BackendError(_SPOILT[found])
     if found == _FULL:
-        return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
+        return StoreFull(f"PostgreSQL has no room: {brief(error)}")
     if found in MISSING:
         return SchemaError(None, VERSION)
     if found.startswith(_LIMITS):
         return BackendError(
-            f"PostgreSQL cannot take so much at once: {_brief(error)}: submit or return less in one step"
+            f"PostgreSQL cannot take so much at once: {brief(error)}: submit or return less in one step"
         )
     if not found or found.startswith(_REFUSALS):
-        return BackendError(f"PostgreSQL refused: {_brief(error)}")
+        return BackendError(f"PostgreSQL refused: {brief(error)}")
     hint = POOLER_HINT if found in _UNPREPARED else ""
-    return StoreUnavailable(f"PostgreSQL cannot do this now: {_brief(error)}{hint}")
+    return StoreUnavailable(f"PostgreSQL cannot do this now: {brief(error)}{hint}")
 
 
 def _sqlstate(error: BaseException) -> str:
@@ -129,5 +129,5 @@ def _is_bad_argument(error: BaseException) -> bool:
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -29,6 +29,7 @@ class PostgresWorkers(PostgresVerbs):
             [lease.ref for lease in held] if held else None,
             [lease.token for lease in held] if held else None,
             [lease.tenant for lease in held] if held else None,
+            beat.info,
             vital=True,
         )
         if record["lost_row"] is None:
@@ -59,8 +60,8 @@ class PostgresWorkers(PostgresVerbs):
 
     async def workers(self) -> Sequence[WorkerState]:
         return [
-            WorkerState(id, until, None if types is None else tuple(types), running)
-            for id, until, types, running in await self._calls.rows(_sql("workers"))
+            WorkerState(id, until, None if types is None else tuple(types), running, info)
+            for id, until, types, running, info in await self._calls.rows(_sql("workers"))
         ]
 
 

@@ -11,6 +11,7 @@ _SQL = statements("retention")
 _DELETES = (
     "delete_open",
     "delete_done",
+    "delete_dead",
     "delete_attempts",
     "delete_dependents",
     "delete_dependencies",

@@ -187,6 +187,7 @@ class _SettleCall:
             contributed=contributed,
             began=None if settlement.ran is None else self._tx.now - settlement.ran,
             tolerated=tolerated,
+            mark=settlement.mark,
         )
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:

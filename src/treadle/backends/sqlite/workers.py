@@ -28,10 +28,11 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
     found = tx.row(_SQL["worker"], beat.worker)
     until = tx.now + beat.lease
     if found is None:
-        tx.run(_SQL["register"], beat.worker, until, directory.lock_file, _encode_types(beat.types))
+        types = _encode_types(beat.types)
+        tx.run(_SQL["register"], beat.worker, until, directory.lock_file, types, beat.info)
     else:
         types = found[3] if beat.types is None else _encode_types(beat.types)
-        tx.run(_SQL["renew"], until, types, found[0])
+        tx.run(_SQL["renew"], until, types, beat.info, found[0])
         if types != found[3]:
             _record_unknown_types(tx, found[3])
     return HeartbeatReply(found is None, _lost(tx, beat.held))
@@ -41,7 +42,7 @@ def renew_lease(tx: Tx, beat: Heartbeat) -> None:
     """Only renew the lease of a worker."""
     found = tx.row(_SQL["worker"], beat.worker)
     if found is not None:
-        tx.run(_SQL["renew"], tx.now + beat.lease, found[3], found[0])
+        tx.run(_SQL["renew"], tx.now + beat.lease, found[3], beat.info, found[0])
 
 
 def begin(tx: Tx, leases: Sequence[Lease]) -> dict[int, Loss]:
@@ -73,8 +74,8 @@ def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:
 
 def workers(tx: Tx) -> list[WorkerState]:
     return [
-        WorkerState(id, until, None if types is None else decode_ids(types), running)
-        for id, until, types, running in tx.rows(_SQL["workers"])
+        WorkerState(id, until, None if types is None else decode_ids(types), running, info)
+        for id, until, types, running, info in tx.rows(_SQL["workers"])
     ]
 
 

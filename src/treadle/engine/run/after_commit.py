@@ -17,6 +17,7 @@ from treadle.retry import retry_call
 
 from .decide import Die, Drop, GiveBack, RunAgain, Succeed, unbegun
 from .held import HeldLease, HeldLeases
+from .outcome_log import OutcomeLog
 from .pending import PendingSettlement
 from .settle import BACKOFF
 
@@ -29,6 +30,7 @@ class AfterCommit:
         self._clock = core.settings.clock
         self._held = held
         self._on_free = on_free
+        self.log = OutcomeLog(core.settings)
 
     def settled(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None:
         """The store has answered these for good. `at`: when it did them, by its clock; 0 if unknown."""
@@ -82,6 +84,10 @@ class AfterCommit:
                 self._count_lost(held, outcome.loss or "taken")
             return
         self._count(pending, held, now)
+        if isinstance(pending.decision, RunAgain):
+            self.log.failed(lease, pending.decision, at)
+        elif isinstance(pending.decision, Die):
+            self.log.died(lease, pending.decision)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):
@@ -95,6 +101,7 @@ class AfterCommit:
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0)
+        self.log.lost(held.lease, why)
         if self._core.hooks.listening(held.lease.type):
             now = self._clock.monotonic()
             # An operator has ended it: this is its last event. Otherwise it runs elsewhere, and more follow.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,6 +41,7 @@ from .decide import (
     returned,
     undecidable,
 )
+from .declines import Declines
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
 from .handler_threads import caught
@@ -83,6 +84,7 @@ class AttemptRunner:
         self._forget = forget
         self.on_free = on_free
         self._accept = worker.accept
+        self.declines = Declines()
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,7 +93,9 @@ class AttemptRunner:
         self._caller = HandlerCaller(
             services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer
         )
-        self._invoke = self._caller.invoke if self.tracer is None else self._invoke_traced
+        self._invoke: Callable[[HeldLease], Awaitable[Any]] = self._caller.invoke
+        if self.tracer is not None:
+            self._invoke = functools.partial(self.tracer.invoke, self._caller.invoke)
         self.call = self._caller.call
         self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
@@ -133,13 +137,6 @@ class AttemptRunner:
         else:
             await self._settler.decided_within(held, decision)
 
-    async def _invoke_traced(self, held: HeldLease) -> Any:
-        """Call the handler, inside the span of the attempt."""
-        assert self.tracer is not None
-        with self.tracer.start([held], batch=False):
-            await self.tracer.link(held)
-            return await self._caller.invoke(held)
-
     async def run_in_pool(self, held: HeldLease) -> None:
         """As `run`, as soon as there is a thread or a process for the handler."""
         held.task = asyncio.current_task()
@@ -177,6 +174,8 @@ class AttemptRunner:
             self._settle_unbegun(held, await _read_input(held, self._codec, self._undecodable))
         if self._accept is not None and not held.over:
             accepted = await _ask_accept(held, self._accept, self._hooks)
+            if not accepted:
+                self.declines.add(held.lease.type, self._clock.monotonic())
             self._settle_unbegun(held, None if accepted else GiveBack(self._decline_delay))
 
     def _settle_unbegun(self, held: HeldLease, decision: Decision | None) -> None:

@@ -18,6 +18,7 @@ from treadle.result_plan import fold, needs_old
 from treadle.rules.submission import rejection_error
 
 from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .fingerprint import mark_of
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .traced import tell_outcome
@@ -157,10 +158,15 @@ class SettlementBuilder:
                 return settlement(
                     lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure, ran=ran
                 )
-            case Die(reason=reason, failure=failure):
-                children = pending.children
+            case Die(reason=reason, failure=failure, error=error):
                 return settlement(
-                    lease=lease, kind="dead", reason=reason, failure=failure, children=children, ran=ran
+                    lease=lease,
+                    kind="dead",
+                    reason=reason,
+                    failure=failure,
+                    children=pending.children,
+                    ran=ran,
+                    mark=mark_of(lease.type, reason, failure, error),
                 )
             case GiveBack(delay=delay):
                 return settlement(lease=lease, kind="release", delay=delay, ran=ran)

@@ -176,6 +176,8 @@ class Dispatcher:
             tenants=worker.tenants,
             unknown_grace=core.settings.unknown_type_grace,
         )
+        self.last_demand: Demand | None = None
+        """What was asked for last."""
         self.stopping = False
         """Whether new leases are given back instead of run."""
 
@@ -196,7 +198,7 @@ class Dispatcher:
         limit = int(min(shared + own, PORTION, self._isolation.room()))
         rooms |= dict.fromkeys(BUILT_IN, limit)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
-        return msgspec.structs.replace(
+        self.last_demand = demand = msgspec.structs.replace(
             self._demand,
             limit=limit,
             types=rooms,
@@ -206,6 +208,7 @@ class Dispatcher:
             strict=self._types.strict,
             fairness=fairness,
         )
+        return demand
 
     def _room(self, bound: BoundType, shared: int, pools: Mapping[str, int]) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared

@@ -20,18 +20,28 @@ from typing import cast
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
+from treadle.engine.outage import duration
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
+from treadle.log_lines import WARNING, log_line
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes
 from .held import HeldLeases, Stop
+from .outcome_log import named_items
+from .worker_report import WorkerReport, encode_worker_info
 
 
 class HeartbeatLoop:
     def __init__(
-        self, core: Core, worker: WorkerSettings, held: HeldLeases, types: BoundTypes, runner: AttemptRunner
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        held: HeldLeases,
+        types: BoundTypes,
+        runner: AttemptRunner,
+        report: WorkerReport,
     ) -> None:
         self._backend = core.backend
         self._clock = core.settings.clock
@@ -43,6 +53,7 @@ class HeartbeatLoop:
         self._held = held
         self._types = types
         self._interrupt = runner.interrupt
+        self._report = report
         self.last_beat = 0.0
         """When the last heartbeat that was answered was sent, by the monotonic clock."""
         self.last_watchdog_beat = -math.inf
@@ -53,9 +64,11 @@ class HeartbeatLoop:
     async def begin(self) -> None:
         """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
         removed, and what it was running is free."""
+        await self._report.open()
         if await self.beat():
             return
         await self._backend.remove_worker(self._worker)
+        self._report.forget()
         await self.beat()
 
     async def run(self) -> None:
@@ -94,9 +107,21 @@ class HeartbeatLoop:
         """Send a heartbeat. Returns whether the worker was new to the store."""
         sent = self._clock.monotonic()
         leases = tuple([held.lease for held in self._held.unfinished()])
-        heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types.names())
+        info = self._report.due()
+        heartbeat = Heartbeat(
+            worker=self._worker,
+            lease=self._lease,
+            held=leases,
+            types=self._types.names(),
+            info=None if info is None else encode_worker_info(info),
+        )
         reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent
+        self._hooks.outage.answered("renew")
+        if info is not None:
+            self._report.sent(info, sent)
+        elif reply.fresh:
+            self._report.forget()  # the worker was removed meanwhile, and what it said with it
         for token, why in reply.lost.items():
             self.lose(token, why)
         return reply.fresh
@@ -121,8 +146,19 @@ class HeartbeatLoop:
         now = self._clock.monotonic()
         last = max(self.last_beat, self.last_watchdog_beat, self._last_supervisor_beat())
         if now - last > self._lease and now - self._resumed > self._heartbeat:
-            for held in self._held.all():
-                self._interrupt(held, "error")
+            self._stop_all(now - last)
+
+    def _stop_all(self, silent: float) -> None:
+        """Stop all attempts: the lease has lapsed."""
+        stopped = [held.lease for held in self._held.all() if held.stop is None and not held.over]
+        for held in self._held.all():
+            self._interrupt(held, "error")
+        if stopped:
+            log_line(
+                WARNING,
+                f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
+                f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
+            )
 
 
 class Watchdog:
@@ -132,6 +168,7 @@ class Watchdog:
     def __init__(self, core: Core, worker: str, loop_heartbeat: HeartbeatLoop) -> None:
         self._loop_heartbeat = loop_heartbeat
         self._connect = core.backend.heartbeat_connection
+        self._log = core.hooks.log
         self._message = Heartbeat(worker=worker, lease=core.settings.lease)
         self._heartbeat = core.settings.heartbeat
         self.over = threading.Event()
@@ -207,4 +244,4 @@ class Watchdog:
             finally:
                 await connection.close()
         except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
-            LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
+            self._log(error, "watchdog", "could not renew the worker's lease from the watchdog")

@@ -194,9 +194,10 @@ class Settler:
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
-        # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
         with self.core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
             answer = await self.core.backend.settle(settlements)
+        self.core.hooks.outage.answered("settle")
+        # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
         return self.committed(batch, answer)
 
     def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:

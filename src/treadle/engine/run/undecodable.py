@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from logging import INFO, WARNING
 
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
+from treadle.engine.outage import duration
+from treadle.engine.seldom import Seldom
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
+from treadle.log_lines import WARNING, item_fields, log_line, one_line
 from treadle.retry import Retry
 
 from .decide import Decision, GiveBack, undecodable
+from .outcome_log import named
 from .pending import PendingSettlement
 
 BACKOFF = Retry(attempts=None, base=0.25, factor=2.0, max=15.0, jitter=0.5)
@@ -44,6 +46,7 @@ class UndecodableItems:
         self._known: dict[Ref, tuple[float, int]] = {}
         """When this worker first had each of these items, by the monotonic clock, and how often."""
         self._yields_until = 0.0
+        self._seldom = Seldom(monotonic=self._clock.monotonic)
 
     def yields(self) -> float:
         """Seconds to wait, in addition, before this worker claims items that become due."""
@@ -62,16 +65,21 @@ class UndecodableItems:
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self._yields_until = now + 2 * BACKOFF.max
-        LOGGER.log(
-            INFO if times else WARNING,
-            "the arguments of %s %s do not fit the code of this worker (%s): it is left to others and tried "
-            "again for at most %.0f s, then it is dead: undecodable",
-            lease.type,
-            lease.id,
-            message_of(error),
-            max(0.0, self._grace - (now - since)),
-        )
+        self._log(lease, error, max(0.0, self._grace - (now - since)), first=not times)
         return GiveBack(BACKOFF.delay(times + 1, self._draw))
+
+    def _log(self, lease: Lease, error: BaseException, left: float, *, first: bool) -> None:
+        """Log it once for each type, then once a minute for all of the type."""
+        left_out = self._seldom.occurrence(lease.type) if first else None
+        if left_out is not None:
+            more = f" (and {left_out} more items of this type since it was last logged)" if left_out else ""
+            log_line(
+                WARNING,
+                f"the arguments of {named(lease)} do not fit the code of this worker "
+                f"({one_line(message_of(error))}): it is left to others and tried again for at most "
+                f"{duration(left)}, then it is dead: undecodable{more}",
+                item_fields(lease),
+            )
 
     async def settle(
         self, lease: Lease, error: BaseException, add: Callable[[PendingSettlement], None]

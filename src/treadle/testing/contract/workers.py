@@ -33,12 +33,44 @@ from .check import consistent
 from .subject import Subject, needs
 
 
+async def infos(backend: Backend) -> dict[str, object]:
+    return {worker.id: worker.info for worker in await backend.workers()}
+
+
 class HeartbeatCases:
     async def test_the_first_heartbeat_registers_the_worker(self, backend: Backend) -> None:
         """`fresh` says that the worker was not known before."""
         assert (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
         assert not (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
         assert (await backend.claim(Demand(worker="w", limit=1))).alive
+
+    @needs("watching")
+    async def test_a_worker_keeps_what_it_said_about_itself(self, backend: Backend) -> None:
+        """Until it says something else. It is opaque to the store."""
+        await backend.beat(Heartbeat(worker="silent", lease=100))
+        await backend.beat(Heartbeat(worker="w", lease=100, info=b"\x00\xff{"))
+        assert await infos(backend) == {"silent": None, "w": b"\x00\xff{"}
+        await backend.beat(Heartbeat(worker="w", lease=100, types=("work",)))
+        assert await infos(backend) == {"silent": None, "w": b"\x00\xff{"}
+        await backend.beat(Heartbeat(worker="w", lease=100, info=b"changed"))
+        assert await infos(backend) == {"silent": None, "w": b"changed"}
+        assert {one.id: one.info for one in (await backend.overview()).workers} == await infos(backend)
+        await backend.remove_worker("w")
+        await backend.beat(Heartbeat(worker="w", lease=100))
+        assert await infos(backend) == {"silent": None, "w": None}
+
+    @needs("watching")
+    async def test_a_heartbeat_from_elsewhere_keeps_what_a_worker_said(self, backend: Backend) -> None:
+        """That of a connection of its own, for a worker whose event loop is blocked."""
+        await backend.beat(Heartbeat(worker="w", lease=100, info=b"mine"))
+        connection = backend.heartbeat_connection()
+        await connection.open()
+        try:
+            await connection.beat(Heartbeat(worker="w", lease=1000))
+        finally:
+            await connection.close()
+        worker = only(await backend.workers())
+        assert (worker.info, worker.until) == (b"mine", near(await backend.now() + 1000))
 
     async def test_one_heartbeat_keeps_every_lease_of_a_worker(self, subject: Subject) -> None:
         """One row is written, for any number of leases. `held` may be empty."""

@@ -3,7 +3,7 @@
 -- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost.
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
-  p_tenant text[],
+  p_tenant text[], p_info bytea,
   out fresh boolean, out lost_row int[], out lost_code smallint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
@@ -15,10 +15,10 @@ begin
   fresh := false;
   loop
     update treadle.worker w set until = now + p_lease,
-        types = case when p_keep_types then w.types else p_types end
+        types = case when p_keep_types then w.types else p_types end, info = coalesce(p_info, w.info)
       where w.id = p_worker and not w.gone;
     exit when found;
-    insert into treadle.worker (id, until, types) values (p_worker, now + p_lease, p_types)
+    insert into treadle.worker (id, until, types, info) values (p_worker, now + p_lease, p_types, p_info)
       on conflict (id) where not gone do nothing;
     fresh := found;
     exit when fresh;

@@ -6,7 +6,7 @@ from treadle.settle(
     :flags::text::smallint[], :reason::text::smallint[], :result::bytea[], :return_at::text::float8[],
     :return_delay::text::float8[], :version::text::int[], :group_index::text::int[], :value::bytea[],
     :failed_row::text::int[], :error_type::bytea[], :error_message::bytea[], :traceback::bytea[],
-    :ran::text::float8[]
+    :ran::text::float8[], :mark::text[]
   )::treadle.settlements,
   row({item_columns}, null, null, null, treadle.names(:group_id), null, :contributes::text::boolean[],
     :closes::text::boolean[], {policy_columns})::treadle.new_items,

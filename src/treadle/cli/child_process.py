@@ -1,0 +1,100 @@
+"""ChildProcess: one worker process, as its supervisor sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from treadle.cli.child import ChildOptions
+from treadle.cli.liveness import LoopLiveness
+from treadle.cli.reports import ReportReader
+from treadle.ids import generate_id
+from treadle.log_lines import ERROR, log_line
+
+
+class ChildProcess:
+    """One worker process, and the id of its worker."""
+
+    def __init__(self, options: ChildOptions) -> None:
+        self.worker = generate_id()
+        self.started_at = time.monotonic()
+        self.last_heartbeat = 0.0
+        self.heartbeat: asyncio.Task[None] | None = None
+        """The heartbeat that is being sent."""
+        self.reported = False
+        """Its blocked event loop was logged."""
+        self.ending_since: float | None = None
+        """When it was told to end, by the monotonic clock."""
+        self.waited_for = False
+        """That it has not ended with its drain was logged."""
+        self._killed = False
+        # A file without a name: no other user can open it, and if this process is killed nothing is left.
+        with tempfile.TemporaryFile() as file:
+            file.truncate(mmap.PAGESIZE)
+            path = Path(f"/dev/fd/{file.fileno()}")
+            self.reports = ReportReader()
+            self.liveness = LoopLiveness(path)
+            options = msgspec.structs.replace(
+                options, worker=self.worker, liveness=str(path), reports=self.reports.writing
+            )
+            command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
+            try:
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, pass_fds=[file.fileno(), self.reports.writing]
+                )
+            except BaseException:
+                self.liveness.close()
+                self.reports.close()
+                raise
+            finally:
+                self.reports.passed()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def is_blocked(self, seconds: float) -> bool:
+        """Whether its event loop has been blocked for longer than `seconds`."""
+        blocked_for = self.liveness.blocked_for()
+        return blocked_for is not None and blocked_for > seconds
+
+    def terminate(self) -> None:
+        """Tell it to drain and end."""
+        if self.ending_since is None and self.alive:
+            self.ending_since = time.monotonic()
+            self.process.terminate()
+
+    def kill(self, why: str) -> None:
+        """Kill it, once. A later check finds that it has ended."""
+        if not self._killed:
+            self._killed = True
+            log_line(ERROR, f"killed process {self.pid}: {why}")
+            self.process.kill()
+
+    def close(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.liveness.close()
+        self.reports.close()
+
+
+def ended_how(code: int) -> str:
+    """What the code with which a process ended means."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

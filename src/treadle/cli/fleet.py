@@ -1,0 +1,233 @@
+"""`treadle workers`, `limits` and `schedules`: what the whole fleet shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from treadle.engine.schedule.scheduler import is_unseen
+from treadle.item import Filter, ItemState, Schedule
+from treadle.item_facts import LimitHolder, LimitUse
+from treadle.operator import core_of
+from treadle.schedule import ScheduleState
+
+from .declared_limits import declared_limits, declared_rule
+from .pages import first_items
+from .shell import Shell, operator_command, operator_group
+from .shown import item_lines, ref_json, status_word
+from .text import Cell, ago, iso, listed, number, span
+from .worker_rows import WORKER_COLUMNS, Fleet, fleet_of, worker_json, worker_row
+
+MOST_RUNNING: Final = 1000
+"""Running items that `workers --items` looks at."""
+
+
+def register(commands: typer.Typer) -> tuple[typer.Typer, typer.Typer]:
+    """Returns what the commands inside `workers` and `schedules` are registered with."""
+    operator_command(commands, "limits")(limits)
+    return operator_group(commands, "workers")(workers), operator_group(commands, "schedules")(schedules)
+
+
+# ----------------------------------------------------------------------------------------------- workers
+
+
+async def workers(
+    shell: Shell,
+    items: Annotated[bool, typer.Option("--items", help="also what each of them runs")] = False,
+) -> int | None:
+    """List the workers: whether they are alive, what they serve and how much they run."""
+    fleet = await read_fleet(shell)
+    running = await _running(shell) if items else {}
+    if shell.json:
+        for worker in fleet.workers:
+            own = {"items": [ref_json(each) for each in running.get(worker.id, ())]} if items else {}
+            shell.emit({**worker_json(worker), **own})
+        return None
+    if not fleet.workers:
+        shell.print("no workers")
+        return None
+    shell.table(
+        WORKER_COLUMNS,
+        [worker_row(worker, fleet.now) for worker in fleet.workers],
+        numbers=("RUNNING", "PID"),
+        keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
+        drop=("QUEUES", "PID", "UP", "TYPES", "HOST"),
+    )
+    for worker in fleet.workers:
+        if running.get(worker.id):
+            shell.print()
+            shell.print(f"Worker {worker.id}", "bold")
+            shell.lines(item_lines(running[worker.id], fleet.now))
+    return None
+
+
+async def read_fleet(shell: Shell) -> Fleet:
+    """The workers that the shell may see."""
+    return fleet_of(await shell.client.workers(), await shell.now(), shell.tenant)
+
+
+async def _running(shell: Shell) -> dict[str, list[ItemState]]:
+    found: dict[str, list[ItemState]] = {}
+    states, more = await first_items(shell, Filter(tenant=shell.tenant, status=("running",)), MOST_RUNNING)
+    for state in states:
+        found.setdefault(state.worker or "", []).append(state)
+    if more:
+        shell.warn(f"only {MOST_RUNNING:,} running items were looked at")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+async def limits(
+    shell: Shell,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="only these limits")] = None,
+    count: Annotated[int, typer.Option("--limit", min=1, help="the most limits")] = 500,
+) -> int | None:
+    """List the limits that are in use, how far, and who holds their permits.
+
+    A tenant sees its own limits and those that all tenants share.
+    """
+    uses = await read_limits(shell, names or None, count)
+    if shell.json:
+        for use in uses:
+            shell.emit(limit_json(use))
+        return None
+    if not uses:
+        shell.print("no limit is in use")
+        return None
+    now = await shell.now()
+    live = {worker.id for worker in (await read_fleet(shell)).live}
+    shell.table(
+        ("LIMIT", "USED", "NEXT", "HELD BY"),
+        [(use.name, limit_used(use), _next(use, now), _holders(use.holders, live)) for use in uses],
+        numbers=("USED",),
+        keep=("USED", "NEXT"),
+        drop=("HELD BY",),
+    )
+    return None
+
+
+async def read_limits(shell: Shell, names: Sequence[str] | None, count: int) -> list[LimitUse]:
+    """The limits in use. The store does not know how much `slots` allow: the code of the app does."""
+    declared = declared_limits(core_of(shell.client))
+    uses: list[LimitUse] = []
+    for use in await shell.client.limits(names, count=count):
+        rule = declared_rule(declared, use.name) if use.limit is None else None
+        uses.append(use if rule is None else msgspec.structs.replace(use, limit=rule.limit))
+    return uses
+
+
+def limit_used(use: LimitUse) -> Cell:
+    """How far a limit is used: 5 of 5."""
+    if use.limit is None:
+        return Cell(number(use.used))
+    full = use.used >= use.limit or use.retry_after > 0
+    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if full else "")
+
+
+def _next(use: LimitUse, now: float) -> str:
+    return ago(now + use.retry_after, now) if use.retry_after > 0 else ""
+
+
+def _holders(holders: Sequence[LimitHolder], live: set[str]) -> str:
+    texts: list[str] = []
+    for each in holders:
+        name = each.worker if each.worker in live else f"{each.worker} (silent)"
+        texts.append(f"{listed(each.items, 3)} on {name}" if each.items else f"{each.count} by {name}")
+    return listed(texts, 4)
+
+
+def limit_json(use: LimitUse) -> dict[str, Any]:
+    """A limit for programs: the names of `LimitUse`."""
+    return {
+        "name": use.name,
+        "algorithm": use.algorithm,
+        "used": use.used,
+        "limit": use.limit,
+        "retry_after": use.retry_after,
+        "holders": [
+            {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders
+        ],
+    }
+
+
+# --------------------------------------------------------------------------------------------- schedules
+
+
+async def schedules(shell: Shell) -> int | None:
+    """List the schedules: when each fired last, and when it fires next."""
+    found, now = await read_schedules(shell)
+    if shell.json:
+        for each in found:
+            shell.emit(schedule_json(each))
+        return None
+    if not found:
+        shell.print("no schedules")
+        return None
+    shell.table(
+        ("NAME", "STATE", "NEXT", "LAST", "TIMING"),
+        [
+            (
+                each.name,
+                schedule_state(each),
+                ago(each.next_at, now),
+                ago(each.last_at, now),
+                timing_text(each.timing),
+            )
+            for each in found
+        ],
+        keep=("STATE", "NEXT", "LAST"),
+    )
+    return None
+
+
+async def read_schedules(shell: Shell) -> tuple[list[ScheduleState], float]:
+    """The schedules, and the time. One that this process has the code of is orphaned all the same if no
+    worker runs it: this process is no worker."""
+    found = await shell.client.schedules.list()
+    fleet = await read_fleet(shell)
+
+    def orphaned(each: ScheduleState) -> bool:
+        stored = Schedule(name=each.name, next_at=each.next_at, seen_at=each.seen_at)
+        return not fleet.live or is_unseen(stored, fleet.now)
+
+    return [msgspec.structs.replace(each, orphaned=orphaned(each)) for each in found], fleet.now
+
+
+def schedule_state(schedule: ScheduleState) -> Cell:
+    """Whether it fires: by word and shape."""
+    if schedule.ended:
+        return status_word("ended")
+    return status_word("paused" if schedule.paused else "orphaned" if schedule.orphaned else "active")
+
+
+def timing_text(timing: Mapping[str, Any]) -> str:
+    """When it fires, in a few words."""
+    parts: list[str] = []
+    if "cron" in timing:
+        parts.append(f"{timing['cron']} {timing.get('tz', 'UTC')}")
+    if isinstance(every := timing.get("every"), int | float):
+        parts.append(f"every {span(every)}")
+    if "next" in timing:
+        parts.append(f"by {timing['next']}")
+    parts += [f"{name} {iso(timing[name])}" for name in ("start", "end") if timing.get(name) is not None]
+    return ", ".join(parts)
+
+
+def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
+    """A schedule for programs: the names of `ScheduleState`."""
+    return {
+        "name": schedule.name,
+        "state": str(schedule_state(schedule)).partition(" ")[2],
+        "next_at": iso(schedule.next_at),
+        "last_at": iso(schedule.last_at),
+        "seen_at": iso(schedule.seen_at),
+        "paused": schedule.paused,
+        "orphaned": schedule.orphaned,
+        "ended": schedule.ended,
+        "timing": dict(schedule.timing),
+    }

@@ -1,0 +1,359 @@
+"""`treadle status`: how the whole store stands: problems first, then queues and workers.
+
+It is healthy if there is no problem. The kinds of problems:
+
+    no_worker   items wait that no live worker can run: none is alive, has the type or serves the queue
+    silent      a worker has sent no heartbeat for longer than its lease
+    late        an item of a queue that is not paused has been ready for longer than `--max-wait`
+    paused      a queue is paused
+    dead        there are dead items
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
+
+import typer
+
+from treadle.errors import InputError, StoreUnavailable
+from treadle.item import Count, Status
+from treadle.item_facts import Overview
+
+from .filters import names_in, read_duration
+from .shell import UNHEALTHY, Shell, operator_command
+from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
+from .text import (
+    WIDTH,
+    Cell,
+    capped,
+    clock,
+    columns,
+    cut,
+    iso,
+    listed,
+    plain,
+    plural,
+    span,
+    speaks_unicode,
+    styled,
+    table_lines,
+    terminal_width,
+)
+from .worker_rows import Fleet, fleet_of, worker_json
+
+ProblemKind = Literal["no_worker", "silent", "late", "paused", "dead"]
+PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
+SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
+"""Those that an overview counts."""
+MOST_ROWS: Final = 30
+By = Literal["queue", "type", "tenant"]
+
+
+class Problem(NamedTuple):
+    """Something that a person should look at."""
+
+    kind: ProblemKind
+    text: str
+    fix: str
+    refs: tuple[str, ...] = ()
+    """The queues, types or workers that it speaks of."""
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "status")(status)
+
+
+async def status(
+    shell: Shell,
+    by: Annotated[str, typer.Option("--by", help="a row for each queue, type or tenant")] = "queue",
+    watch: Annotated[bool, typer.Option("--watch", help="look again and again, until Ctrl-C")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, help="seconds between two looks of --watch")
+    ] = 2.0,
+    max_wait: Annotated[
+        str, typer.Option("--max-wait", metavar="DURATION", help="how long a ready item may wait")
+    ] = "5m",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="KIND", help=f"no problem: {', '.join(PROBLEM_KINDS)}"),
+    ] = None,
+) -> int | None:
+    """Show how the store stands: problems, queues, workers.
+
+    The exit code is 4 if there is a problem: no worker for items that wait, silent workers, items that wait
+    for longer than --max-wait, paused queues, dead items.
+    """
+    if by not in get_args(By):
+        raise InputError.of("--by", by, "must be queue, type or tenant")
+    ignored = set(names_in(ignore))
+    if unknown := ignored - set(PROBLEM_KINDS):
+        raise InputError.of(
+            "--ignore", min(unknown), f"does not exist: it is one of {', '.join(PROBLEM_KINDS)}"
+        )
+    look = _Look(shell, cast("By", by), read_duration(max_wait, "--max-wait"), frozenset(ignored))
+    if watch:
+        return await _watch(shell, look, every)
+    seen = await look()
+    if shell.json:
+        shell.emit(seen.json())
+    else:
+        shell.lines(seen.lines(terminal_width()))
+    return UNHEALTHY if seen.problems else None
+
+
+class _Look:
+    """Looks at the store."""
+
+    def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[str]) -> None:
+        self._shell = shell
+        self._by: By = by
+        self._max_wait = max_wait
+        self._ignored = ignored
+
+    async def __call__(self) -> Seen:
+        overview = await self._shell.client.overview()
+        fleet = fleet_of(overview.workers, overview.now, self._shell.tenant)
+        problems = [
+            each for each in find_problems(overview, fleet, self._max_wait) if each.kind not in self._ignored
+        ]
+        return Seen(overview, fleet, tuple(problems), self._by)
+
+
+class Seen(NamedTuple):
+    """What one look at the store has seen."""
+
+    overview: Overview
+    fleet: Fleet
+    problems: tuple[Problem, ...]
+    by: By
+
+    def json(self) -> dict[str, Any]:
+        overview = self.overview
+        return {
+            "now": iso(overview.now),
+            "healthy": not self.problems,
+            "problems": [problem._asdict() for problem in self.problems],
+            "statuses": {
+                status: _total_json(each for each in overview.counts if each.status == status)
+                for status in SHOWN_STATUSES
+            },
+            "queues": [
+                {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
+                for queue, counts in _rows(overview.counts, "queue").items()
+            ],
+            "types": [
+                {"type": type, **_row_json(counts)} for type, counts in _rows(overview.counts, "type").items()
+            ],
+            "tenants": [
+                {"tenant": tenant, **_row_json(counts)}
+                for tenant, counts in _rows(overview.counts, "tenant").items()
+            ],
+            "unserved": [
+                {"type": each.type, "count": each.count, "since": iso(each.since)}
+                for each in overview.unserved
+            ],
+            "paused": [{"queue": queue, "tenant": tenant} for queue, tenant in overview.paused],
+            "workers": [worker_json(each) for each in self.fleet.workers],
+        }
+
+    def lines(self, width: int | None) -> list[str]:
+        return [
+            *_problem_lines(self.problems, self.overview.now, width),
+            "",
+            *_count_lines(self.overview, self.by, width),
+            "",
+            plain(self.fleet.text()),
+        ]
+
+
+# ---------------------------------------------------------------------------------------------- problems
+
+
+def find_problems(overview: Overview, fleet: Fleet, max_wait: float) -> Iterable[Problem]:
+    """What is not healthy, the most urgent first."""
+    yield from _unserved(overview, fleet)
+    silent = [worker.id for worker in fleet.silent]
+    if silent:
+        text = f"{plural(len(silent), 'worker')} silent: {listed(silent, 3)}"
+        yield Problem("silent", text, "look at the process: it is gone, or blocked", tuple(silent))
+    stopped = {queue for queue, tenant in overview.paused if tenant is None}
+    for age in overview.ages:
+        waited = overview.now - age.oldest_ready
+        if waited > max_wait and age.queue not in stopped:
+            text = f"queue {age.queue}: an item has been ready for {span(waited)}"
+            yield Problem("late", text, f"treadle why --queue {age.queue}", (age.queue,))
+    for queue, tenant in overview.paused:
+        whom = "" if tenant is None else f" for tenant {tenant}"
+        yield Problem("paused", f"queue {queue} is paused{whom}", f"treadle resume {queue}", (queue,))
+    dead = [each for each in overview.counts if each.status == "dead"]
+    if dead:
+        count, more = _total(dead)
+        types = tuple(dict.fromkeys(each.type for each in sorted(dead, key=lambda each: -each.count)))
+        text = f"{plural(count, 'dead item', more)}: {listed(types, 3)}"
+        yield Problem("dead", text, "treadle dead", types)
+
+
+def _unserved(overview: Overview, fleet: Fleet) -> Iterable[Problem]:
+    open_items = [each for each in overview.counts if each.status in ("ready", "scheduled", "blocked")]
+    if open_items and not fleet.live:
+        count, more = _total(open_items)
+        yield Problem(
+            "no_worker", f"no worker is alive: {plural(count, 'open item', more)}", "start a worker"
+        )
+        return
+    for each in overview.unserved:
+        since = "" if each.since is None else f", since {span(overview.now - each.since)}"
+        text = f"no worker has the type {each.type}: {plural(each.count, 'ready item')}{since}"
+        yield Problem("no_worker", text, "start a worker that has it", (each.type,))
+    ready = [each for each in overview.counts if each.status == "ready"]
+    for queue, counts in _rows(ready, "queue").items():
+        if not fleet.serves_queue(queue):
+            text = f"no worker serves the queue {queue}: {plural(*_total_of(counts, 'ready'))}"
+            yield Problem("no_worker", text, "start a worker that serves it", (queue,))
+    for tenant, counts in _rows(ready, "tenant").items():
+        if not fleet.serves_tenant(tenant):
+            text = f"no worker serves the tenant {tenant}: {plural(*_total_of(counts, 'ready'))}"
+            yield Problem("no_worker", text, "start a worker that serves it", (tenant,))
+
+
+def _total_of(counts: Sequence[Count], adjective: str) -> tuple[int, str, bool]:
+    count, more = _total(counts)
+    return count, f"{adjective} item", more
+
+
+def _problem_lines(problems: Sequence[Problem], now: float, width: int | None) -> list[str]:
+    at = clock(now, now).partition(" (")[0]
+    if not problems:
+        return [f"{styled(_shape('success') + ' healthy', 'green')}  {styled(at, 'dim')}"]
+    head = styled(f"{_shape('dead')} {plural(len(problems), 'problem')}", "red")
+    lines = [f"{head}  {styled(at, 'dim')}"]
+    arrow = "→" if speaks_unicode() else "->"
+    for each in problems:
+        text, fix = f"  {plain(each.text)}", f"{arrow} {plain(each.fix)}"
+        if columns(text) + columns(fix) + 2 <= (width or WIDTH):
+            lines.append(f"{text}  {styled(fix, 'dim')}")
+        else:
+            lines += [text if width is None else cut(text, width), styled(f"      {fix}", "dim")]
+    return lines
+
+
+def _shape(status: Status) -> str:
+    return (SHAPES if speaks_unicode() else ASCII_SHAPES)[status]
+
+
+# ------------------------------------------------------------------------------------------------ counts
+
+
+def _rows(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
+    """The counts by queue, type or tenant, in the order of names."""
+    rows: dict[str, list[Count]] = {}
+    for each in counts:
+        rows.setdefault(getattr(each, by), []).append(each)
+    return dict(sorted(rows.items()))
+
+
+def _total(counts: Iterable[Count]) -> tuple[int, bool]:
+    """The sum, and whether there may be more."""
+    given = list(counts)
+    return sum(each.count for each in given), any(each.capped for each in given)
+
+
+def _total_json(counts: Iterable[Count]) -> dict[str, Any]:
+    count, more = _total(counts)
+    return {"count": count, "capped": more}
+
+
+def _row_json(counts: Sequence[Count]) -> dict[str, Any]:
+    return {
+        status: _total_json(each for each in counts if each.status == status) for status in SHOWN_STATUSES
+    }
+
+
+def _ages(overview: Overview) -> dict[str, float]:
+    return {age.queue: age.oldest_ready for age in overview.ages}
+
+
+def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
+    rows = _rows(overview.counts, by)
+    if by == "queue":
+        rows.update((queue, []) for queue, _ in overview.paused if queue not in rows)
+    if not rows:
+        return ["no open and no dead items"]
+    names = sorted(rows)
+    heads = [by.upper(), *(status.upper() for status in SHOWN_STATUSES), "OLDEST WAIT", ""]
+    cells = [[name, *_count_cells(rows[name]), *_wait(overview, by, name)] for name in names[:MOST_ROWS]]
+    if len(rows) > 1:
+        others = len(rows) - len(cells)
+        if others:
+            rest = [each for name in names[MOST_ROWS:] for each in rows[name]]
+            cells.append([Cell(f"and {others:,} more", "dim"), *_count_cells(rest), "", ""])
+        cells.append([Cell("all", "bold"), *_count_cells(overview.counts), "", ""])
+    return table_lines(heads, cells, width=width, numbers=heads[1:-1])
+
+
+def _count_cells(counts: Sequence[Count]) -> list[Cell]:
+    cells: list[Cell] = []
+    for status in SHOWN_STATUSES:
+        count, more = _total(each for each in counts if each.status == status)
+        cells.append(
+            Cell(capped(count, more), STATUS_STYLES[status])
+            if count
+            else Cell("·" if speaks_unicode() else ".", "dim")
+        )
+    return cells
+
+
+def _wait(overview: Overview, by: By, name: str) -> tuple[str, str]:
+    if by != "queue":
+        return "", ""
+    oldest = _ages(overview).get(name)
+    pauses = [tenant for queue, tenant in overview.paused if queue == name]
+    paused = "" if not pauses else "paused" if None in pauses else f"paused for {listed(map(str, pauses), 2)}"
+    return "" if oldest is None else span(overview.now - oldest), Cell(paused, "yellow")
+
+
+# ----------------------------------------------------------------------------------------------- watching
+
+
+async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
+    """Look again and again. Ctrl-C ends it. A store that does not answer is looked at again."""
+    import sys
+
+    if shell.json or not sys.stdout.isatty():
+        return await _watch_lines(shell, look, every)
+    from rich.live import Live
+    from rich.text import Text
+
+    lines = ["..."]
+    with Live(Text("..."), auto_refresh=False, transient=False) as live:
+        try:
+            while True:
+                try:
+                    lines = (await look()).lines(terminal_width())
+                    note = ""
+                except StoreUnavailable as error:
+                    note = f"the store does not answer: {error}"
+                live.update(Text.from_ansi("\n".join([*lines, styled(plain(note), "red")])), refresh=True)
+                await asyncio.sleep(every)
+        except asyncio.CancelledError:
+            return None
+
+
+async def _watch_lines(shell: Shell, look: _Look, every: float) -> int | None:
+    """Without a terminal: one look after the other."""
+    try:
+        while True:
+            try:
+                seen = await look()
+                if shell.json:
+                    shell.emit(seen.json())
+                else:
+                    shell.lines([*seen.lines(None), ""])
+            except StoreUnavailable as error:
+                shell.warn(str(error))
+            shell.flush()
+            await asyncio.sleep(every)
+    except asyncio.CancelledError:
+        return None

@@ -1,0 +1,284 @@
+"""Text for a terminal: what is stored, without control characters; relative times; tables that fit.
+
+Stored texts may hold anything. Nothing of them reaches a terminal, or a line of JSON, as a control character.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
+
+WIDTH: Final = 80
+"""Columns, where the terminal does not say how many it has."""
+LEAST_COLUMN: Final = 12
+"""A column that is cut keeps this many characters."""
+GAP: Final = "  "
+
+_UNPRINTABLE = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+"""What JSON does not escape, and what a terminal may obey."""
+
+# ---------------------------------------------------------------------------------------------------- texts
+
+
+def plain(text: str) -> str:
+    """One line of text that can be printed: other characters are escaped as Python would."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def plain_lines(text: str) -> list[str]:
+    """The same for a text of several lines, such as a traceback."""
+    return [plain(line.expandtabs(4)) for line in text.splitlines()]
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` columns of a printable text, with an ellipsis if something was cut."""
+    if len(text) <= width and text.isascii():
+        return text
+    if columns(text) <= width:
+        return text
+    kept, used = "", 0
+    for each in text[:width]:
+        used += columns(each)
+        if used > width - 1:
+            break
+        kept += each
+    return kept + ellipsis()
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a printable text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns_of(each) for each in text)
+
+
+def _columns_of(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def ellipsis() -> str:
+    return "…" if speaks_unicode() else "~"
+
+
+def speaks_unicode(stream: TextIO | None = None) -> bool:
+    """Whether standard output can show more than ASCII."""
+    encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
+    return encoding.lower().replace("-", "").startswith("utf")
+
+
+def json_line(value: object) -> str:
+    """A value as JSON on one line. What a terminal might obey is escaped."""
+    try:
+        line = msgspec.json.encode(value, enc_hook=str).decode()
+    except (UnicodeEncodeError, msgspec.EncodeError, TypeError, ValueError, RecursionError):
+        line = json.dumps(_jsonable(value), default=str)
+    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], line)
+
+
+def _jsonable(value: object) -> object:
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    except (UnicodeEncodeError, msgspec.EncodeError, TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def number(count: float) -> str:
+    """1234567 as 1,234,567."""
+    return f"{count:,.1f}".removesuffix(".0")
+
+
+def capped(count: int, more: bool) -> str:
+    """A count that may be a lower bound: 10,000+."""
+    return f"{count:,}+" if more else f"{count:,}"
+
+
+def plural(count: int, noun: str, more: bool = False) -> str:
+    """1 item, 2 items, 10,000+ items."""
+    return f"{capped(count, more)} {noun if count == 1 and not more else noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = 5) -> str:
+    """Names in one line: a, b, c and 4 more."""
+    all_names = [plain(name) for name in names]
+    if len(all_names) <= most:
+        return ", ".join(all_names)
+    return f"{', '.join(all_names[:most])} and {len(all_names) - most:,} more"
+
+
+def size(count: int) -> str:
+    """A number of bytes."""
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+# ---------------------------------------------------------------------------------------------------- times
+
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def span(seconds: float) -> str:
+    """A duration, to about two digits: 250 ms, 40 s, 3 min, 2.5 h, 4 d."""
+    seconds = abs(seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, name in _UNITS:
+        if seconds >= unit * 0.99:
+            count = seconds / unit
+            whole = count >= 9.95 or unit <= 60 or abs(count - round(count)) < 0.05
+            return f"{count:.0f} {name}" if whole else f"{count:.1f} {name}"
+    return "1 s"
+
+
+def ago(at: float | None, now: float) -> str:
+    """An instant, as seen from `now`: 3 min ago, in 3 min, now."""
+    if at is None:
+        return ""
+    if abs(now - at) < 1.0:
+        return "now"
+    return f"{span(now - at)} ago" if at < now else f"in {span(at - now)}"
+
+
+def iso(at: float | None) -> str | None:
+    """An instant as ISO 8601 in UTC, always with microseconds, so that texts sort like instants."""
+    if at is None:
+        return None
+    return f"{to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT)):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def clock(at: float | None, now: float) -> str:
+    """An instant for a person: 2026-11-16 09:30:36 UTC (3 min ago)."""
+    if at is None:
+        return ""
+    return f"{to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT)):%Y-%m-%d %H:%M:%S} UTC ({ago(at, now)})"
+
+
+# --------------------------------------------------------------------------------------------------- colour
+
+STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def colours(stream: TextIO | None = None) -> bool:
+    """Whether to use colours: only for a terminal, and not with NO_COLOR."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return (stream or sys.stdout).isatty()
+
+
+def styled(text: str, style: str, on: bool | None = None) -> str:
+    """The text in a style, if colours are on. The text is printable."""
+    if not style or not text or not (colours() if on is None else on):
+        return text
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
+
+
+# --------------------------------------------------------------------------------------------------- tables
+
+
+class Cell(str):
+    """A text in a table, with a style."""
+
+    __slots__ = ("style",)
+    style: str
+
+    def __new__(cls, text: str, style: str = "") -> Cell:
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal. None: standard output is no terminal, so nothing is cut."""
+    if not sys.stdout.isatty():
+        return None
+    return max(shutil.get_terminal_size((WIDTH, 24)).columns, 20)
+
+
+def table_lines(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    width: int | None = None,
+    numbers: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    on: bool | None = None,
+) -> list[str]:
+    """A table as lines. Columns without any text are left out.
+
+    width: what does not fit is cut, the widest column first. None: nothing is cut.
+    numbers: the heads of columns that are aligned at the right.
+    keep: the heads of columns that are never cut, such as ids.
+    drop: the heads of columns that are left out, in this order, before any other column gets too narrow.
+    """
+    on = colours() if on is None else on
+    cells = [[(each, plain(each)) for each in row] for row in rows]
+    used = [index for index in range(len(heads)) if any(row[index][1] for row in cells)]
+    widths = {index: max(columns(heads[index]), *(columns(row[index][1]) for row in cells)) for index in used}
+    if width is not None:
+        widths = _fitted(
+            widths, width, {heads.index(each) for each in keep}, [heads.index(each) for each in drop]
+        )
+    right = {index for index in widths if heads[index] in numbers}
+    last = max(widths, default=0)
+
+    def line(texts: Sequence[tuple[str, str]], style: Callable[[str], str]) -> str:
+        parts: list[str] = []
+        for index, columns_of_it in widths.items():
+            given, text = texts[index]
+            text = cut(text, columns_of_it)
+            padding = " " * (columns_of_it - columns(text))
+            shown = styled(text, style(given), on)
+            parts.append(padding + shown if index in right else shown if index == last else shown + padding)
+        return GAP.join(parts).rstrip()
+
+    head = line([(each, each) for each in heads], lambda _: "dim")
+    return [head, *(line(row, lambda given: getattr(given, "style", "")) for row in cells)]
+
+
+def _fitted(widths: dict[int, int], width: int, fixed: set[int], drop: Sequence[int]) -> dict[int, int]:
+    """Widths with which all columns fit, if that is possible: the widest are cut, some are left out."""
+    fitted = widths
+    for dropped in ((), *(drop[: count + 1] for count in range(len(drop)))):
+        fitted = {index: widths[index] for index in widths if index not in dropped}
+        excess = sum(fitted.values()) + len(GAP) * (len(fitted) - 1) - width
+        while excess > 0:
+            flexible = [index for index in fitted if index not in fixed and fitted[index] > LEAST_COLUMN]
+            if not flexible:
+                break
+            fitted[max(flexible, key=lambda index: fitted[index])] -= 1
+            excess -= 1
+        if excess <= 0:
+            return fitted
+    return fitted
+
+
+def fact_lines(facts: Iterable[tuple[str, Any]], *, on: bool | None = None) -> list[str]:
+    """Facts as two columns: a name and a text, which may have several lines. Empty texts are left out."""
+    shown = [(name, text) for name, text in facts if text not in ("", None)]
+    width = max((columns(name) for name, _ in shown), default=0)
+    lines: list[str] = []
+    for name, text in shown:
+        style = getattr(text, "style", "")
+        for index, part in enumerate(plain_lines(str(text)) or [""]):
+            label = styled(name.ljust(width), "dim", on) if index == 0 else " " * width
+            lines.append(f"{label}{GAP}{styled(part, style, on)}")
+    return lines

@@ -1,0 +1,129 @@
+"""`treadle worker`: run the workers of an app in processes, under a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+import typer
+
+from treadle.app import Treadle
+from treadle.cli import log_format as logs
+from treadle.cli.banner import banner, summary
+from treadle.cli.child import ChildOptions
+from treadle.cli.load import CannotLoad, load, report
+from treadle.cli.log_format import LogFormat, LogLevel
+from treadle.cli.open_store import StoreAway
+from treadle.cli.reload import FileWatcher
+from treadle.cli.shell import AWAY, USAGE, fail
+from treadle.cli.supervisor import Supervisor
+from treadle.errors import TreadleError, message_of
+from treadle.log_lines import INFO, log_line, one_line
+from treadle.operator import core_of
+
+
+def worker(
+    app: Annotated[
+        str,
+        typer.Argument(envvar="TREADLE_APP", help="the app, as package.module:name", metavar="MODULE:APP"),
+    ],
+    queues: Annotated[str, typer.Option(help="serve only these queues, separated by commas")] = "",
+    tenants: Annotated[str, typer.Option(help="serve only these tenants, separated by commas")] = "",
+    concurrency: Annotated[
+        int, typer.Option(min=0, help="the most items at once, per process; 0: as the app is set")
+    ] = 0,
+    processes: Annotated[int, typer.Option(min=1, help="the number of worker processes")] = 1,
+    burst: Annotated[bool, typer.Option(help="run the items that are due, then exit")] = False,
+    reload: Annotated[bool, typer.Option(help="restart when a Python file of the project changes")] = False,
+    max_block: Annotated[
+        float, typer.Option(min=1.0, help="kill a process whose event loop is blocked for this many seconds")
+    ] = 60.0,
+    wait: Annotated[
+        float, typer.Option(min=0.0, help="seconds to wait for a store that is unavailable at the start")
+    ] = 60.0,
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar="TREADLE_LOG", case_sensitive=False, help="the least level to log")
+    ] = LogLevel.info,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="text for people, json for programs")
+    ] = LogFormat.text,
+) -> None:
+    """Run workers: a supervisor, and the worker processes that it starts.
+
+    SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds). A second one kills the processes.
+
+    The exit code is 0 when it was stopped, or when a burst is done; 1 if a burst failed; 2 if it was called
+    in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
+    """
+    opened = _load(app)
+    from treadle.backends.memory import MemoryBackend
+
+    if processes > 1 and isinstance(opened.backend, MemoryBackend):
+        fail(
+            f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "
+            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1"
+        )
+    options = ChildOptions(
+        app=app,
+        worker="",
+        liveness="",
+        queues=_names(queues),
+        tenants=_names(tenants),
+        concurrency=concurrency or None,
+        burst=burst,
+        wait=wait,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    _announce(opened, options, processes)
+    supervisor = Supervisor(
+        opened.backend, core_of(opened).settings, options, processes=processes, max_block=max_block
+    )
+    raise typer.Exit(_run(supervisor, reload))
+
+
+def _load(app: str) -> Treadle:
+    try:
+        return load(app)
+    except CannotLoad as error:
+        report(error)
+        raise typer.Exit(USAGE) from None
+
+
+def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
+    """Set logging up, unless the app has, and say what begins."""
+    logs.set_up(options.log_level, options.log_format)
+    text = banner(app, options, processes)
+    if options.log_format == LogFormat.json:
+        log_line(INFO, " ".join(text.split()))
+    else:
+        typer.echo(text, err=True)
+
+
+def _run(supervisor: Supervisor, reload: bool) -> int:
+    """Returns the exit code."""
+    began = time.monotonic()
+    try:
+        code = asyncio.run(_supervise(supervisor, reload))
+    except StoreAway as error:
+        fail(str(error), AWAY)
+    except TreadleError as error:  # the store refuses: a wrong password, a newer schema, a missing directory
+        fail(one_line(message_of(error)))
+    log_line(INFO, summary(supervisor.report(), time.monotonic() - began))
+    return code
+
+
+async def _supervise(supervisor: Supervisor, reload: bool) -> int:
+    if not reload:
+        return await supervisor.run()
+    watcher = asyncio.ensure_future(FileWatcher().run(supervisor.restart))
+    try:
+        return await supervisor.run()
+    finally:
+        watcher.cancel()
+
+
+def _names(given: str) -> tuple[str, ...] | None:
+    names = tuple(name.strip() for name in given.split(",") if name.strip())
+    return names or None

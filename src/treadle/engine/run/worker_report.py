@@ -1,0 +1,145 @@
+"""Worker report: what a worker says about itself in its heartbeats, for operators: `WorkerInfo`.
+
+It goes with the first heartbeat, with the next one after it has changed, and now and then. Nothing of it is
+written per item, and it takes no call to the store of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+import msgspec
+
+from treadle.engine.core import Core
+from treadle.engine.settings import WorkerSettings
+from treadle.worker_info import WorkerInfo
+
+from .attempt import AttemptRunner
+from .dispatch import BoundTypes, Dispatcher
+from .held import HeldLeases
+
+OFTEN: Final = 5.0
+"""A change is sent at most once in so many seconds, or in half a lease if that is less."""
+REPEAT: Final = 60.0
+"""After so many seconds it is sent again: another connection may have registered the worker without it."""
+MOST_TYPES: Final = 100
+"""So many types are named at most."""
+
+
+class WorkerReport:
+    """Makes the info of one worker, and knows whether it has to be sent."""
+
+    def __init__(
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        types: BoundTypes,
+        held: HeldLeases,
+        runner: AttemptRunner,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._store_clock = core.store_clock
+        self._monotonic = core.settings.clock.monotonic
+        self._types = types
+        self._held = held
+        self._pools = runner.pools
+        self._declines = runner.declines
+        self._dispatcher = dispatcher
+        self._every = min(OFTEN, core.settings.lease / 2)
+        self._fixed = WorkerInfo(
+            host=host_name(),
+            pid=os.getpid(),
+            version=own_version(),
+            lease=core.settings.lease,
+            heartbeat=core.settings.heartbeat,
+            queues=worker.queues,
+            tenants=worker.tenants,
+            unknown_type_grace=core.settings.unknown_type_grace,
+        )
+        self._pressed_until: float | None = None
+        """By the monotonic clock."""
+        self._sent: tuple[float, WorkerInfo] | None = None
+        """What was sent last, and when, by the monotonic clock. None: nothing is in the store."""
+
+    async def open(self) -> None:
+        """Learn the store's clock. Before the first heartbeat."""
+        await self._store_clock.refresh()
+        self._fixed = msgspec.structs.replace(self._fixed, started_at=self._store_clock.now())
+
+    def press(self, seconds: float) -> None:
+        """Back-pressure: nothing is claimed for so long."""
+        self._pressed_until = self._monotonic() + seconds
+
+    def forget(self) -> None:
+        """The store has lost it."""
+        self._sent = None
+
+    def due(self) -> WorkerInfo | None:
+        """What the next heartbeat has to say. None: nothing new, or not yet."""
+        if self._sent is None:
+            return self.info()
+        at, last = self._sent
+        age = self._monotonic() - at
+        if age < self._every and last.draining == self._dispatcher.stopping:
+            return None
+        info = self.info()
+        return info if info != last or age >= REPEAT else None
+
+    def sent(self, info: WorkerInfo, at: float) -> None:
+        """A heartbeat with this info was answered. at: when it was sent, by the monotonic clock."""
+        self._sent = (at, info)
+
+    def info(self) -> WorkerInfo:
+        """What there is to say now."""
+        pressed, demand = self._pressed_until, self._dispatcher.last_demand
+        if pressed is not None and pressed <= self._monotonic():
+            pressed = self._pressed_until = None
+        full = demand is not None and demand.limit <= 0
+        rooms: Mapping[str, int] = {} if demand is None or demand.types is None else demand.types
+        full_types = tuple(sorted(name for name, room in rooms.items() if not room))[:MOST_TYPES]
+        # Not exact to the last digit: the same instant has to look the same in the next heartbeat.
+        pressed_until = None if pressed is None else round(self._store_clock.at(pressed), 3)
+        return msgspec.structs.replace(
+            self._fixed,
+            room=self._types.doer.limit,
+            rooms=self._rooms(),
+            full=full,
+            full_types=() if full else full_types,
+            pressed_until=pressed_until,
+            declined=self._declines.last_minute(self._monotonic()),
+            waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
+            draining=self._dispatcher.stopping,
+        )
+
+    def _rooms(self) -> dict[str, int | None]:
+        rooms: dict[str, int | None] = {}
+        for bound in self._types.all:
+            if not (bound.own_doer or bound.pooled) or len(rooms) >= MOST_TYPES:
+                continue
+            limits = [bound.doer.limit] if bound.own_doer else []
+            limits += [self._pools.size(bound.run_in)] if bound.pooled else []
+            known = [limit for limit in limits if limit is not None]
+            rooms.update(dict.fromkeys(bound.names, min(known, default=None)))
+        return rooms
+
+
+@cache
+def host_name() -> str:
+    """The name of this machine."""
+    return socket.gethostname()[:255]
+
+
+def own_version() -> str:
+    """The version of treadle."""
+    from treadle import __version__  # it imports this module
+
+    return __version__
+
+
+def encode_worker_info(info: WorkerInfo) -> bytes:
+    """What a heartbeat carries."""
+    return msgspec.json.encode(info)

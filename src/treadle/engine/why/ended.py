@@ -1,0 +1,104 @@
+"""Ended: how an item ended, and which members keep its group open. Also: there is no such item."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from treadle.item import GROUP_MARK, DeathReason, ItemState
+from treadle.why import Reason
+
+from .facts import GroupFacts, ItemFacts, NoItem
+from .wording import command, counted, item_name, listed, plain, since_text, tenant_option, worker_name
+
+
+def ended_reasons(facts: ItemFacts) -> list[Reason]:
+    """The reasons of an item that has ended, and of its group if that is open."""
+    reasons = [_ended(facts)]
+    if facts.group is not None:
+        reasons += group_reasons(facts.group)
+    return reasons
+
+
+def _ended(facts: ItemFacts) -> Reason:
+    explained = facts.explained
+    item, now = explained.item, explained.now
+    when = "" if item.ended_at is None else f" {since_text(now, item.ended_at)}"
+    where = "" if item.worker is None else f" on {worker_name(item.worker, explained.workers)}"
+    match item.status:
+        case "success":
+            by = (
+                f"{where}, attempt {max(1, item.attempt):,}" if item.worker is not None else " by an operator"
+            )
+            return Reason(kind="ended", text=f"it succeeded{when}{by}")
+        case "cancelled":
+            error = "" if item.error is None else f": {plain(item.error)}"
+            fix = f"to run it again: app.requeue({item.id!r}, cancelled=True)"
+            return Reason(kind="ended", text=f"it was cancelled{when}{error}", fix=fix)
+        case _:
+            text = f"it died{when}{where}: {_death(item)}"
+            causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
+            text += f": {listed(causes)}" if causes else ""
+            if item.error is not None and not causes:
+                text += f"; the last error: {plain(item.error)}"
+            refs = tuple(each.id.removeprefix(GROUP_MARK) for each in facts.causes)
+            return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
+
+
+def _death(item: ItemState) -> str:
+    reason: DeathReason = item.reason or "aborted"
+    match reason:
+        case "exhausted":
+            return (
+                f"all of its {counted(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
+            )
+        case "aborted":
+            return "its handler, or `on_failure`, said not to try again"
+        case "expired":
+            return "its deadline passed"
+        case "lease_lost":
+            return "too many workers in a row died while they ran it"
+        case "unsatisfiable":
+            return "what it waited for can no longer come"
+        case "undecodable":
+            return "its input or its result cannot be read or written"
+        case "bad_result":
+            return "its handler returned something that is no result"
+        case "unknown_type":
+            return f"no live worker had {plain(item.type)} for too long"
+        case _:  # pragma: no cover
+            assert_never(reason)
+
+
+def _requeue(facts: ItemFacts) -> str:
+    item = facts.explained.item
+    tenant = tenant_option(item.tenant)
+    if facts.causes:
+        cause = facts.causes[0].id
+        if not cause.startswith(GROUP_MARK):
+            return f"run what died first: {command('requeue', cause, tenant=tenant)}"
+        return f"run what died first: app.repair({cause[1:]!r})"
+    again = command("requeue", item.id, tenant=tenant)
+    alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""
+    return f"{again}; all that died alike: {alike}" if alike else again
+
+
+def group_reasons(group: GroupFacts) -> list[Reason]:
+    """Why a group is open."""
+    if not group.open:
+        when = "" if group.ended_at is None else f" {since_text(group.now, group.ended_at)}"
+        return [
+            Reason(kind="ended", text=f"group {plain(group.id)} ended{when}; its root is not stored any more")
+        ]
+    names = listed((item_name(each.id, each.type, each.status) for each in group.members), group.open)
+    text = f"group {plain(group.id)} is open: {counted(group.open, 'member')} "
+    text += f"{'has' if group.open == 1 else 'have'} not ended: {names}"
+    fix = command("group", group.id, tenant=tenant_option(group.tenant))
+    return [Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)]
+
+
+def no_item_reasons(facts: NoItem) -> list[Reason]:
+    """No item has this id."""
+    whose = "no item" if facts.tenant is None else f"no item of tenant {plain(facts.tenant)}"
+    text = f"{whose} has the id {plain(facts.id)}: it never existed, is another tenant's, was pruned "
+    text += "or deleted, or the transaction that submits it has not been committed"
+    return [Reason(kind="unknown", text=text, refs=(facts.id,), fix="check the id, the tenant and the store")]

@@ -1,0 +1,84 @@
+"""Facts: what was found out about an item, a group, a queue or a schedule."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from treadle.item import Count, ItemState, Limit, Schedule, WorkerState
+from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
+
+
+class LimitFact(msgspec.Struct, frozen=True):
+    """A limit that applies to an item. use: how far it is used; None: nothing of it is."""
+
+    limit: Limit
+    use: LimitUse | None = None
+
+
+class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An open group, or one whose root is not stored any more."""
+
+    id: str
+    tenant: str
+    open: int
+    """How many members have not ended."""
+    members: tuple[ItemState, ...] = ()
+    """Some of these: those that are not blocked come first."""
+    ended_at: float | None = None
+    now: float = 0.0
+
+
+class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An item, with the workers' `info` decoded."""
+
+    explained: Explanation
+    limits: tuple[LimitFact, ...] | None = None
+    """The limits of its type. None: not known, because the code of the type is not here."""
+    causes: tuple[Prerequisite, ...] = ()
+    """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
+    group: GroupFacts | None = None
+    """If it has ended and its group is open: the group."""
+
+
+class NoItem(msgspec.Struct, frozen=True, kw_only=True):
+    """No item and no group has this id."""
+
+    id: str
+    tenant: str | None = None
+
+
+class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue."""
+
+    name: str
+    tenant: str | None = None
+    now: float
+    counts: tuple[Count, ...] = ()
+    """Of this queue: open and dead items."""
+    age: QueueAge | None = None
+    paused: tuple[str | None, ...] = ()
+    """None for the pause for all tenants, the tenant for that of one."""
+    unserved: tuple[UnservedType, ...] = ()
+    """Types of this queue that no live worker has."""
+    workers: tuple[WorkerState, ...] = ()
+    queues: tuple[str, ...] = ()
+    """All queues that are known: they have items or pauses."""
+
+
+class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule. stored: None if there is none of this name."""
+
+    name: str
+    now: float
+    stored: Schedule | None = None
+    orphaned: bool = False
+    """No running process has its code."""
+    live: int = 0
+    """How many workers are alive."""
+    names: tuple[str, ...] = ()
+    """All schedules that are known."""
+
+
+Facts: TypeAlias = ItemFacts | GroupFacts | NoItem | QueueFacts | ScheduleFacts

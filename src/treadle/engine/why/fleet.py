@@ -1,0 +1,240 @@
+"""WorkerFleet: which workers could run an item, and why they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from treadle.engine.run.built_in import BUILT_IN
+from treadle.item import WorkerState
+from treadle.why import Reason
+from treadle.worker_info import WorkerInfo
+
+from .wording import (
+    close_to,
+    command,
+    counted,
+    info_of,
+    last_seen,
+    listed,
+    plain,
+    since_text,
+    span,
+    until_text,
+    worker_name,
+)
+
+
+class WorkerFleet:
+    """The workers that have a lease, as of one instant."""
+
+    def __init__(self, workers: Sequence[WorkerState], now: float) -> None:
+        self.now = now
+        self.all = workers
+        self.alive = [worker for worker in workers if worker.until > now]
+        self.taking = [worker for worker in self.alive if _takes_items(info_of(worker))]
+        """Those that claim items."""
+
+    # -- who could run it ------------------------------------------------------------------------------
+
+    def for_type(self, type: str) -> list[WorkerState]:
+        """Those that claim items and have this type."""
+        return [worker for worker in self.taking if worker.types is None or type in worker.types]
+
+    def types(self) -> list[str]:
+        """The types that the workers have."""
+        names = {name for worker in self.taking for name in worker.types or ()}
+        return sorted(names.difference(BUILT_IN))
+
+    # -- what is missing -------------------------------------------------------------------------------
+
+    def no_worker(self) -> Reason:
+        """No worker claims items."""
+        start = "start one: treadle worker --app MODULE:APP"
+        if self.alive:
+            stopping = [worker for worker in self.alive if (info := info_of(worker)) and info.draining]
+            names = listed(worker_name(worker) for worker in stopping or self.alive)
+            state = "is stopping" if len(stopping) == 1 else "are stopping"
+            text = f"no worker takes new items: {names} {state if stopping else 'runs one item by hand'}"
+            return Reason(kind="no_worker", text=text, refs=_ids(self.alive), fix=start)
+        if not self.all:
+            return Reason(kind="no_worker", text="no worker is alive", fix=start)
+        last = max(self.all, key=last_seen)
+        seen = "was last seen" if info_of(last) is not None else "lost its lease"
+        text = f"no worker is alive: the last one, {worker_name(last)}, {seen} {self._since(last_seen(last))}"
+        return Reason(kind="no_worker", text=text, refs=(last.id,), fix=start)
+
+    def no_worker_for_type(self, type: str, lost_at: float | None, waits_since: float) -> Reason:
+        """No worker has the type. lost_at: when the last one left that had it. waits_since: since when the
+        item could run."""
+        close = close_to(type, self.types())
+        count = len(self.taking)
+        text = f"none of {count:,} live workers has {plain(type)}"
+        if count == 1:
+            text = f"the only live worker, {worker_name(self.taking[0])}, does not have {plain(type)}"
+        if close is not None:
+            text += f", but {plain(close)} is known"
+        text += f"; the last that had it left {self._since(lost_at)}" if lost_at is not None else ""
+        graces = [info.unknown_type_grace for worker in self.taking if (info := info_of(worker))]
+        grace = min([each for each in graces if each is not None], default=None)
+        dies_at = None if grace is None else max(waits_since, lost_at or 0.0) + grace
+        if dies_at is not None:
+            text += f"; without one it is dead (unknown_type) {until_text(self.now, dies_at)}"
+        fix = "start a worker whose app has this type"
+        if close is not None:
+            fix = f"start a worker that has it, or keep the old name: @work(aliases=[{type!r}])"
+        return Reason(kind="no_worker_for_type", text=text, until=dies_at, refs=(type,), fix=fix)
+
+    def not_serving(
+        self, workers: Sequence[WorkerState], type: str, queue: str, tenant: str | None
+    ) -> tuple[list[WorkerState], Reason | None]:
+        """Those of `workers` that serve the queue and the tenant (None: any). If there is none: why."""
+        served = [worker for worker in workers if _serves(worker, queue, lambda info: info.queues)]
+        if not served:
+            return [], _no_worker_for_queue(workers, type, queue)
+        if tenant is None:
+            return served, None
+        both = [worker for worker in served if _serves(worker, tenant, lambda info: info.tenants)]
+        return both, None if both else _no_worker_for_tenant(served, tenant)
+
+    # -- what holds them back --------------------------------------------------------------------------
+
+    def declining(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
+        """That workers declined items of this type, if they did."""
+        those = [worker for worker in workers if _declines(worker, type)]
+        return [_declined(those, type)] if those else []
+
+    def busy(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
+        """Why none of the workers that could run an item takes it now. Empty if one could, or may."""
+        pressed = [worker for worker in workers if self._is_pressed(worker)]
+        declining = [worker for worker in workers if _declines(worker, type)]
+        full = [worker for worker in workers if _is_full(worker, type)]
+        held_back = {worker.id for worker in (*pressed, *declining, *full)}
+        if any(worker.id not in held_back for worker in workers):
+            return []
+        return [
+            *([self._pressed(pressed)] if pressed else ()),
+            *self.declining(declining, type),
+            *([_worker_full(full, type)] if full else ()),
+        ]
+
+    def _is_pressed(self, worker: WorkerState) -> bool:
+        info = info_of(worker)
+        return info is not None and info.pressed_until is not None and info.pressed_until > self.now
+
+    def _pressed(self, workers: Sequence[WorkerState]) -> Reason:
+        times = [info.pressed_until for worker in workers if (info := info_of(worker))]
+        until = min(each for each in times if each is not None)
+        names = listed(worker_name(worker) for worker in workers)
+        text = (
+            f"back-pressure: {names} {_verb(workers, 'claims', 'claim')} nothing for {span(until - self.now)}"
+        )
+        return Reason(
+            kind="pressed",
+            text=f"{text} more",
+            until=until,
+            refs=_ids(workers),
+            fix="see what the hook `backpressure` measures, or start more workers",
+        )
+
+    def _since(self, at: float) -> str:
+        return since_text(self.now, at)
+
+
+def unknown_workers(workers: Iterable[WorkerState]) -> str:
+    """What is not known about workers that say nothing about themselves. Empty: all of them do."""
+    silent = [worker for worker in workers if info_of(worker) is None]
+    if not silent:
+        return ""
+    names = listed(worker_name(worker) for worker in silent)
+    if len(silent) == 1:
+        return f"{names} says nothing about itself: its queues, tenants and room are not known"
+    return f"{names} say nothing about themselves: their queues, tenants and room are not known"
+
+
+def _takes_items(info: WorkerInfo | None) -> bool:
+    return info is None or not (info.draining or info.manual)
+
+
+def _serves(worker: WorkerState, name: str, named: Callable[[WorkerInfo], tuple[str, ...] | None]) -> bool:
+    """Whether a worker serves a queue or a tenant. If it does not say: perhaps."""
+    info = info_of(worker)
+    names = None if info is None else named(info)
+    return names is None or name in names
+
+
+def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
+    queues = sorted({name for worker in workers if (info := info_of(worker)) for name in info.queues or ()})
+    close = close_to(queue, queues)
+    have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
+    named = listed(map(plain, queues), most=5)
+    text = f"no worker serves queue {plain(queue)}: {counted(len(workers), 'worker')}{have} "
+    text += f"{_verb(workers, 'serves', 'serve')} {named}"
+    fix = f"start a worker for it: {command('worker --app MODULE:APP --queues', queue)}"
+    if close is not None:
+        fix += f"; or move its items to {plain(close)}: app.update(ids, queue={close!r})"
+    return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
+
+
+def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
+    tenants = sorted({name for worker in workers if (info := info_of(worker)) for name in info.tenants or ()})
+    text = f"no worker serves tenant {plain(tenant)}: {counted(len(workers), 'worker')} "
+    text += f"{_verb(workers, 'serves', 'serve')} {listed(map(plain, tenants), most=5)}"
+    fix = f"start a worker for it: {command('worker --app MODULE:APP --tenants', tenant)}"
+    return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
+
+
+def _declines(worker: WorkerState, type: str) -> bool:
+    info = info_of(worker)
+    return info is not None and info.declined.get(type, 0) > 0
+
+
+def _declined(workers: Sequence[WorkerState], type: str) -> Reason:
+    counts = [(worker, info.declined.get(type, 0)) for worker in workers if (info := info_of(worker))]
+    said = listed(f"{worker_name(worker)} declined {count:,}" for worker, count in counts)
+    text = f"the hook `accept` declines {plain(type)}: {said} in the last minute"
+    return Reason(
+        kind="declined", text=text, refs=_ids(workers), fix="see what `accept` waits for on these workers"
+    )
+
+
+def _is_full(worker: WorkerState, type: str) -> bool:
+    info = info_of(worker)
+    if info is None:
+        return False
+    # The count of the store is newer than what the worker said. It says all if all types share one doer.
+    counted_full = not info.rooms and info.room is not None and worker.running >= info.room
+    return counted_full or info.full or type in info.full_types
+
+
+def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:
+    if len(workers) == 1:
+        text = f"the only worker that could run it is full: {_fullness(workers[0], type)}"
+    else:
+        said = listed(_fullness(worker, type) for worker in workers)
+        text = f"the {len(workers):,} workers that could run it are full: {said}"
+    return Reason(
+        kind="worker_full",
+        text=text,
+        refs=_ids(workers),
+        fix="wait, start more workers, or raise max of the doer",
+    )
+
+
+def _fullness(worker: WorkerState, type: str) -> str:
+    info, name = info_of(worker), worker_name(worker)
+    room = None if info is None else info.rooms.get(type, info.room)
+    if info is None or room is None:
+        return f"{name} has no room for {plain(type)}"
+    if type in info.rooms:
+        return f"{name} runs at most {room:,} of {plain(type)} at once"
+    if worker.running >= room and not info.rooms:
+        return f"{name} runs {worker.running:,} of {room:,}"
+    return f"{name} runs {counted(worker.running, 'item')}, and its doer is full ({room:,} at once)"
+
+
+def _verb(workers: Sequence[WorkerState], one: str, many: str) -> str:
+    return one if len(workers) == 1 else many
+
+
+def _ids(workers: Iterable[WorkerState]) -> tuple[str, ...]:
+    return tuple(worker.id for worker in workers)

@@ -1,0 +1,81 @@
+"""Queue state: why the items of a queue wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.item import Count, Status
+from treadle.why import Reason
+
+from .facts import QueueFacts
+from .fleet import WorkerFleet
+from .wording import close_to, command, info_of, listed, plain, since_text
+
+OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
+
+MOST_TYPES: Final = 3
+"""So many types that no worker has are named."""
+
+
+def queue_reasons(facts: QueueFacts) -> list[Reason]:
+    """The reasons of a queue. Those of its oldest item follow: see `why_queue`."""
+    fleet = WorkerFleet(facts.workers, facts.now)
+    if not facts.counts and not facts.paused and facts.name not in _served(facts):
+        return [_no_queue(facts)]
+    reasons = [_paused(facts, tenant) for tenant in facts.paused]
+    if not fleet.taking:
+        reasons.append(fleet.no_worker())
+    else:
+        _, missing = fleet.not_serving(fleet.taking, "", facts.name, facts.tenant)
+        reasons += [] if missing is None else [missing]
+        unserved = facts.unserved[:MOST_TYPES]
+        reasons += [fleet.no_worker_for_type(each.type, each.since, facts.now) for each in unserved]
+    reasons.append(_waiting(facts))
+    return reasons
+
+
+def _served(facts: QueueFacts) -> set[str]:
+    infos = [info for worker in facts.workers if (info := info_of(worker)) is not None]
+    return {name for info in infos for name in info.queues or ()}
+
+
+def _no_queue(facts: QueueFacts) -> Reason:
+    text = f"nothing is in queue {plain(facts.name)}, and no worker names it"
+    close = close_to(facts.name, facts.queues)
+    if close is not None:
+        text += f", but there is {plain(close)}"
+    elif facts.queues:
+        text += (
+            f"; there {'is' if len(facts.queues) == 1 else 'are'} {listed(map(plain, facts.queues), most=5)}"
+        )
+    return Reason(kind="unknown", text=text, refs=(facts.name,), fix="check the name and the tenant")
+
+
+def _paused(facts: QueueFacts, tenant: str | None) -> Reason:
+    whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
+    fix = command("resume", facts.name, tenant=tenant)
+    return Reason(
+        kind="paused", text=f"queue {plain(facts.name)} is paused {whom}", refs=(facts.name,), fix=fix
+    )
+
+
+def _waiting(facts: QueueFacts) -> Reason:
+    ready = _sum(facts.counts, "ready")
+    said = ", ".join(f"{_number(facts.counts, each)} {each}" for each in OTHERS if _sum(facts.counts, each))
+    rest = f" ({said})" if said else ""
+    if not ready:
+        return Reason(kind="empty", text=f"nothing in queue {plain(facts.name)} is ready{rest}")
+    text = f"{_number(facts.counts, 'ready')} {'item is' if ready == 1 else 'items are'} ready{rest}"
+    if facts.age is not None:
+        text += f"; the oldest became ready {since_text(facts.now, facts.age.oldest_ready)}"
+    return Reason(kind="turn", text=text, refs=(facts.name,))
+
+
+def _sum(counts: Sequence[Count], status: Status) -> int:
+    return sum(count.count for count in counts if count.status == status)
+
+
+def _number(counts: Sequence[Count], status: Status) -> str:
+    capped = any(count.capped for count in counts if count.status == status)
+    return f"{_sum(counts, status):,}{' or more' if capped else ''}"

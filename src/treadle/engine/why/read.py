@@ -1,0 +1,260 @@
+"""Read: ask the store for facts, and follow what an item waits for down to what holds everything up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from treadle.backend import Backend
+from treadle.engine.core import Core
+from treadle.item import (
+    GROUP_MARK,
+    TERMINAL,
+    Filter,
+    ItemState,
+    Schedule,
+    Status,
+    WorkerState,
+)
+from treadle.item_facts import Explanation, Prerequisite
+from treadle.why import Reason, Why
+from treadle.worker_info import decode_worker_info
+
+from .blocked import open_prerequisites
+from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
+from .meaning import reasons_of
+from .type_limits import limits_of
+from .wording import item_name
+
+MOST_DEEP: Final = 20
+"""So many items are followed, from one to what it waits for."""
+MEMBERS: Final = 20
+"""So many open members of a group are read."""
+MOVING: Final[tuple[Status, ...]] = ("running", "ready", "scheduled")
+BLOCKED: Final[tuple[Status, ...]] = ("blocked",)
+PREREQUISITES: Final = 1000
+"""So many prerequisites of an item that died because of one are read."""
+COUNTED: Final = 1000
+"""So many items of each status of a queue are counted."""
+HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_worker_for_tenant"))
+"""Reasons of a whole queue: its oldest item has no others that matter."""
+
+
+async def why_item(core: Core, id: str, tenant: str | None) -> Why:
+    """Why an item, or a group, is where it is."""
+    facts = await _read(core, id, tenant)
+    reasons = [*reasons_of(facts), *await _follow(core, facts)]
+    return Why(id=id, status=_status(facts), reasons=tuple(reasons))
+
+
+def _status(facts: ItemFacts | GroupFacts | NoItem) -> Status | Literal["unknown", "open", "ended"]:
+    match facts:
+        case ItemFacts():
+            return facts.explained.item.status
+        case GroupFacts():
+            return "open" if facts.open else "ended"
+        case NoItem():
+            return "unknown"
+
+
+# -- what holds an item up -----------------------------------------------------------------------------
+
+
+async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem) -> list[Reason]:
+    """The reasons of what it waits for, down to an item that does not wait for another."""
+    reasons: list[Reason] = []
+    seen: set[str] = set()
+    while isinstance(facts, ItemFacts | GroupFacts) and len(seen) < MOST_DEEP:
+        tenant = facts.tenant if isinstance(facts, GroupFacts) else facts.explained.item.tenant
+        name = next_name(facts)
+        if name is None or name in seen:
+            break
+        seen.add(name)
+        if name.startswith(GROUP_MARK):
+            group = await _open_group(core.backend, name[1:], tenant)
+            facts = NoItem(id=name) if group is None else group
+        else:
+            facts = await _read(core, name, tenant)
+        reasons += _about(name, facts)
+    return reasons
+
+
+def next_name(facts: ItemFacts | GroupFacts) -> str | None:
+    """The item, or with `GROUP_MARK` the group, that holds this one up. None: no other does."""
+    if isinstance(facts, GroupFacts):
+        return facts.members[0].id if facts.members else None
+    explained = facts.explained
+    item = explained.item
+    if item.status in TERMINAL:
+        if facts.group is not None:
+            return next_name(facts.group)
+        return facts.causes[0].id if facts.causes else None
+    if item.status == "ready" and explained.verdict is None:
+        return explained.lane_holder if explained.lane_holder != item.id else None
+    if explained.verdict == "unsatisfiable":
+        lost = [each for each in explained.prerequisites if each.status in ("dead", "cancelled")]
+        return lost[0].id if lost else None
+    waits_for = open_prerequisites(explained) if item.status == "blocked" else []
+    return waits_for[0].id if waits_for else None
+
+
+def _about(name: str, facts: ItemFacts | GroupFacts | NoItem) -> list[Reason]:
+    """The reasons of another item, which say so."""
+    if isinstance(facts, NoItem):
+        return []  # it was removed just now
+    if isinstance(facts, GroupFacts):
+        return [msgspec.structs.replace(each, about=facts.id) for each in reasons_of(facts)]
+    prefix = item_name(name, facts.explained.item.type)
+    return [
+        msgspec.structs.replace(each, text=f"{prefix}: {each.text}", about=name) for each in reasons_of(facts)
+    ]
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+async def _read(core: Core, id: str, tenant: str | None) -> ItemFacts | GroupFacts | NoItem:
+    backend = core.backend
+    explained = await backend.explain(id, tenant=tenant)
+    if explained is None:
+        return await _open_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
+    explained = msgspec.structs.replace(explained, workers=_decoded(explained.workers))
+    item = explained.item
+    group = None
+    if item.status in TERMINAL and item.group_id == item.id:
+        found = await _open_group(backend, id, item.tenant)
+        group = found if found is not None and found.open else None
+    return ItemFacts(
+        explained=explained,
+        limits=await _read_limits(core, explained),
+        causes=await _read_causes(backend, item),
+        group=group,
+    )
+
+
+def _decoded(workers: Sequence[WorkerState]) -> tuple[WorkerState, ...]:
+    return tuple(msgspec.structs.replace(worker, info=decode_worker_info(worker.info)) for worker in workers)
+
+
+async def _read_limits(core: Core, explained: Explanation) -> tuple[LimitFact, ...] | None:
+    item = explained.item
+    could_run = item.status == "ready" or (item.status == "scheduled" and item.due_at <= explained.now)
+    if not could_run:
+        return ()
+    limits = limits_of(core, item)
+    if not limits:
+        return None if limits is None else ()
+    uses = {use.name: use for use in await core.backend.limits([limit.name for limit in limits])}
+    return tuple(LimitFact(limit, uses.get(limit.name)) for limit in limits)
+
+
+async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite, ...]:
+    """Which prerequisites of an item that died `unsatisfiable` made it so."""
+    if item.reason != "unsatisfiable" or not item.after:
+        return ()
+    named = item.after[:PREREQUISITES]
+    items = await backend.get([name for name in named if not name.startswith(GROUP_MARK)], tenant=item.tenant)
+    causes = [Prerequisite(each.id, each.status, each.type) for each in items if each and _is_lost(each)]
+    groups = [name[1:] for name in named if name.startswith(GROUP_MARK)]
+    if groups:
+        found = await backend.group(groups, tenant=item.tenant)
+        failed = [each for each in found if each is not None and each.failed]
+        causes += [Prerequisite(GROUP_MARK + each.id, "dead", each.type) for each in failed]
+    return tuple(causes)
+
+
+def _is_lost(state: ItemState) -> bool:
+    return state.status in ("dead", "cancelled")
+
+
+async def _open_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
+    """A group, with some of its open members. None: there is none of this id."""
+    (group,) = await backend.group([id], tenant=tenant)
+    if group is None:
+        return None
+    members: tuple[ItemState, ...] = ()
+    if group.open:
+        for statuses in MOVING, BLOCKED:
+            where = Filter(tenant=group.tenant, group_id=id, status=statuses)
+            members += (await backend.list(where, limit=MEMBERS, oldest_first=True)).items
+            if members:
+                break
+    return GroupFacts(
+        id=id,
+        tenant=group.tenant,
+        open=group.open,
+        members=members,
+        ended_at=group.ended_at,
+        now=await backend.now(),
+    )
+
+
+# -- queues and schedules ------------------------------------------------------------------------------
+
+
+async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
+    """Why the items of a queue wait."""
+    overview = await core.backend.overview(tenant=tenant, cap=COUNTED)
+    counts = tuple(count for count in overview.counts if count.queue == name)
+    ready = {count.type for count in counts if count.status == "ready"}
+    facts = QueueFacts(
+        name=name,
+        tenant=tenant,
+        now=overview.now,
+        counts=counts,
+        age=next((age for age in overview.ages if age.queue == name), None),
+        paused=tuple(owner for queue, owner in overview.paused if queue == name),
+        unserved=tuple(each for each in overview.unserved if each.type in ready),
+        workers=_decoded(overview.workers),
+        queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
+    )
+    reasons = list(reasons_of(facts))
+    if ready and not any(each.kind in HELD_UP for each in reasons):
+        reasons += await _oldest_of(core, name, tenant, reasons)
+    status = "unknown" if reasons[0].kind == "unknown" else "paused" if facts.paused else "active"
+    return Why(id=name, status=status, reasons=tuple(reasons))
+
+
+async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence[Reason]) -> list[Reason]:
+    """The reasons of the oldest ready item of a queue."""
+    where = Filter(tenant=tenant, queue=queue, status=("ready",))
+    page = await core.backend.list(where, limit=1, oldest_first=True)
+    if not page.items:
+        return []
+    (item,) = page.items
+    facts = await _read(core, item.id, item.tenant)
+    said = {(each.kind, each.refs) for each in known}
+    return [
+        each
+        for each in [*_about(item.id, facts), *await _follow(core, facts)]
+        if (each.kind, each.refs) not in said
+    ]
+
+
+async def why_schedule(
+    core: Core, name: str, stored: Schedule | None, names: Sequence[str], *, here: bool, seen: bool
+) -> Why:
+    """Why a schedule has not fired. here: this process runs it. seen: a process that has its code was seen
+    not long ago."""
+    now = await core.backend.now()
+    workers = await core.backend.workers() if "listing" in core.backend.capabilities else ()
+    live = sum(worker.until > now for worker in workers)
+    facts = ScheduleFacts(
+        name=name,
+        now=now,
+        stored=stored,
+        orphaned=not here and not (live and seen),
+        live=live,
+        names=tuple(names),
+    )
+    reasons = reasons_of(facts)
+    status = "active"
+    if stored is None:
+        status = "unknown"
+    elif stored.next_at is None:
+        status = "ended"
+    elif stored.paused:
+        status = "paused"
+    return Why(id=name, status=status, reasons=reasons)

@@ -1,0 +1,149 @@
+"""Ready: why an item that could run does not, and when one that is due later will."""
+
+from __future__ import annotations
+
+from treadle.item import WorkerState
+from treadle.item_facts import Explanation
+from treadle.why import Reason
+
+from .facts import ItemFacts
+from .fleet import WorkerFleet, unknown_workers
+from .limits import limit_reasons
+from .wording import command, counted, item_name, plain, since_text, tenant_option, until_text
+
+MOST_AHEAD = 1000
+"""The store counts no further: see `Explanation.ahead`."""
+MOST_LANES = 100
+ON_TRIAL = 2
+"""After so many losses in a row an item runs beside fewer others: see treadle.engine.run.isolation."""
+
+
+def later_reasons(explained: Explanation) -> list[Reason]:
+    """The reasons of an item that is due later."""
+    if not explained.given_back:
+        return [_due_at(explained)]
+    fleet, type = WorkerFleet(explained.workers, explained.now), explained.item.type
+    return [_due_at(explained), *fleet.declining(fleet.for_type(type), type)]
+
+
+def _due_at(explained: Explanation) -> Reason:
+    item = explained.item
+    text = f"{_why_later(explained)}, due {until_text(explained.now, item.due_at)}"
+    fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
+    return Reason(kind="due_at", text=text, until=item.due_at, fix=fix)
+
+
+def _why_later(explained: Explanation) -> str:
+    """Why it is due later: said by its history."""
+    item = explained.item
+    claimed = item.claimed_at
+    failed = item.history[-1] if item.history else None
+    if explained.freed:
+        times = "once" if item.losses == 1 else f"{item.losses:,} times in a row"
+        return f"its worker died while it ran, {times}"
+    if explained.given_back:
+        return "a worker gave it back before it ran"
+    if failed is not None and (claimed is None or claimed <= failed.at):
+        error = plain(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
+        return f"attempt {failed.attempt:,}{_of(item.attempts)} failed ({error})"
+    if claimed is not None:
+        return "its handler deferred it"
+    return "it was submitted for later"
+
+
+def _of(attempts: int | None) -> str:
+    return "" if attempts is None else f" of {attempts:,}"
+
+
+def overdue_reasons(facts: ItemFacts) -> list[Reason]:
+    """The reasons of an item that is due, and that no claim has made ready yet."""
+    explained = facts.explained
+    when = since_text(explained.now, explained.item.due_at)
+    text = f"it was due {when}, and no worker has claimed anything of its queue since"
+    rest = [each for each in ready_reasons(facts) if each.kind != "next"]
+    return [Reason(kind="overdue", text=text, fix="" if rest else "look again"), *rest]
+
+
+def ready_reasons(facts: ItemFacts) -> list[Reason]:
+    """The reasons of an item that waits for a worker."""
+    explained = facts.explained
+    fleet = WorkerFleet(explained.workers, explained.now)
+    paused = _paused(explained)
+    workers, missing = _could_run(explained, fleet)
+    if missing is not None or paused:
+        return [*paused, *([] if missing is None else [missing])]
+    limits = limit_reasons(facts.limits or (), fleet)
+    busy = fleet.busy(workers, explained.item.type)
+    if limits:  # a doer whose limit is reached has no room
+        busy = [each for each in busy if each.kind != "worker_full"]
+    reasons = [*_lane_held(explained), *limits, *busy, *_isolated(explained)]
+    unknown = _unknown(facts, workers)
+    if explained.ahead:
+        reasons.append(_turn(explained, "" if reasons else unknown))
+    return reasons or [_next(explained, unknown)]
+
+
+def _paused(explained: Explanation) -> list[Reason]:
+    queue, reasons = explained.item.queue, list[Reason]()
+    for tenant in explained.paused:
+        whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
+        text, fix = f"queue {plain(queue)} is paused {whom}", command("resume", queue, tenant=tenant)
+        reasons.append(Reason(kind="paused", text=text, refs=(queue,), fix=fix))
+    return reasons
+
+
+def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerState], Reason | None]:
+    """The workers that could run it. If there is none: why."""
+    item = explained.item
+    if not fleet.taking:
+        return [], fleet.no_worker()
+    having = fleet.for_type(item.type)
+    if not having:
+        return [], fleet.no_worker_for_type(item.type, explained.unknown_since, item.due_at)
+    return fleet.not_serving(having, item.type, item.queue, item.tenant)
+
+
+def _lane_held(explained: Explanation) -> list[Reason]:
+    item, holder = explained.item, explained.lane_holder
+    if holder is None or holder == item.id:
+        return []
+    lane = f"lane {plain(item.lane)}" if item.lane else "its lane"
+    text = f"{lane} is strict, and {item_name(holder)} holds it until it has ended"
+    fix = command("why", holder, tenant=tenant_option(item.tenant))
+    return [Reason(kind="lane_held", text=text, refs=(holder,), fix=fix)]
+
+
+def _isolated(explained: Explanation) -> list[Reason]:
+    losses = explained.item.losses
+    if losses < ON_TRIAL:
+        return []
+    text = f"{losses:,} workers in a row died while they ran it: it starts only beside ever fewer other items"
+    fix = "find out whether it kills its process: see the logs of the workers that died"
+    return [Reason(kind="isolated", text=text, fix=fix)]
+
+
+def _turn(explained: Explanation, unknown: str) -> Reason:
+    more = " or more" if explained.ahead >= MOST_AHEAD else ""
+    go = "goes" if explained.ahead == 1 else "go"
+    text = f"{counted(explained.ahead, 'item')}{more} of its line {go} first"
+    if explained.lanes > 1:
+        many = " or more" if explained.lanes >= MOST_LANES else ""
+        text += f"; {explained.lanes:,}{many} lines of queue {plain(explained.item.queue)} take turns"
+    return Reason(kind="turn", text=f"{text}{unknown}")
+
+
+def _next(explained: Explanation, unknown: str) -> Reason:
+    text = "nothing is in its way" if not unknown else "nothing that is known is in its way"
+    if explained.lanes > 1:
+        text += f", except the turns of {explained.lanes:,} lines of its queue"
+    fix = "look again; if it stays, it is a bug of treadle" if not unknown else "look again"
+    return Reason(kind="next", text=f"{text}: it should start soon{unknown}", fix=fix)
+
+
+def _unknown(facts: ItemFacts, workers: list[WorkerState]) -> str:
+    """What is not known about limits and workers, as the end of a sentence."""
+    said = [unknown_workers(workers)]
+    if facts.limits is None:
+        type = plain(facts.explained.item.type)
+        said.append(f"the limits of {type} are not known here: ask with its code (--app)")
+    return "".join(f"; {each}" for each in said if each)

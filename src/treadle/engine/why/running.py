@@ -1,0 +1,57 @@
+"""Running: who runs an item, since when, and whether that worker is still alive."""
+
+from __future__ import annotations
+
+from treadle.item import ItemState, WorkerState
+from treadle.item_facts import Explanation
+from treadle.why import Reason
+
+from .fleet import WorkerFleet
+from .wording import command, info_of, last_seen, span, tenant_option, worker_name
+
+
+def running_reasons(explained: Explanation) -> list[Reason]:
+    """The reasons of an item that a worker has a lease for."""
+    item, now = explained.item, explained.now
+    worker = next((each for each in explained.workers if each.id == item.worker), None)
+    if worker is not None and worker.until <= now:
+        return _lapsed(explained, worker)
+    if not explained.begun:
+        return [_claimed_ahead(explained, worker)]
+    begun = item.started_at or item.claimed_at
+    since = "" if begun is None else f" for {span(now - begun)}"
+    text = f"it runs on {worker_name(worker or item.worker)}{since}, {_attempt(item)}"
+    info = None if worker is None else info_of(worker)
+    if info is not None and info.waiting:
+        text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
+    fix = f"to stop it: {command('cancel', item.id, tenant=tenant_option(item.tenant))}"
+    return [Reason(kind="running", text=text, refs=_worker_ids(item), fix=fix)]
+
+
+def _attempt(item: ItemState) -> str:
+    return f"attempt {max(1, item.attempt):,}" + ("" if item.attempts is None else f" of {item.attempts:,}")
+
+
+def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason:
+    item = explained.item
+    since = "" if item.claimed_at is None else f" for {span(explained.now - item.claimed_at)}"
+    text = f"{worker_name(worker or item.worker)} has had it{since}, and has not begun: it waits there for a "
+    text += "permit of a limit, for the rest of its batch, or for room"
+    return Reason(kind="claimed_ahead", text=text, refs=_worker_ids(item))
+
+
+def _lapsed(explained: Explanation, worker: WorkerState) -> list[Reason]:
+    item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
+    silent = f"silent for {span(explained.now - last_seen(worker))}"
+    if info_of(worker) is None:
+        silent = f"without a lease for {span(explained.now - worker.until)}"
+    text = f"{worker_name(worker)}, which runs it, has been {silent}: "
+    if fleet.taking:
+        text += "the next claim of any worker frees it"
+        return [Reason(kind="lease_lapsed", text=text, refs=_worker_ids(item))]
+    text += "it is free as soon as a worker claims, and none is alive"
+    return [Reason(kind="lease_lapsed", text=text, refs=_worker_ids(item)), fleet.no_worker()]
+
+
+def _worker_ids(item: ItemState) -> tuple[str, ...]:
+    return () if item.worker is None else (item.worker,)

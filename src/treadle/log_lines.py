@@ -1,0 +1,139 @@
+"""Log lines: records of the library that no content can break, with the facts of an item as fields.
+
+Every record about an item has the attributes of `item_fields`, so that formatters that write JSON find them.
+What comes from users (errors, ids, names) is cut, and its control characters are escaped: it cannot make a
+line look like two, or write to a terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from .context_log import LOGGER
+from .errors import class_name, message_of
+from .item import Lease
+
+MOST_CHARACTERS: Final = 500
+"""Of one text in a line."""
+MOST_TRACEBACK: Final = 10_000
+"""Of a traceback: its end, which names the error."""
+MOST_LINES: Final = 500
+_LIBRARY: Final = Path(traceback.__file__).parent
+_ENGINE: Final = (
+    str(Path(__file__).parent / "_")[:-1],
+    *(
+        str(_LIBRARY / name)
+        for name in ("asyncio", "concurrent", "contextlib.py", "importlib", "threading.py")
+    ),
+    "<frozen importlib",
+)
+"""Files whose frames come before those of the user's code."""
+_TRACEPARENT = re.compile(rb"traceparent[^0-9a-f]{1,8}[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
+
+
+def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
+    """The text on one line, cut to `most` characters, with all control characters escaped."""
+    short = text if len(text) <= most else f"{text[: most - 3]}..."
+    return short if short.isprintable() else "".join(map(_visible, short))
+
+
+def lines(text: str, most: int = MOST_TRACEBACK) -> str:
+    """The end of a text of several lines, each of them as `one_line` makes it."""
+    short = "\n".join(one_line(line) for line in text.rstrip("\n").split("\n")[-MOST_LINES:])
+    return short if len(short) <= most else f"[...]{short[5 - most :]}"
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def error_text(error: BaseException) -> str:
+    """The class and the message of an error, on one line. It never raises."""
+    message = message_of(error)
+    return one_line(f"{class_name(error)}: {message}" if message else class_name(error))
+
+
+def traceback_of(error: BaseException, *, only_users: bool = False) -> str:
+    """The traceback of an error, for a record. It begins where the user's code begins. If there is none of
+    it, all is shown, unless `only_users`. It never raises."""
+    try:
+        exception = traceback.TracebackException.from_exception(error)
+        for each in _chain(exception):
+            users = _without_engine(each.stack)
+            each.stack = users if users or only_users else each.stack
+        return lines("".join(exception.format()))
+    except BaseException:  # noqa: BLE001  attributes of the user's exception
+        return ""
+
+
+def _chain(exception: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """The exception, and all that caused it."""
+    yield exception
+    for other in (exception.__cause__, exception.__context__, *(exception.exceptions or ())):
+        if other is not None:
+            yield from _chain(other)
+
+
+def _without_engine(stack: traceback.StackSummary) -> traceback.StackSummary:
+    """Without the frames before the first one of the user's code."""
+    for n, frame in enumerate(stack):
+        if not frame.filename.startswith(_ENGINE):
+            return traceback.StackSummary.from_list(stack[n:])
+    return traceback.StackSummary()
+
+
+def item_fields(lease: Lease) -> dict[str, Any]:
+    """The attributes of a record about an attempt: id, type, attempt, tenant, workflow, and `trace_id` if the
+    item was submitted within a trace."""
+    fields: dict[str, Any] = {
+        "id": lease.id,
+        "type": lease.type,
+        "attempt": lease.attempt,
+        "tenant": lease.tenant,
+        "workflow": lease.workflow,
+    }
+    if b"traceparent" in lease.options and (found := _TRACEPARENT.search(lease.options)) is not None:
+        fields["trace_id"] = found[1].decode()
+    return fields
+
+
+def log_line(
+    level: int,
+    message: str,
+    fields: Mapping[str, Any] | None = None,
+    *,
+    error: BaseException | None = None,
+    trace: str = "",
+) -> None:
+    """Log one line. The message is complete: nothing is formatted into it. With `trace`, the traceback of
+    `error` as text, which formatters then show instead of formatting the error again."""
+    if not LOGGER.isEnabledFor(level):
+        return
+    caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    record = LOGGER.makeRecord(
+        LOGGER.name,
+        level,
+        caller.f_code.co_filename,
+        caller.f_lineno,
+        message,
+        (),
+        (type(error), error, error.__traceback__) if error is not None and trace else None,
+        caller.f_code.co_name,
+        fields,
+    )
+    if trace:
+        record.exc_text = trace
+    LOGGER.handle(record)
+
+
+WARNING: Final = logging.WARNING
+ERROR: Final = logging.ERROR
+INFO: Final = logging.INFO

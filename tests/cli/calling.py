@@ -1,0 +1,61 @@
+"""Calls commands of the command line in this process, and as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from treadle.cli.commands import commands
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Called(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """The lines of `--json`."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def call(*arguments: str, env: Mapping[str, str | None] | None = None) -> Called:
+    """Run a command in this process. Not from within an event loop."""
+    given = {"TREADLE_APP": None, "TREADLE_URL": None, **(env or {})}
+    result = CliRunner().invoke(commands, list(arguments), env=given)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Called(result.exit_code, result.stdout, result.stderr)
+
+
+def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
+    """Start a command as a process of its own, with pipes."""
+    env = {name: value for name, value in os.environ.items() if name not in ("TREADLE_APP", "TREADLE_URL")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "treadle", *arguments],
+        cwd=PROJECT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+def run(*arguments: str) -> Called:
+    """Run a command as a process of its own."""
+    process = start(*arguments)
+    out, err = process.communicate(timeout=60)
+    return Called(process.returncode, out, err)

@@ -1,0 +1,141 @@
+"""`treadle status`: problems first, capped counts, and an exit code for monitoring."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Store
+from tests.cli.looked_at import report, send
+from treadle import Treadle
+from treadle.cli.status import find_problems
+from treadle.cli.worker_rows import fleet_of
+from treadle.errors import WorkFailed
+from treadle.item import Count, WorkerState
+from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.worker_info import WorkerInfo
+
+NOW = 1_800_000_000.0
+LIVE = WorkerState("w1", NOW + 10, None, 3)
+
+
+def _problems(
+    *, max_wait: float = 300.0, tenant: str | None = None, **facts: object
+) -> list[tuple[str, str]]:
+    overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
+    found = find_problems(overview, fleet_of(overview.workers, NOW, tenant), max_wait)
+    return [(each.kind, each.text) for each in found]
+
+
+def _count(status: str, count: int = 1, *, type: str = "t", queue: str = "q", capped: bool = False) -> Count:
+    return Count("default", queue, type, status, count, capped)  # type: ignore[arg-type]
+
+
+def test_an_empty_store_is_healthy(store: Store) -> None:
+    answer = store.call("status")
+    assert answer.code == 0
+    assert answer.out.splitlines()[0].startswith("✓ healthy")
+    assert "no open and no dead items" in answer.out
+
+
+def test_open_items_without_a_worker_are_a_problem() -> None:
+    assert _problems(counts=(_count("ready", 3), _count("scheduled"))) == [
+        ("no_worker", "no worker is alive: 4 open items")
+    ]
+    assert _problems(counts=(_count("running", 3),), workers=(LIVE,)) == []
+
+
+def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
+    counts = (_count("ready", 5), _count("ready", 2, queue="mial", capped=True))
+    assert _problems(counts=counts, workers=(LIVE,), unserved=(UnservedType("t", 5, NOW - 120),)) == [
+        ("no_worker", "no worker has the type t: 5 ready items, since 2 min")
+    ]
+    picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("q",), tenants=("acme",)))
+    assert _problems(counts=counts, workers=(picky,)) == [
+        ("no_worker", "no worker serves the queue mial: 2+ ready items"),
+        ("no_worker", "no worker serves the tenant default: 7+ ready items"),
+    ]
+
+
+def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
+    silent = WorkerState("w2", NOW - 1, None, 1)
+    found = _problems(
+        workers=(LIVE, silent),
+        ages=(QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 9999), QueueAge("fast", NOW - 299)),
+        paused=(("bulk", None), ("q", "acme")),
+        counts=(_count("dead", 10_000, capped=True), _count("dead", 2, type="u")),
+    )
+    assert found == [
+        ("silent", "1 worker silent: w2"),
+        ("late", "queue q: an item has been ready for 5 min"),
+        ("paused", "queue bulk is paused"),
+        ("paused", "queue q is paused for tenant acme"),
+        ("dead", "10,002+ dead items: t, u"),
+    ]
+
+
+def test_a_tenant_does_not_see_how_much_workers_run() -> None:
+    (seen,) = fleet_of((LIVE,), NOW, "acme").workers
+    assert (seen.id, seen.running) == (LIVE.id, None)
+
+
+async def _some(app: Treadle) -> None:
+    failing = await app.enqueue(send(3))
+    with pytest.raises(WorkFailed):
+        await failing.result()
+    await app.worker.stop()
+    await app.enqueue_many([report() for _ in range(3)], queue="bulk")
+    await app.tenant("acme").enqueue(report(), delay=60)
+    await app.pause("bulk")
+
+
+def test_problems_come_first_and_the_exit_code_says_so(store: Store) -> None:
+    store.work_off(_some)
+    answer = store.call("status")
+    assert answer.code == 4
+    head, *lines = answer.out.splitlines()
+    assert head.startswith("✕ 3 problems")
+    assert [line.split("  ")[1] for line in lines[:3]] == [
+        "no worker is alive: 4 open items",
+        "queue bulk is paused",
+        "1 dead item: mail.send",
+    ]
+    assert lines[4].split() == ["QUEUE", "READY", "RUNNING", "SCHEDULED", "BLOCKED", "DEAD", "OLDEST", "WAIT"]
+    assert lines[5].split()[:6] == ["bulk", "3", "·", "·", "·", "·"]
+    assert lines[5].endswith("paused")
+    assert lines[7].split() == ["all", "3", "·", "1", "·", "1"]
+    assert max(map(len, lines)) <= 80
+    assert store.call("status", "--ignore", "no_worker,paused", "--ignore", "dead").code == 0
+
+
+def test_status_as_json(store: Store) -> None:
+    store.work_off(_some)
+    answer = store.call("status", "--json", app=False)
+    assert answer.code == 4
+    (seen,) = answer.objects
+    assert seen["healthy"] is False
+    assert [each["kind"] for each in seen["problems"]] == ["no_worker", "paused", "dead"]
+    assert seen["statuses"]["ready"] == {"count": 3, "capped": False}
+    assert [(each["queue"], each["ready"]["count"]) for each in seen["queues"]] == [
+        ("bulk", 3),
+        ("default", 0),
+    ]
+    assert seen["paused"] == [{"queue": "bulk", "tenant": None}]
+
+
+def test_a_tenant_sees_its_own_counts_only(store: Store) -> None:
+    store.work_off(_some)
+    (seen,) = store.call("status", "--json", "--tenant", "acme").objects
+    assert {name: each["count"] for name, each in seen["statuses"].items() if each["count"]} == {
+        "scheduled": 1
+    }
+    assert [each["tenant"] for each in seen["tenants"]] == ["acme"]
+    rows = store.call("status", "--by", "tenant").out.splitlines()
+    assert [line.split()[0] for line in rows if line.startswith(("acme", "default"))] == ["acme", "default"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--by", "colour"), ("--ignore", "everything"), ("--max-wait", "long")]
+)
+def test_wrong_options_are_refused(store: Store, arguments: tuple[str, ...]) -> None:
+    refused = store.call("status", *arguments)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)

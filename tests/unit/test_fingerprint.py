@@ -1,0 +1,57 @@
+"""The fingerprint of a death: which deaths count as alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from treadle.engine.run.fingerprint import mark_of
+from treadle.item import DeathReason, ErrorInfo
+
+
+def raised(fn: Callable[..., Any], *args: Any) -> Exception:
+    try:
+        fn(*args)
+    except Exception as error:  # noqa: BLE001
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def mark(error: Exception, type: str = "mail.send", reason: DeathReason = "exhausted") -> str:
+    return mark_of(type, reason, ErrorInfo(error.__class__.__name__, str(error)), error)
+
+
+def send(to: str) -> None:
+    raise LookupError(f"no mailbox {to}")
+
+
+def send_later(to: str) -> None:
+    raise LookupError(f"no mailbox {to}")
+
+
+def parse(text: str) -> None:
+    json.loads(text)
+
+
+def test_the_message_makes_no_difference() -> None:
+    assert mark(raised(send, "a")) == mark(raised(send, "b"))
+
+
+def test_the_type_the_class_and_the_function_make_a_difference() -> None:
+    first = raised(send, "a")
+    others = [mark(first, type="mail.read"), mark(raised(send_later, "a")), mark(raised(int, "x"))]
+    assert len({mark(first), *others}) == 4
+
+
+def test_a_function_of_a_library_counts_as_the_function_that_called_it() -> None:
+    assert mark(raised(parse, "{")) == mark(raised(parse, "[1"))
+    assert mark(raised(parse, "{")) != mark(raised(json.loads, "{"))
+
+
+def test_without_a_place_the_reason_makes_the_difference() -> None:
+    failure = ErrorInfo("DeadlineExceeded", "late")
+    expired = mark_of("mail.send", "expired", failure, None)
+    assert expired == mark_of("mail.send", "expired", ErrorInfo("DeadlineExceeded", "very late"), None)
+    assert expired != mark_of("mail.send", "unknown_type", failure, None)
+    assert len(expired) == 12
