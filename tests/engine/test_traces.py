@@ -315,6 +315,26 @@ async def test_log_records_name_the_span(make_app: MakeApp, caplog: pytest.LogCa
     assert vars(record)["n"] == 1
 
 
+async def test_lines_about_failures_name_the_span(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = Spans()
+
+    @work(name="dies")
+    async def dies() -> None:
+        raise Abort("dead")
+
+    app = make_app(dies, telemetry=spans.telemetry)
+    with caplog.at_level(logging.WARNING, "treadle"):
+        async with app:
+            handle = await app.enqueue(dies())  # not awaited: the attempt has a trace of its own
+            await failure(handle.result(PATIENCE))
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    own = spans.one("process dies").context
+    assert vars(record)["trace_id"] == trace.format_trace_id(own.trace_id)
+    assert vars(record)["span_id"] == trace.format_span_id(own.span_id)
+
+
 async def test_a_handler_in_a_process_sees_the_context(caplog: pytest.LogCaptureFixture) -> None:
     spans = Spans()
     async with Treadle(work=[trace_in_process], processes=1, telemetry=spans.telemetry) as app:
