@@ -68,7 +68,9 @@ class OutcomeLog:
         if now >= self._next_loss and not self._losses:
             self._next_loss = now + COLLECT
             log_line(
-                WARNING, f"{named(lease)} lost its lease ({_attempt(lease)}): {_LOST}", item_fields(lease)
+                WARNING,
+                f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
+                item_fields(lease),
             )
             return
         self._losses.append(lease)
@@ -112,7 +114,14 @@ def _fields(lease: Lease, span: AttemptSpan | None) -> dict[str, Any]:
 
 
 def _attempt(lease: Lease) -> str:
-    return f"attempt {lease.attempt}" + ("" if lease.attempts is None else f" of {lease.attempts}")
+    """Which attempt it is, and of how many. Attempts that were lost with their worker are numbered too, but
+    do not count."""
+    failure = lease.failures + 1
+    if lease.attempts is None:
+        return f"attempt {lease.attempt}"
+    if failure == lease.attempt:
+        return f"attempt {lease.attempt} of {lease.attempts}"
+    return f"attempt {lease.attempt}, failure {failure} of {lease.attempts}"
 
 
 def _why(decision: RunAgain | Die) -> str:
