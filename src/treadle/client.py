@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
-from treadle.backend import Backend
+from treadle.backend import Backend, store_name
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
@@ -369,6 +369,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
+    if telemetry is not None:
+        telemetry.use_store(store_name(backend))
     core = Core(
         backend,
         settings,

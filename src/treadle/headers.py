@@ -6,6 +6,7 @@ queues.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -63,6 +64,28 @@ def add_headers(inherited: Mapping[str, str], own: Mapping[str, str] | None) -> 
     if own is None:
         return inherited
     return {**inherited, **own} if own and inherited else own
+
+
+class _StoredTrace(msgspec.Struct):
+    """The part of an item's stored options that says where the item came from."""
+
+    trace: dict[str, str] = {}
+
+
+_trace_decoder = msgspec.json.Decoder(_StoredTrace)
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
+
+
+def trace_id_of(options: bytes) -> str | None:
+    """The id of the trace within which an item was submitted. None if there is none. Headers do not count:
+    their values are the user's."""
+    if b'"trace"' not in options:
+        return None
+    try:
+        found = _TRACE_ID.match(_trace_decoder.decode(options).trace.get("traceparent", ""))
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return None if found is None else found[1]
 
 
 class _Stored(msgspec.Struct):

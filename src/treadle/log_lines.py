@@ -8,7 +8,6 @@ line look like two, or write to a terminal.
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from .context_log import LOGGER
 from .errors import class_name, message_of
+from .headers import trace_id_of
 from .item import Lease
 
 MOST_CHARACTERS: Final = 500
@@ -34,7 +34,6 @@ _ENGINE: Final = (
     "<frozen importlib",
 )
 """Files whose frames come before those of the user's code."""
-_TRACEPARENT = re.compile(rb"traceparent[^0-9a-f]{1,8}[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
 
 
 def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -100,8 +99,8 @@ def item_fields(lease: Lease) -> dict[str, Any]:
         "tenant": lease.tenant,
         "workflow": lease.workflow,
     }
-    if b"traceparent" in lease.options and (found := _TRACEPARENT.search(lease.options)) is not None:
-        fields["trace_id"] = found[1].decode()
+    if lease.options and (trace_id := trace_id_of(lease.options)) is not None:
+        fields["trace_id"] = trace_id
     return fields
 
 

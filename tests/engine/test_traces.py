@@ -17,6 +17,7 @@ from treadle import Abort, Client, Context, Defer, Failure, InputError, Result, 
 from treadle.backend import Backend
 from treadle.contrib.otel import OpenTelemetry
 from treadle.contrib.otel.carrier import MAX_BYTES, pack
+from treadle.contrib.otel.spans import server_of
 from treadle.engine.submit.carry import trace_of
 from treadle.events import Queued
 
@@ -43,6 +44,7 @@ def facts(span: ReadableSpan) -> dict[str, Any]:
 async def test_an_awaited_item_is_a_child_of_its_send(make_app: MakeApp) -> None:
     spans = Spans()
     async with make_app(value, telemetry=spans.telemetry) as app:
+        spans.telemetry.use_store("postgresql://ada:***@db.example:5433/shop")
         with spans.tracer.start_as_current_span("request"):
             assert await app.enqueue(value(1), id="one", queue="mail").result(PATIENCE) == 1
     assert {spans.shape(span)[:3] for span in spans.all()} == {
@@ -59,6 +61,8 @@ async def test_an_awaited_item_is_a_child_of_its_send(make_app: MakeApp) -> None
         "messaging.message.id": "one",
         "messaging.message.conversation_id": "one",
         "treadle.type": "value",
+        "server.address": "db.example",
+        "server.port": 5433,
     }
     assert send == {**common, "messaging.operation.name": "send", "messaging.operation.type": "send"}
     assert process.pop("treadle.wait") >= 0
@@ -315,6 +319,26 @@ async def test_log_records_name_the_span(make_app: MakeApp, caplog: pytest.LogCa
     assert vars(record)["n"] == 1
 
 
+async def test_lines_about_failures_name_the_span(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = Spans()
+
+    @work(name="dies")
+    async def dies() -> None:
+        raise Abort("dead")
+
+    app = make_app(dies, telemetry=spans.telemetry)
+    with caplog.at_level(logging.WARNING, "treadle"):
+        async with app:
+            handle = await app.enqueue(dies())  # not awaited: the attempt has a trace of its own
+            await failure(handle.result(PATIENCE))
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    own = spans.one("process dies").context
+    assert vars(record)["trace_id"] == trace.format_trace_id(own.trace_id)
+    assert vars(record)["span_id"] == trace.format_span_id(own.span_id)
+
+
 async def test_a_handler_in_a_process_sees_the_context(caplog: pytest.LogCaptureFixture) -> None:
     spans = Spans()
     async with Treadle(work=[trace_in_process], processes=1, telemetry=spans.telemetry) as app:
@@ -429,6 +453,23 @@ async def test_internals_are_opt_in(make_app: MakeApp) -> None:
     assert facts(spans.one("settle"))["messaging.batch.message_count"] == 1
 
 
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("postgresql://ada:***@db.example:5433/shop", {"server.address": "db.example", "server.port": 5433}),
+        ("postgresql://db.example/shop", {"server.address": "db.example"}),
+        ("postgresql://one:1,two:2/shop", {}),
+        ("postgresql:///shop?host=/run/postgresql", {}),
+        ("host=db.example password=***", {}),
+        ("sqlite:///work.db", {}),
+        ("MemoryBackend", {}),
+        ("postgresql://[::1/x", {}),
+    ],
+)
+def test_the_server_is_read_from_the_address(address: str, expected: dict[str, Any]) -> None:
+    assert server_of(address) == expected
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(InputError, match="'auto', 'parent' or 'link'"):
         OpenTelemetry(link="child")  # type: ignore[arg-type]
@@ -442,6 +483,8 @@ class Broken:
     """A tracer that fails."""
 
     internals = True
+
+    def use_store(self, address: str) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         raise ZeroDivisionError(name)

@@ -1,4 +1,4 @@
-"""How a type checker sees headers, submit middlewares and telemetry. Checked by pyright and mypy, never run."""
+"""How a type checker sees headers, submit middlewares and telemetry. Never run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_type

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.errors import InputError
-from treadle.headers import MAX_BYTES, MAX_HEADERS, check_headers, headers_of
+from treadle.headers import MAX_BYTES, MAX_HEADERS, check_headers, headers_of, trace_id_of
 from treadle.options import check_options, resolve
 
 
@@ -54,6 +54,16 @@ def test_headers_are_copied() -> None:
 )
 def test_a_stronger_level_adds_its_headers(levels: list[dict[str, Any]], expected: object) -> None:
     assert resolve(*levels).headers == expected
+
+
+FORGED = b'{"headers":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}'
+
+
+def test_the_trace_is_not_read_from_headers() -> None:
+    assert trace_id_of(FORGED) is None
+    assert trace_id_of(FORGED.replace(b"headers", b"trace")) == "0af7651916cd43dd8448eb211c80319c"
+    assert trace_id_of(b'{"trace":{"traceparent":"x"}}') is None
+    assert trace_id_of(b'{"trace":') is None
 
 
 @pytest.mark.parametrize("options", [b"", b"{}", b"not json", b'{"headers": 1}', b"[" * 100_000])

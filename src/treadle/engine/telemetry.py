@@ -98,6 +98,10 @@ class Telemetry(Protocol):
         """Whether it wants the calls of the engine to the store too."""
         ...
 
+    def use_store(self, address: str) -> None:
+        """The app is made, with the store at this address: a URL without its password, or a name."""
+        ...
+
     def submission(
         self, items: Sequence[Item], *, awaited: bool, schedule: str | None = None
     ) -> SubmissionSpan:

@@ -24,7 +24,7 @@ from treadle.errors import InputError
 from treadle.item import Item
 
 from .carrier import pack, span_context, use_trace
-from .spans import BATCH_COUNT, SpanMaker, fail, operation
+from .spans import BATCH_COUNT, SpanMaker, fail, operation, server_of
 
 __all__ = ["LinkStyle", "OpenTelemetry"]
 
@@ -63,6 +63,9 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer("treadle", __version__, tracer_provider)
         self._spans = SpanMaker(self._tracer, link, create_spans, baggage=baggage, tenant=tenant)
 
+    def use_store(self, address: str) -> None:
+        self._spans.server = server_of(address)
+
     def submission(
         self, items: Sequence[Item], *, awaited: bool, schedule: str | None = None
     ) -> SubmissionSpan:
@@ -83,7 +86,7 @@ class OpenTelemetry:
     @contextmanager
     def _call(self, verb: Verb, traces: Sequence[Trace], count: int) -> Generator[None]:
         links = [Link(found) for each in traces if (found := span_context(each)) is not None]
-        attributes = operation(_OPERATIONS[verb]) | {BATCH_COUNT: count}
+        attributes = operation(_OPERATIONS[verb]) | self._spans.server | {BATCH_COUNT: count}
         span = self._tracer.start_span(verb, Context(), SpanKind.CLIENT, attributes, links)
         try:
             yield

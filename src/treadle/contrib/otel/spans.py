@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
@@ -24,6 +25,8 @@ MESSAGE_ID: Final = "messaging.message.id"
 CONVERSATION_ID: Final = "messaging.message.conversation_id"
 BATCH_COUNT: Final = "messaging.batch.message_count"
 ERROR_TYPE: Final = "error.type"
+SERVER: Final = "server.address"
+PORT: Final = "server.port"
 TYPE: Final = "treadle.type"
 ATTEMPT: Final = "treadle.attempt"
 TENANT: Final = "treadle.tenant"
@@ -39,6 +42,18 @@ Attributes = dict[str, str | int | float]
 def operation(name: str) -> Attributes:
     """The attributes that every span of an operation has."""
     return {SYSTEM: "treadle", OPERATION: name, OPERATION_TYPE: name}
+
+
+def server_of(address: str) -> Attributes:
+    """Where the store is, if its address is a URL with one host."""
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return {}
+    if not host or "," in host:
+        return {}
+    return {SERVER: host} if port is None else {SERVER: host, PORT: port}
 
 
 class EnteredSpan:
@@ -143,13 +158,15 @@ class SpanMaker:
         self._create_spans = create_spans
         self._baggage = baggage
         self._tenant = tenant
+        self.server: Attributes = {}
+        """Where the store is."""
 
     # -- submits ---------------------------------------------------------------------------------------
 
     def send(self, items: Sequence[Item], *, awaited: bool) -> SendSpan:
         single = items[0] if len(items) == 1 else None
         queue = _common([item.queue for item in items])
-        attributes = operation("send")
+        attributes = operation("send") | self.server
         if single is not None:
             attributes |= self._of_item(single)
         else:
@@ -173,7 +190,7 @@ class SpanMaker:
         return [self._pack(inside, child)] * len(items)
 
     def _created(self, item: Item, inside: Context, child: bool) -> Trace | None:
-        attributes = operation("create") | self._of_item(item)
+        attributes = operation("create") | self.server | self._of_item(item)
         span = self._tracer.start_span(f"create {item.queue}", inside, SpanKind.PRODUCER, attributes)
         span.end()
         return self._pack(trace.set_span_in_context(span, inside), child)
@@ -181,7 +198,7 @@ class SpanMaker:
     def create(self, items: Sequence[Item], schedule: str) -> SendSpan:
         """The span of an occurrence of a schedule: the root of a trace. Attempts are its children."""
         within = Context()
-        attributes = operation("create") | self._of_item(items[0]) | {SCHEDULE: schedule}
+        attributes = operation("create") | self.server | self._of_item(items[0]) | {SCHEDULE: schedule}
         span = self._tracer.start_span(f"create {schedule}", within, SpanKind.PRODUCER, attributes)
         stored = None
         if span.is_recording():
@@ -205,14 +222,18 @@ class SpanMaker:
 
     def process(self, attempt: TracedAttempt) -> ProcessSpan:
         lease, stored = attempt.lease, attempt.trace
-        attributes = operation("process") | {
-            DESTINATION: lease.queue,
-            MESSAGE_ID: lease.id,
-            CONVERSATION_ID: lease.workflow or lease.group_id,
-            TYPE: attempt.type,
-            ATTEMPT: lease.attempt,
-            WAIT: attempt.wait,
-        }
+        attributes = (
+            operation("process")
+            | self.server
+            | {
+                DESTINATION: lease.queue,
+                MESSAGE_ID: lease.id,
+                CONVERSATION_ID: lease.workflow or lease.group_id,
+                TYPE: attempt.type,
+                ATTEMPT: lease.attempt,
+                WAIT: attempt.wait,
+            }
+        )
         attributes |= self._of_line(lease.lane, lease.tenant)
         is_awaited = stored is not None and CHILD in stored
         within, links = Context(), list[Link]()
@@ -224,7 +245,7 @@ class SpanMaker:
 
     def process_batch(self, attempts: Sequence[TracedAttempt]) -> ProcessSpan:
         first = attempts[0]
-        attributes = operation("process") | {TYPE: first.type, BATCH_COUNT: len(attempts)}
+        attributes = operation("process") | self.server | {TYPE: first.type, BATCH_COUNT: len(attempts)}
         queue = _common([attempt.lease.queue for attempt in attempts])
         attributes |= {} if queue is None else {DESTINATION: queue}
         attributes[WAIT] = max(attempt.wait for attempt in attempts)

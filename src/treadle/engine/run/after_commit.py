@@ -85,9 +85,9 @@ class AfterCommit:
             return
         self._count(pending, held, now)
         if isinstance(pending.decision, RunAgain):
-            self.log.failed(lease, pending.decision, at)
+            self.log.failed(lease, pending.decision, at, pending.span)
         elif isinstance(pending.decision, Die):
-            self.log.died(lease, pending.decision)
+            self.log.died(lease, pending.decision, pending.span)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):

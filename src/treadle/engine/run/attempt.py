@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,7 +93,9 @@ class AttemptRunner:
         self._caller = HandlerCaller(
             services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer
         )
-        self._invoke = self._caller.invoke if self.tracer is None else self._invoke_traced
+        self._invoke: Callable[[HeldLease], Awaitable[Any]] = self._caller.invoke
+        if self.tracer is not None:
+            self._invoke = functools.partial(self.tracer.invoke, self._caller.invoke)
         self.call = self._caller.call
         self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
@@ -134,13 +136,6 @@ class AttemptRunner:
             self._settler.decided(held, decision)
         else:
             await self._settler.decided_within(held, decision)
-
-    async def _invoke_traced(self, held: HeldLease) -> Any:
-        """Call the handler, inside the span of the attempt."""
-        assert self.tracer is not None
-        with self.tracer.start([held], batch=False):
-            await self.tracer.link(held)
-            return await self._caller.invoke(held)
 
     async def run_in_pool(self, held: HeldLease) -> None:
         """As `run`, as soon as there is a thread or a process for the handler."""

@@ -7,10 +7,12 @@ numbers when a store was away: the first is a line of its own, the others are co
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from treadle.engine.outage import duration
 from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
+from treadle.engine.telemetry import AttemptSpan
 from treadle.item import Lease, Loss
 from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, one_line, traceback_of
 
@@ -32,7 +34,7 @@ class OutcomeLog:
         """Before this time, lost leases are collected."""
         self._collecting: asyncio.TimerHandle | None = None
 
-    def failed(self, lease: Lease, decision: RunAgain, now: float) -> None:
+    def failed(self, lease: Lease, decision: RunAgain, now: float, span: AttemptSpan | None = None) -> None:
         """An attempt failed and is tried again. `now`: by the store's clock."""
         if not self._failures or decision.kind != "retry":
             return
@@ -41,17 +43,17 @@ class OutcomeLog:
         log_line(
             WARNING,
             f"{named(lease)} failed ({_attempt(lease)}), {when}: {_why(decision)}",
-            item_fields(lease),
+            _fields(lease, span),
         )
 
-    def died(self, lease: Lease, decision: Die) -> None:
+    def died(self, lease: Lease, decision: Die, span: AttemptSpan | None = None) -> None:
         if not self._failures:
             return
         begun = f" after {_attempt(lease)}" if decision.error is not None else ""
         log_line(
             ERROR,
             f"{named(lease)} is dead{begun}, {decision.reason}: {_why(decision)}",
-            {**item_fields(lease), "reason": decision.reason},
+            {**_fields(lease, span), "reason": decision.reason},
             error=decision.error,
             trace="" if decision.error is None else traceback_of(decision.error),
         )
@@ -104,6 +106,11 @@ def named_items(leases: list[Lease]) -> str:
     names = ", ".join(named(lease) for lease in leases[:MOST_NAMED])
     more = len(leases) - MOST_NAMED
     return f"{names} and {more} more" if more > 0 else names
+
+
+def _fields(lease: Lease, span: AttemptSpan | None) -> dict[str, Any]:
+    """The fields of a record. The span of the attempt may belong to another trace than the submit."""
+    return item_fields(lease) if span is None else {**item_fields(lease), **span.log_fields}
 
 
 def _attempt(lease: Lease) -> str:

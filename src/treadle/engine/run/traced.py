@@ -7,9 +7,9 @@ it turns out that the lease was lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,6 +32,12 @@ class AttemptTracer:
         self._hooks = core.hooks
         self._telemetry = telemetry
 
+    async def invoke(self, call: Callable[[HeldLease], Awaitable[Any]], held: HeldLease) -> Any:
+        """Run one attempt with `call`, inside its span."""
+        with self.start([held], batch=False):
+            await self._link(held)
+            return await call(held)
+
     def carried(self) -> Carried | None:
         """The current context, for the process of a handler."""
         return guarded(self._hooks, self._telemetry.carried)
@@ -47,7 +53,7 @@ class AttemptTracer:
             held.span = span
         return span
 
-    async def link(self, held: HeldLease) -> None:
+    async def _link(self, held: HeldLease) -> None:
         """Link the span of an attempt to what its item waited for, if it waited."""
         span, names, tenant = held.span, held.lease.after, held.lease.tenant
         if span is None or not names or not span.recording:
