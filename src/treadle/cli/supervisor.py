@@ -36,7 +36,7 @@ from treadle.cli.open_store import open_store
 from treadle.cli.reports import ChildReport, merged
 from treadle.engine import store_retry
 from treadle.engine.settings import Settings
-from treadle.log_lines import ERROR, INFO, WARNING, error_text, log_line
+from treadle.log_lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
 
 AWAY = 3
@@ -132,6 +132,8 @@ class Supervisor:
             elif child.ending_since is not None:
                 self._check_end(child, time.monotonic() - child.ending_since)
             self._report_blocked(child)
+            if stacks := child.stacks():
+                log_line(WARNING, f"the stacks of process {child.pid}:", trace=lines(stacks))
             self._leases.renew(child)
 
     def _check_end(self, child: ChildProcess, since: float) -> None:
@@ -188,9 +190,9 @@ class Supervisor:
         log_line(
             WARNING,
             f"the event loop of process {child.pid} has been blocked for {blocked_for:.1f} s; "
-            f"the process is killed after {limit:.0f} s. The stacks of its threads follow",
+            f"the process is killed after {limit:.0f} s",
         )
-        child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
+        child.ask_stacks()
 
     def _remove(self, child: ChildProcess) -> None:
         """Remove a child that has ended, and free its items."""

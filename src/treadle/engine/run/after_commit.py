@@ -85,9 +85,9 @@ class AfterCommit:
             return
         self._count(pending, held, now)
         if isinstance(pending.decision, RunAgain):
-            self.log.failed(lease, pending.decision, at)
+            self.log.failed(lease, pending.decision, held, at)
         elif isinstance(pending.decision, Die):
-            self.log.died(lease, pending.decision)
+            self.log.died(lease, pending.decision, held)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):
@@ -101,7 +101,7 @@ class AfterCommit:
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0)
-        self.log.lost(held.lease, why)
+        self.log.lost(held, why)
         if self._core.hooks.listening(held.lease.type):
             now = self._clock.monotonic()
             # An operator has ended it: this is its last event. Otherwise it runs elsewhere, and more follow.

@@ -7,6 +7,7 @@ numbers when a store was away: the first is a line of its own, the others are co
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from treadle.engine.outage import duration
 from treadle.engine.seldom import MINUTE
@@ -15,6 +16,7 @@ from treadle.item import Lease, Loss
 from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, one_line, traceback_of
 
 from .decide import Die, RunAgain
+from .held import HeldLease
 
 COLLECT = 1.0
 """Seconds for which lost leases are collected after the first."""
@@ -32,8 +34,8 @@ class OutcomeLog:
         """Before this time, lost leases are collected."""
         self._collecting: asyncio.TimerHandle | None = None
 
-    def failed(self, lease: Lease, decision: RunAgain, now: float) -> None:
-        """An attempt failed and is tried again. `now`: by the store's clock."""
+    def failed(self, lease: Lease, decision: RunAgain, held: HeldLease | None, now: float) -> None:
+        """An attempt failed and is tried again. `now`: by the store's clock. `held`: if it ran here."""
         if not self._failures or decision.kind != "retry":
             return
         delay = decision.delay if decision.run_at is None else decision.run_at - now
@@ -41,26 +43,27 @@ class OutcomeLog:
         log_line(
             WARNING,
             f"{named(lease)} failed ({_attempt(lease)}), {when}: {_why(decision)}",
-            item_fields(lease),
+            _fields(lease, held),
         )
 
-    def died(self, lease: Lease, decision: Die) -> None:
+    def died(self, lease: Lease, decision: Die, held: HeldLease | None) -> None:
         if not self._failures:
             return
         begun = f" after {_attempt(lease)}" if decision.error is not None else ""
         log_line(
             ERROR,
             f"{named(lease)} is dead{begun}, {decision.reason}: {_why(decision)}",
-            {**item_fields(lease), "reason": decision.reason},
+            {**_fields(lease, held), "reason": decision.reason},
             error=decision.error,
             trace="" if decision.error is None else traceback_of(decision.error),
         )
 
-    def lost(self, lease: Lease, why: Loss) -> None:
+    def lost(self, held: HeldLease, why: Loss) -> None:
         """An attempt has lost its lease."""
+        lease = held.lease
         if why != "taken":
             done = {"completed": "completed", "cancelled": "cancelled", "not_found": "deleted"}[why]
-            log_line(INFO, f"{named(lease)} was {done} while it ran here", item_fields(lease))
+            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held))
             return
         now = self._clock.monotonic()
         if now >= self._next_loss and not self._losses:
@@ -68,7 +71,7 @@ class OutcomeLog:
             log_line(
                 WARNING,
                 f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
-                item_fields(lease),
+                _fields(lease, held),
             )
             return
         self._losses.append(lease)
@@ -92,6 +95,12 @@ class OutcomeLog:
 
 
 _LOST = "this worker could not renew it in time. Another one may run the item: the outcome here is ignored"
+
+
+def _fields(lease: Lease, held: HeldLease | None) -> dict[str, Any]:
+    """The attributes of a record about an attempt. The span of its handler wins over that of its submit."""
+    span = None if held is None else held.span
+    return item_fields(lease) if span is None else {**item_fields(lease), **span.log_fields}
 
 
 def named(lease: Lease) -> str:
