@@ -11,7 +11,8 @@
 | --- | --- | --- |
 | (shared) | core | what a client and the workers of one process share |
 | | registry, settings | the work types that an app knows; its settings |
-| | hooks | `on_event`, `on_error`, the log |
+| | hooks | `on_event`, `on_error`, the log of errors |
+| | outage, seldom | log an outage of the store once, then once a minute; other repetitions |
 | | tasks | background tasks with an owner |
 | | large_values | decode large values in a thread |
 | | main_guard | refuse to run a program once more in the process of a handler |
@@ -38,6 +39,7 @@
 | | settle, pending | settlements are written in batches; one that is not written yet |
 | | refused | whether a refusal is due to the outcome or to the store |
 | | after_commit | what happens once a settlement is in the store |
+| | outcome_log | log failed attempts, deaths and lost leases |
 | | heartbeat | keep the worker's lease; learn which leases are lost |
 | | loops, shutdown | start and end the background loops; drain and give back |
 | wait | waiters, wait_result | futures of everything this process waits for; what waiting returns |
@@ -46,4 +48,5 @@
 | schedule | scheduler, entry, occurrence | the loop; one schedule; when it is due next |
 | | fire, fired_items, store_clock | fire an occurrence once in the fleet; what it submits; the clock of the store |
 | upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
+| | unserved_types | log types that no live worker has |
 """
