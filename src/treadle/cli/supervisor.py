@@ -110,9 +110,9 @@ class Supervisor:
         self._stop_requests += 1
         self._stopping.set()
         if self._stop_requests == 1:
-            running = self.report().running
-            handlers = f", waiting up to {self._settings.drain:g} s for {running} item(s)" if running else ""
-            log_line(INFO, f"stopping{handlers}")
+            running = self.report().running  # up to a second old
+            handlers = f"{running} item(s)" if running else "handlers"
+            log_line(INFO, f"stopping, waiting up to {self._settings.drain:g} s for {handlers}")
             self.restart()
         else:
             for child in self._children:
