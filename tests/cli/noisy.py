@@ -8,7 +8,7 @@ import signal
 
 from treadle import Context, Retry, Treadle
 
-app = Treadle(os.environ.get("NOISY_URL", "memory://"), drain=1, lease=2)
+app = Treadle(os.environ.get("NOISY_URL", "memory://"), drain=30)
 
 
 @app.work(name="mail.send", retry=Retry(attempts=2, base=0, jitter=0))
@@ -25,5 +25,6 @@ async def crash() -> None:
 
 
 @app.work(name="wait")
-async def wait() -> None:
+async def wait(ctx: Context) -> None:
+    ctx.log.warning("waiting")
     await asyncio.sleep(3600)

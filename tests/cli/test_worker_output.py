@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -115,30 +116,60 @@ async def test_logging_that_the_app_has_set_up_is_left_alone(url: str, tmp_path:
     assert '"level"' not in done.stderr
 
 
-def test_a_second_signal_kills_what_does_not_end(url: str, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "treadle", "worker", APP],
-            cwd=PROJECT,
-            env={**os.environ, "NOISY_URL": url, "PYTHONPATH": str(PROJECT)},
-            stderr=errors,
-            start_new_session=True,
-        )
+async def test_the_first_signal_waits_for_handlers_and_the_second_kills_them(
+    url: str, tmp_path: Path
+) -> None:
+    async with Client(url, work=[noisy.wait]) as client:
+        handle = await client.enqueue(noisy.wait())
+    worker = RunningWorker(url, tmp_path / "log")
     try:
-        deadline = time.monotonic() + 30
-        while "pid" not in log.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        time.sleep(0.5)  # the handlers of signals are set right after the banner
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        worker.until("waiting [wait")
+        worker.interrupt()
+        worker.until("stopping, waiting up to 30 s for ")
+        worker.interrupt()
+        assert worker.end() == 0
     finally:
-        process.kill()
-    text = log.read_text()
-    assert messages(text)[0] == "stopping"
-    assert messages(text)[-1].startswith("stopped after")
-    assert "Traceback" not in text
+        worker.kill()
+    *_, killed, died, stopped = messages(worker.log())
+    assert killed.startswith("killed process")
+    assert died.endswith(f"It was running wait {handle.id}")
+    assert stopped.startswith("stopped after")
+    assert "Traceback" not in worker.log()
+
+
+class RunningWorker:
+    """A worker that must be stopped. Ctrl-C of a terminal reaches all its processes."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self._log = log
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "treadle", "worker", APP],
+                cwd=PROJECT,
+                env={**os.environ, "NOISY_URL": url, "PYTHONPATH": str(PROJECT)},
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def until(self, text: str) -> None:
+        deadline = time.monotonic() + 40
+        while text not in self.log():
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def interrupt(self) -> None:
+        os.killpg(self._process.pid, signal.SIGINT)
+
+    def end(self) -> int:
+        return self._process.wait(30)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int) -> str:

@@ -199,3 +199,21 @@ async def test_a_retry_says_when(make_app: MakeApp, logs: pytest.LogCaptureFixtu
         await app.enqueue(later())
         await seen.until(Failed)
     assert "failed (attempt 1 of 3), tried again in 1 min 40 s: ValueError" in logs.text
+
+
+@memory_only
+async def test_records_have_the_trace_id_that_an_item_carries(
+    make_app: MakeApp, logs: pytest.LogCaptureFixture
+) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+
+    @work(name="traced", retry=Retry(attempts=1))
+    async def traced(ctx: Context) -> None:
+        ctx.log.warning("begun")
+        raise ValueError
+
+    async with make_app(traced) as app:
+        headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        await failure(app.enqueue(traced(), headers=headers).result(PATIENCE))
+        await failure(app.enqueue(traced()).result(PATIENCE))
+    assert [getattr(record, "trace_id", None) for record in logs.records] == [trace, trace, None, None]

@@ -46,9 +46,9 @@ LOAD_ERROR = 3
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`. reports: the
-    descriptor of the pipe for `ReportWriter`; None: nobody reads. metrics: report all metrics, not only what
-    the summary needs. wait: for how many seconds a store that is
-    unavailable at the start is tried again."""
+    descriptor of the pipe for `ReportWriter`; None: there is none. stacks: that of the file for the stacks of
+    its threads; None: standard error. metrics: report all metrics, not only what the summary needs. wait: for
+    how many seconds a store that is unavailable at the start is tried again."""
 
     app: str
     worker: str
@@ -58,6 +58,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     burst: bool = False
     reports: int | None = None
+    stacks: int | None = None
     metrics: bool = False
     wait: float = 60.0
     log_level: str = "info"
@@ -67,7 +68,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
 def main() -> None:
     options = msgspec.json.decode(sys.argv[1], type=ChildOptions)
     # Works while a C call holds the GIL. A Python signal handler would not.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=options.stacks or sys.stderr, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until here
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import signal
 import subprocess
@@ -18,6 +19,9 @@ from treadle.cli.liveness import LoopLiveness
 from treadle.cli.reports import ReportReader
 from treadle.ids import generate_id
 from treadle.log_lines import ERROR, log_line
+
+STACKS_TIME = 0.3
+"""Seconds that a process has to write its stacks."""
 
 
 class ChildProcess:
@@ -36,29 +40,34 @@ class ChildProcess:
         self.waited_for = False
         """That it has not ended with its drain was logged."""
         self._killed = False
-        # A file without a name: no other user can open it, and if this process is killed nothing is left.
-        with tempfile.TemporaryFile() as file:
+        # Files without a name: no other user can open them, and if this process is killed nothing is left.
+        with contextlib.ExitStack() as undo, tempfile.TemporaryFile() as file:
             file.truncate(mmap.PAGESIZE)
             path = Path(f"/dev/fd/{file.fileno()}")
-            self.reports = ReportReader()
             self.liveness = LoopLiveness(path)
-            options = msgspec.structs.replace(
-                options, worker=self.worker, liveness=str(path), reports=self.reports.writing
+            undo.callback(self.liveness.close)
+            self._stacks = undo.enter_context(tempfile.TemporaryFile())
+            self._stacks_asked: float | None = None
+            self.reports = ReportReader()
+            undo.callback(self.reports.close)
+            passed = (file.fileno(), self.reports.writing, self._stacks.fileno())
+            self.process = self._start(
+                msgspec.structs.replace(
+                    options, worker=self.worker, liveness=str(path), reports=passed[1], stacks=passed[2]
+                ),
+                passed,
             )
-            command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
-            # Ctrl-C of the terminal reaches the child too, also before it can say that it ignores it.
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                self.process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, pass_fds=[file.fileno(), self.reports.writing]
-                )
-            except BaseException:
-                self.liveness.close()
-                self.reports.close()
-                raise
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                self.reports.passed()
+            undo.pop_all()  # `close` does it
+
+    def _start(self, options: ChildOptions, passed: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
+        # Ctrl-C of the terminal reaches the child too, also before it can say that it ignores it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=passed)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            self.reports.passed()
 
     @property
     def pid(self) -> int:
@@ -91,6 +100,20 @@ class ChildProcess:
             self.process.stdin.close()
         self.liveness.close()
         self.reports.close()
+        self._stacks.close()
+
+    def ask_stacks(self) -> None:
+        """Let it write the stacks of its threads, also while its event loop is blocked."""
+        self._stacks_asked = time.monotonic()
+        self.process.send_signal(signal.SIGUSR1)
+
+    def stacks(self) -> str | None:
+        """The stacks that it was asked for, once it has had the time to write them."""
+        if self._stacks_asked is None or time.monotonic() - self._stacks_asked < STACKS_TIME:
+            return None
+        self._stacks_asked = None
+        self._stacks.seek(0)
+        return self._stacks.read().decode(errors="replace")
 
 
 def ended_how(code: int) -> str:

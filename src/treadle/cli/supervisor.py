@@ -34,7 +34,7 @@ from treadle.cli.open_store import open_store
 from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.engine import store_retry
 from treadle.engine.settings import Settings
-from treadle.log_lines import ERROR, INFO, WARNING, error_text, log_line
+from treadle.log_lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
 
 AWAY = 3
@@ -110,9 +110,9 @@ class Supervisor:
         self._stop_requests += 1
         self._stopping.set()
         if self._stop_requests == 1:
-            running = self.report().running
-            handlers = f", waiting up to {self._settings.drain:g} s for {running} item(s)" if running else ""
-            log_line(INFO, f"stopping{handlers}")
+            running = self.report().running  # up to a second old
+            handlers = f"{running} item(s)" if running else "handlers"
+            log_line(INFO, f"stopping, waiting up to {self._settings.drain:g} s for {handlers}")
             self.restart()
         else:
             for child in self._children:
@@ -138,6 +138,8 @@ class Supervisor:
             elif child.ending_since is not None:
                 self._check_end(child, time.monotonic() - child.ending_since)
             self._report_blocked(child)
+            if stacks := child.stacks():
+                log_line(WARNING, f"the stacks of process {child.pid}:", trace=lines(stacks))
             self._leases.renew(child)
 
     def _check_end(self, child: ChildProcess, since: float) -> None:
@@ -194,9 +196,9 @@ class Supervisor:
         log_line(
             WARNING,
             f"the event loop of process {child.pid} has been blocked for {blocked_for:.1f} s; "
-            f"the process is killed after {limit:.0f} s. The stacks of its threads follow",
+            f"the process is killed after {limit:.0f} s",
         )
-        child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
+        child.ask_stacks()
 
     def _remove(self, child: ChildProcess) -> None:
         """Remove a child that has ended, and free its items."""

@@ -11,7 +11,8 @@
 | --- | --- | --- |
 | (shared) | core | what a client and the workers of one process share |
 | | registry, settings | the work types that an app knows; its settings |
-| | hooks | `on_event`, `on_error`, the log |
+| | hooks | `on_event`, `on_error`, the log of errors |
+| | outage, seldom | log an outage of the store once, then once a minute; other repetitions |
 | | tasks | background tasks with an owner |
 | | large_values | decode large values in a thread |
 | | main_guard | refuse to run a program once more in the process of a handler |
@@ -38,6 +39,7 @@
 | | settle, pending | settlements are written in batches; one that is not written yet |
 | | refused | whether a refusal is due to the outcome or to the store |
 | | after_commit | what happens once a settlement is in the store |
+| | outcome_log | log failed attempts, deaths and lost leases |
 | | heartbeat | keep the worker's lease; learn which leases are lost |
 | | worker_report, declines | what the worker says about itself in its heartbeats; what `accept` declined |
 | | loops, shutdown | start and end the background loops; drain and give back |
@@ -50,4 +52,5 @@
 | upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
 | why | read, facts, meaning | ask the store; what was found out; what it means for an operator |
 | | wording | words for times, workers, items and commands |
+| | unserved_types | log types that no live worker has |
 """

@@ -95,8 +95,8 @@ class Hooks:
     def log(self, error: BaseException, source: str, message: str = "") -> None:
         """Log an error that no caller receives. Threads may call it.
 
-        An outage of the store is logged as one, whatever failed. Any other error is logged when it first
-        comes from a place, then at most once a minute. A traceback is shown for what may be a bug.
+        An outage of the store is logged as one, for all calls that fail. Any other error is logged when it
+        first comes from a place, then at most once a minute. A traceback is shown for what may be a bug.
         """
         if is_outage(error):
             self.outage.failed(error, source)

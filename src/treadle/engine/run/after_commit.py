@@ -101,7 +101,7 @@ class AfterCommit:
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
         held.bound.metrics.lost(held.started > 0, why)
-        self.log.lost(held.lease, why)
+        self.log.lost(held, why)
         if self._core.hooks.listening(held.lease.type):
             now = self._clock.monotonic()
             # An operator has ended it: this is its last event. Otherwise it runs elsewhere, and more follow.

@@ -17,6 +17,7 @@ from treadle.item import Lease, Loss
 from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, one_line, traceback_of
 
 from .decide import Die, RunAgain
+from .held import HeldLease
 
 COLLECT = 1.0
 """Seconds for which lost leases are collected after the first."""
@@ -58,11 +59,12 @@ class OutcomeLog:
             trace="" if decision.error is None else traceback_of(decision.error),
         )
 
-    def lost(self, lease: Lease, why: Loss) -> None:
+    def lost(self, held: HeldLease, why: Loss) -> None:
         """An attempt has lost its lease."""
+        lease = held.lease
         if why != "taken":
             done = {"completed": "completed", "cancelled": "cancelled", "not_found": "deleted"}[why]
-            log_line(INFO, f"{named(lease)} was {done} while it ran here", item_fields(lease))
+            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held))
             return
         now = self._clock.monotonic()
         if now >= self._next_loss and not self._losses:
@@ -70,7 +72,7 @@ class OutcomeLog:
             log_line(
                 WARNING,
                 f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
-                item_fields(lease),
+                _fields(lease, held),
             )
             return
         self._losses.append(lease)
