@@ -10,13 +10,18 @@ import typer
 from treadle import __version__
 from treadle.cli import check, doctor, fleet, items, reasons, status, tail, trees
 from treadle.cli.child import USAGE_ERROR
+from treadle.cli.usage import OneLineErrors
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import TreadleError
 
 commands = typer.Typer(
-    name="treadle", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+    name="treadle",
+    cls=OneLineErrors,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 commands.command()(worker)
