@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -215,6 +216,26 @@ def test_a_store_that_is_away_is_one_line_and_exit_code_3() -> None:
     assert away.err.count("\n") == 1
     assert away.err.startswith("treadle: the store postgresql://user:***@127.0.0.1:9/none is unavailable: ")
     assert "secret" not in away.err
+
+
+def test_a_terminal_that_knows_only_ascii_gets_ascii(store: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report("名前😀"), key="名前😀")
+
+    store.fill(fill)
+    texts: list[bytes] = []
+    for form in ((), ("--json",)):
+        done = subprocess.run(
+            [sys.executable, "-m", "treadle", "list", "--url", store.url, *form],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        texts.append(done.stdout)
+    assert b"o ready" in texts[0]
+    assert b"key \\u540d\\u524d\\U0001f600" in texts[0]
+    assert json.loads(texts[1].decode("ascii"))["input"] == {"day": "名前😀"}
 
 
 def test_an_app_that_cannot_be_imported_shows_its_traceback(tmp_path: Path) -> None:

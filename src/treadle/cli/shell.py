@@ -215,6 +215,8 @@ def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, A
     from .load import CannotLoad, report
 
     name = "the store"
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # for a terminal that knows only ASCII
     try:
         arguments = _combined(made_of, given)
         shared = [arguments.pop(name) for name in SHARED]
