@@ -157,9 +157,11 @@ async def _around(shell: Shell, state: ItemState) -> _Around:
     if groups:
         found = await backend.group(groups, tenant=tenant)
         named.update((f"group:{id}", each) for id, each in zip(groups, found, strict=True))
-    members, more = await first_items(
-        shell, Filter(tenant=tenant, group_id=state.group_id), MEMBERS_LOOKED_AT
-    )
+    members: list[ItemState] = []
+    more = "listing" not in backend.capabilities
+    if not more:
+        of_group = Filter(tenant=tenant, group_id=state.group_id)
+        members, more = await first_items(shell, of_group, MEMBERS_LOOKED_AT)
     children = [each for each in members if each.parent == state.id]
     return _Around(
         group,
