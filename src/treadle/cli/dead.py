@@ -239,7 +239,7 @@ async def dead_delete(
     open: OpenOption = False,
 ) -> int | None:
     """Remove dead items with their whole groups, and with the groups around these."""
-    change = deletion(shell, cascade=cascade, open=open, roots=False)
+    change = deletion(shell, cascade=cascade, open=open or bool(selection.ids), roots=False)
     verb = Verb(
         "delete",
         "deleted",
