@@ -1,4 +1,4 @@
-"""Makes docs/command-line.md from the commands themselves.
+"""Makes docs/command-reference.md from the commands themselves.
 
 python -m tests.docs.command_line
 """
@@ -20,7 +20,7 @@ from treadle.cli.filters import ItemFilters
 from treadle.cli.selection import Selection
 from treadle.cli.shell import SHARED
 
-PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[2] / "docs" / "command-reference.md"
 ORDER = (
     ("Looking", "status list show why group workflow dead tail workers limits schedules"),
     ("Changing", "run cancel complete trigger requeue delete update repair pause resume"),
@@ -33,34 +33,12 @@ FILTERS = {field.name for field in dataclasses.fields(ItemFilters)}
 SELECTION = {field.name for field in dataclasses.fields(Selection)}
 
 HEAD = """\
-# The command line
-`pip install 'treadle[cli]'` installs the command `treadle`. [A bad day](bad-day.md) is a recorded session:
-from the first sign of trouble to all green. This page is made from the commands
-(`python -m tests.docs.command_line`). `treadle COMMAND --help` says the same, and `treadle --version` which
-version it is.
+# Commands and their options
+How they work together is on the page of the [command line](command-line.md). This page is made from the
+commands (`python -m tests.docs.command_line`). `treadle COMMAND --help` says the same, and
+`treadle --version` which version it is.
 
-**Where the items are.** `--app shop.jobs:app` names an app: it knows types, codecs, limits and schedules.
-`--url postgresql://...` names a store: inputs are shown as JSON. Or set `TREADLE_APP` or `TREADLE_URL`. These
-commands never make or migrate a store: `treadle migrate` does.
-
-**One tenant.** `--tenant acme` binds a command to a tenant: items of others look as if they did not exist.
-
-**For programs.** `--json` prints one object per line. Names stay as they are; new ones may be added. Instants
-are ISO 8601 in UTC. Notes and errors go to standard error. Colours are for terminals; `NO_COLOR` turns them
-off.
-
-| exit code | |
-| --- | --- |
-| 0 | done |
-| 1 | refused: no such item, it has ended, a canary failed, the question was answered with no |
-| 2 | the command was called in a wrong way, or the app cannot be loaded |
-| 3 | the store does not answer |
-| 4 | `status`, `doctor`, `check`: carried out, and what they found is not healthy |
-| 130 | ended by Ctrl-C |
-
-**Completion.** `treadle --install-completion` installs completion for the shell in which it is called (bash,
-zsh, fish, PowerShell); `--show-completion` prints it. It completes commands, options, statuses, reasons,
-types, queues and schedules: those of the app or the store that the line or the environment names.
+All commands take `--app MODULE:APP` or `--url URL`, `--tenant NAME` and `--json`, unless it says otherwise.
 
 ## Filters
 `list`, `export` and the commands that change items take these. All of those given must hold.
@@ -69,19 +47,8 @@ types, queues and schedules: those of the app or the store that the line or the 
 
 SELECTING = """
 ## Changing many items
-`cancel`, `complete`, `trigger`, `requeue`, `delete`, `dead requeue` and `dead delete` take ids or filters.
-
-Ids are changed at once. Those that cannot be changed are named one by one, and the exit code is 1.
-
-With filters, the items are counted (up to 10,000), a few are shown, and a question is asked. Without a
-terminal and without `--yes` nothing is done. Items that are queued after the start are left out, and no item
-is taken twice: one that is requeued and dies again stays dead. Items are changed in portions of 500, oldest
-first. Those that cannot be changed are skipped and counted. Ctrl-C stops between two portions, and says how
-far it came.
-
-With `--json` the last line is a summary: `verb`, `matched`, `more` (there are more, which were not counted),
-`changed` (with items that had to be changed with them), `skipped`, `stopped`, `dry_run`. Before it, each id
-that is refused has a line: `id`, `tenant`, `refused` (the name of the error), `message`.
+`cancel`, `complete`, `trigger`, `requeue`, `delete`, `dead requeue` and `dead delete` take ids or filters:
+see [Ids or filters](command-line.md#ids-or-filters).
 
 """
 
@@ -112,7 +79,7 @@ def _section(name: str, command: AnyCommand) -> str:
     params = [each for each in command.params if not (is_shared and each.name in SHARED)]
     shares = [_takes(params)]
     if not is_shared:
-        shares.append("It takes neither `--tenant` nor `--json`.")
+        shares.append("It has only its own options.")
     own = [
         each
         for each in params

@@ -1,4 +1,4 @@
-"""docs/command-line.md is made from the commands, and it is current."""
+"""docs/command-reference.md is made from the commands, and it is current."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from treadle import (
 from treadle import flow_control as flow
 from treadle.app import SyncApp
 from treadle.client import ClientSettings
+from treadle.contrib.otel import OpenTelemetry
 from treadle.context import Interrupt
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
@@ -36,6 +37,7 @@ from treadle.item import Count, GroupState, ItemState, Lease, Page
 from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
+from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
 
@@ -120,6 +122,8 @@ NAMES: dict[str, set[str]] = {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
     "testing": set(testing.__all__),
+    "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
+    "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
 }
 
 

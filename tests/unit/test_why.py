@@ -256,8 +256,8 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     assert reason.text == (
         "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial"
     )
-    assert "treadle worker --app MODULE:APP --queues mail" in reason.fix
-    assert "app.update(ids, queue='mial')" in reason.fix
+    assert "treadle worker MODULE:APP --queues mail" in reason.fix
+    assert "treadle update ID --queue mial" in reason.fix
 
 
 def test_a_tenant_that_no_worker_serves() -> None:
@@ -500,7 +500,7 @@ def test_a_success_says_when_and_where() -> None:
 def test_a_cancelled_item_says_what_it_was_told() -> None:
     reason = only(ended("cancelled", error="LimitReached: full"), "ended")
     assert reason.text == "it was cancelled 3 min ago: LimitReached: full"
-    assert "cancelled=True" in reason.fix
+    assert reason.fix == "to run it again: treadle requeue --cancelled a1"
 
 
 def test_a_death_says_why_and_how_to_run_it_again() -> None:
@@ -526,6 +526,13 @@ def test_an_item_that_died_of_another_names_that_one() -> None:
     assert reason.text.endswith("what it waited for can no longer come: p2 (page, dead)")
     assert reason.fix == "run what died first: treadle requeue p2"
     assert next_name(dead) == "p2"
+
+
+def test_an_item_that_died_of_a_group_names_that() -> None:
+    causes = (Prerequisite(f"{GROUP_MARK}g1", "dead", "page"),)
+    reason = only(ended("dead", reason="unsatisfiable", causes=causes), "ended")
+    assert "group g1 (page, dead)" in reason.text
+    assert (reason.refs, reason.fix) == (("g1",), "run what died first: treadle repair g1")
 
 
 def test_a_group_that_is_open_names_its_members() -> None:
@@ -668,3 +675,5 @@ def test_a_hostile_id_is_quoted_for_the_shell() -> None:
         only(facts("scheduled", id="a; rm -rf /", due_at=NOW + 9), "due_at").fix
         == "treadle trigger 'a; rm -rf /'"
     )
+    dashed = facts("scheduled", id="-x", tenant="a b", due_at=NOW + 9)
+    assert only(dashed, "due_at").fix == "treadle trigger --tenant 'a b' -- -x"

@@ -173,7 +173,8 @@ class Claimer:
             # after a heartbeat it still owns what no other worker has claimed.
             await self._heartbeat.beat()
             sent = self._clock.monotonic()
-        claim = await self._backend.claim(demand)
+        with self._core.store_calls.traced("claim", tuple, demand.limit):
+            claim = await self._backend.claim(demand)
         self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)

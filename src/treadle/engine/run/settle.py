@@ -8,7 +8,7 @@ nothing, and it is refused if another worker owns the item by then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from treadle.backend import Transaction
@@ -16,6 +16,7 @@ from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import finish
+from treadle.engine.telemetry import Trace
 from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
 from treadle.item import Effects, ErrorInfo, Loss, Outcome, Settled, Settlement
 from treadle.retry import Retry
@@ -193,7 +194,8 @@ class Settler:
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
-        answer = await self.core.backend.settle(settlements)
+        with self.core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
+            answer = await self.core.backend.settle(settlements)
         self.core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
         return self.committed(batch, answer)
@@ -243,6 +245,11 @@ class Settler:
 
 class AttemptFailed(Exception):
     """Rolls a handler's transaction back: its attempt did not succeed."""
+
+
+def _traces(batch: list[PendingSettlement]) -> Iterator[Trace | None]:
+    """The spans of these attempts, where there are any."""
+    return (None if pending.span is None else pending.span.trace for pending in batch)
 
 
 def _take_transaction(held: HeldLease) -> Any:
