@@ -114,8 +114,9 @@ def _usage(name: str, command: AnyCommand) -> str:
 
 
 def _argument(argument: Any) -> str:
-    name = argument.metavar or argument.name.upper()
-    return name if argument.required or name.startswith("[") else f"[{name}]"
+    name = (argument.metavar or argument.name.upper()).strip("[].")
+    name = name if argument.required else f"[{name}]"
+    return f"{name}..." if argument.nargs == -1 else name
 
 
 def _help(command: AnyCommand) -> str:

@@ -295,7 +295,7 @@ class Bulk:
         if skipped and not self._named:
             kinds = ", ".join(f"{count:,} {name}" for name, count in self.refused.most_common())
             text += f", skipped {skipped:,} ({kinds})"
-        self._shell.print(f"stopped: {text}. The others are as they were" if stopped else text)
+        self._shell.print(f"stopped: {text}. The rest is as it was" if stopped else text)
 
 
 def summary_json(

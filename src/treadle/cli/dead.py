@@ -199,7 +199,7 @@ async def dead_show(
         ]
     )
     shell.print()
-    shell.print(f"The newest {'' if found.count < NEWEST else NEWEST}".rstrip(), "bold")
+    shell.print("Newest items", "bold")
     shell.lines(item_lines(page.items, now))
     if text := _traceback(sample):
         shell.print()

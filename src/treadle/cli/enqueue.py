@@ -30,7 +30,7 @@ async def run(
     ],
     input: Annotated[
         str,
-        typer.Argument(metavar="[INPUT]", help="the arguments as a JSON object. -: read from standard input"),
+        typer.Argument(metavar="INPUT", help="the arguments as a JSON object. -: read from standard input"),
     ] = "{}",
     wait: Annotated[
         bool, typer.Option("--wait", help="wait for the result, and print it. Exit code 1 if it failed")

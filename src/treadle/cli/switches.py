@@ -17,11 +17,11 @@ from .text import plural
 PRUNED_AT_ONCE: Final = 1000
 
 QueuesArgument = Annotated[
-    list[str], typer.Argument(metavar="QUEUE...", help="names of queues", autocompletion=complete_queue)
+    list[str], typer.Argument(metavar="QUEUE", help="names of queues", autocompletion=complete_queue)
 ]
 SchedulesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="names of schedules", autocompletion=complete_schedule),
+    typer.Argument(metavar="NAME", help="names of schedules", autocompletion=complete_schedule),
 ]
 
 

@@ -322,7 +322,7 @@ async def repair(
     shell: Shell,
     groups: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP...", help="the ids of groups. -: read them from standard input"),
+        typer.Argument(metavar="GROUP", help="the ids of groups. -: read them from standard input"),
     ],
 ) -> int | None:
     """Run the failed part of groups again: what died first, and what could not run because of it."""
