@@ -43,7 +43,7 @@ async def dead(
         str, typer.Option("--by", help="a row for each kind of error (type, class and place), type or reason")
     ] = "error",
     limit: Annotated[int, typer.Option("--limit", min=1, help="the most rows")] = 100,
-) -> int | None:
+) -> None:
     """Show dead items by what they died of, the newest deaths first.
 
     Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`.
@@ -52,10 +52,12 @@ async def dead(
         raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(By))}")
     now = await shell.now()
     if by == "reason":
-        return await _by_reason(shell, now)
+        await _by_reason(shell, now)
+        return
     marks = await shell.backend.marks(tenant=shell.tenant, count=limit if by == "error" else MOST_MARKS)
     if by == "type":
-        return _by_type(shell, marks, limit, now)
+        _by_type(shell, marks, limit, now)
+        return
     if shell.json:
         for mark in marks:
             shell.emit(mark_json(mark))
@@ -77,7 +79,6 @@ async def dead(
             numbers=("COUNT",),
             keep=("MARK", "COUNT", "LAST"),
         )
-    return None
 
 
 def mark_json(mark: DeadMark) -> dict[str, Any]:

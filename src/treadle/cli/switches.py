@@ -38,14 +38,14 @@ def register(commands: typer.Typer, schedules: typer.Typer) -> None:
 # ------------------------------------------------------------------------------------------------ queues
 
 
-async def pause(shell: Shell, queues: QueuesArgument) -> int | None:
+async def pause(shell: Shell, queues: QueuesArgument) -> None:
     """Stop handing out the items of queues, in the whole fleet. Running items go on."""
-    return await _set_paused(shell, queues, True)
+    await _set_paused(shell, queues, True)
 
 
-async def resume(shell: Shell, queues: QueuesArgument) -> int | None:
+async def resume(shell: Shell, queues: QueuesArgument) -> None:
     """Hand out the items of paused queues again."""
-    return await _set_paused(shell, queues, False)
+    await _set_paused(shell, queues, False)
 
 
 async def _set_paused(shell: Shell, queues: list[str], paused: bool) -> None:
