@@ -29,8 +29,8 @@ from treadle import (
 from treadle import flow_control as flow
 from treadle.app import SyncApp
 from treadle.client import ClientSettings
-from treadle.contrib.otel import OpenTelemetry
 from treadle.context import Interrupt
+from treadle.contrib.otel import OpenTelemetry
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
 from treadle.item import Count, GroupState, ItemState, Lease, Page

@@ -46,7 +46,8 @@ LOAD_ERROR = 3
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`. reports: the
-    descriptor of the pipe for `ReportWriter`; None: nobody reads. wait: for how many seconds a store that is
+    descriptor of the pipe for `ReportWriter`; None: nobody reads. metrics: report all metrics, not only what
+    the summary needs. wait: for how many seconds a store that is
     unavailable at the start is tried again."""
 
     app: str
@@ -57,6 +58,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     burst: bool = False
     reports: int | None = None
+    metrics: bool = False
     wait: float = 60.0
     log_level: str = "info"
     log_format: str = "text"
@@ -125,7 +127,7 @@ async def _work(app: Treadle, options: ChildOptions) -> None:
         doer=None if options.concurrency is None else balanced(options.concurrency),
         last_supervisor_beat=liveness.last_beat,
     )
-    async with _reporting(app, worker, options.reports):
+    async with _reporting(app, worker, options):
         try:
             wait = options.wait if options.burst else math.inf  # the supervisor lives: so may the store
             if not await open_store(app.connect, store_name(app.backend), wait, stop):
@@ -143,12 +145,14 @@ async def _work(app: Treadle, options: ChildOptions) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _reporting(app: Treadle, worker: Worker, descriptor: int | None) -> AsyncGenerator[None]:
+async def _reporting(app: Treadle, worker: Worker, options: ChildOptions) -> AsyncGenerator[None]:
     """Write reports to the supervisor meanwhile, and a last one at the end."""
-    if descriptor is None:
+    if options.reports is None:
         yield
         return
-    writer = ReportWriter(descriptor, lambda: make_report(app.metrics, len(worker.active())))
+    writer = ReportWriter(
+        options.reports, lambda: make_report(app.metrics, len(worker.active()), rows=options.metrics)
+    )
     writing = asyncio.ensure_future(writer.run())
     try:
         yield

@@ -20,6 +20,7 @@ import msgspec
 
 from treadle.metrics import Metrics
 from treadle.metrics.names import METRICS
+from treadle.metrics.rows import Row, merged_rows, rows_of_ended
 
 INTERVAL = 1.0
 """Seconds between two reports of a child."""
@@ -40,16 +41,22 @@ class ChildReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The counters of `treadle.metrics`, by type and by the name of the metric."""
     running: int = 0
     """How many items it runs, or is about to run."""
+    rows: list[Row] = []
+    """All its metrics, if the supervisor serves them."""
 
     def total(self, counter: str) -> int:
         """The value of a counter, for all types."""
         return int(sum(counts.get(counter, 0) for counts in self.counts.values()))
 
 
-def make_report(metrics: Metrics, running: int) -> ChildReport:
-    """The report of this process."""
+def make_report(metrics: Metrics, running: int, *, rows: bool = False) -> ChildReport:
+    """The report of this process. rows: with all metrics."""
     counts = {series.type: _counters_of(series) for series in metrics.series()}
-    return ChildReport(counts={type: each for type, each in counts.items() if each}, running=running)
+    return ChildReport(
+        counts={type: each for type, each in counts.items() if each},
+        running=running,
+        rows=[*metrics.rows()] if rows else [],
+    )
 
 
 def _counters_of(series: object) -> dict[str, float]:
@@ -58,14 +65,20 @@ def _counters_of(series: object) -> dict[str, float]:
 
 def merged(reports: Iterable[ChildReport]) -> ChildReport:
     """One report for several processes."""
-    whole = ChildReport()
-    for report in reports:
+    given = list(reports)
+    whole = ChildReport(rows=merged_rows(report.rows for report in given))
+    for report in given:
         whole.running += report.running
         for type, counts in report.counts.items():
             sums = whole.counts.setdefault(type, {})
             for name, value in counts.items():
                 sums[name] = sums.get(name, 0) + value
     return whole
+
+
+def of_ended(report: ChildReport) -> ChildReport:
+    """What stays of the report of processes that have ended."""
+    return msgspec.structs.replace(report, running=0, rows=rows_of_ended(report.rows))
 
 
 class ReportWriter:

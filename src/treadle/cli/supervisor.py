@@ -26,14 +26,12 @@ import asyncio
 import signal
 import time
 
-import msgspec
-
 from treadle.backend import Backend, store_name
 from treadle.cli.child import BURST_FAILED, LOAD_ERROR, STORE_AWAY, USAGE_ERROR, ChildOptions
 from treadle.cli.child_leases import ChildLeases
 from treadle.cli.child_process import ChildProcess, ended_how
 from treadle.cli.open_store import open_store
-from treadle.cli.reports import ChildReport, merged
+from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.engine import store_retry
 from treadle.engine.settings import Settings
 from treadle.log_lines import ERROR, INFO, WARNING, error_text, log_line
@@ -74,6 +72,14 @@ class Supervisor:
         self._code = 0
         self._ended = ChildReport()
         """The counts of all children that have ended."""
+
+    @property
+    def children(self) -> tuple[ChildProcess, ...]:
+        return tuple(self._children)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
 
     def report(self) -> ChildReport:
         """The counts of all children that there were, and how many items run now. Up to a second old. What a
@@ -197,7 +203,7 @@ class Supervisor:
         self._children.remove(child)
         code = child.process.wait()
         child.reports.read()
-        self._ended = msgspec.structs.replace(merged([self._ended, child.reports.last]), running=0)
+        self._ended = of_ended(merged([self._ended, child.reports.last]))
         self._count_death(child, code)
         child.close()
         self._leases.free(child, code)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated
 
 import typer
@@ -12,15 +14,18 @@ from treadle.app import Treadle
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, summary
 from treadle.cli.child import ChildOptions
+from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
+from treadle.cli.metrics_server import Address, Health, MetricsServer, read_address
 from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
 from treadle.cli.shell import AWAY, USAGE, fail
 from treadle.cli.supervisor import Supervisor
-from treadle.errors import TreadleError, message_of
+from treadle.errors import InputError, TreadleError, message_of
 from treadle.log_lines import INFO, log_line, one_line
 from treadle.operator import core_of
+from treadle.store_metrics import StoreReader
 
 
 def worker(
@@ -42,6 +47,17 @@ def worker(
     wait: Annotated[
         float, typer.Option(min=0.0, help="seconds to wait for a store that is unavailable at the start")
     ] = 60.0,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="serve /metrics, /health/live and /health/ready there; :9100 means any address",
+        ),
+    ] = "",
+    store_metrics: Annotated[
+        bool,
+        typer.Option(help="with --metrics: also how the whole store stands. One place for it is enough"),
+    ] = True,
     log_level: Annotated[
         LogLevel, typer.Option(envvar="TREADLE_LOG", case_sensitive=False, help="the least level to log")
     ] = LogLevel.info,
@@ -56,6 +72,7 @@ def worker(
     The exit code is 0 when it was stopped, or when a burst is done; 1 if a burst failed; 2 if it was called
     in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
     """
+    address = _address(metrics)
     opened = _load(app)
     from treadle.backends.memory import MemoryBackend
 
@@ -75,12 +92,13 @@ def worker(
         wait=wait,
         log_level=log_level,
         log_format=log_format,
+        metrics=address is not None,
     )
     _announce(opened, options, processes)
     supervisor = Supervisor(
         opened.backend, core_of(opened).settings, options, processes=processes, max_block=max_block
     )
-    raise typer.Exit(_run(supervisor, reload))
+    raise typer.Exit(_run(supervisor, reload, _serving(supervisor, opened, address, store_metrics)))
 
 
 def _load(app: str) -> Treadle:
@@ -101,11 +119,35 @@ def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
         typer.echo(text, err=True)
 
 
-def _run(supervisor: Supervisor, reload: bool) -> int:
+def _address(metrics: str) -> Address | None:
+    try:
+        return read_address(metrics) if metrics else None
+    except InputError as error:
+        fail(one_line(message_of(error)))
+
+
+def _serving(
+    supervisor: Supervisor, app: Treadle, address: Address | None, store_metrics: bool
+) -> AbstractAsyncContextManager[None]:
+    """What serves the metrics, while it is entered."""
+    if address is None:
+        return contextlib.nullcontext()
+    core, backend = core_of(app), app.backend
+    from treadle.backends.memory import MemoryBackend
+
+    # A store in memory is that of this process, which is empty, and not that of the child.
+    shown = store_metrics and not isinstance(backend, MemoryBackend)
+    store = StoreReader(core, connect=False) if shown else None
+    return MetricsServer(supervisor, Health(supervisor, backend), store).serve(address)
+
+
+def _run(supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None]) -> int:
     """Returns the exit code."""
     began = time.monotonic()
     try:
-        code = asyncio.run(_supervise(supervisor, reload))
+        code = asyncio.run(_supervise(supervisor, reload, serving))
+    except CannotListen as error:
+        fail(f"--metrics: {error}")
     except StoreAway as error:
         fail(str(error), AWAY)
     except TreadleError as error:  # the store refuses: a wrong password, a newer schema, a missing directory
@@ -114,14 +156,15 @@ def _run(supervisor: Supervisor, reload: bool) -> int:
     return code
 
 
-async def _supervise(supervisor: Supervisor, reload: bool) -> int:
-    if not reload:
-        return await supervisor.run()
-    watcher = asyncio.ensure_future(FileWatcher().run(supervisor.restart))
-    try:
-        return await supervisor.run()
-    finally:
-        watcher.cancel()
+async def _supervise(supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None]) -> int:
+    async with serving:
+        if not reload:
+            return await supervisor.run()
+        watcher = asyncio.ensure_future(FileWatcher().run(supervisor.restart))
+        try:
+            return await supervisor.run()
+        finally:
+            watcher.cancel()
 
 
 def _names(given: str) -> tuple[str, ...] | None:

@@ -114,7 +114,13 @@ class Core:
         self.tasks = Tasks(self._task_died)
         self.wakeups = WakeUps(self.backend, hooks, self.tasks, settings.generate_id())
         self.submitter = Submitter(
-            self.backend, settings, self.tasks, self.wakeups, self.recover_leases, self.store_calls
+            self.backend,
+            settings,
+            self.tasks,
+            self.wakeups,
+            self.recover_leases,
+            self.store_calls,
+            self.metrics.process,
         )
         self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
         self.wakeups.listen(self._receive)

@@ -100,7 +100,7 @@ class AfterCommit:
             core.announcer.queued(pending.children, at, existing, lease)
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
-        held.bound.metrics.lost(held.started > 0)
+        held.bound.metrics.lost(held.started > 0, why)
         self.log.lost(held.lease, why)
         if self._core.hooks.listening(held.lease.type):
             now = self._clock.monotonic()
@@ -117,12 +117,14 @@ class AfterCommit:
         total = lease.claimed_at - lease.queued_at + (ran or 0.0)
         match pending.decision:
             case Succeed():
-                metrics.succeeded_in(ran, total, lease.attempt, held=ran_here, at=now[1])
+                metrics.succeeded_in(ran, total, lease.attempt, queue=lease.queue, held=ran_here, at=now[1])
             case Die(reason=reason):
-                metrics.died(ran, total, lease.attempt, expired=reason == "expired", held=ran_here)
+                metrics.died(ran, total, lease.attempt, reason=reason, queue=lease.queue, held=ran_here)
             case RunAgain(kind=kind):
-                metrics.again(kind, ran, held=ran_here)
-            case GiveBack() | Drop():
+                metrics.again(kind, ran, queue=lease.queue, held=ran_here)
+            case Drop():
+                metrics.dropped_one(pending.started > 0, held=ran_here)
+            case GiveBack():
                 metrics.released(pending.started > 0, held=ran_here)
 
     def _emit(self, pending: PendingSettlement, held: HeldLease | None, settled_at: float) -> None:

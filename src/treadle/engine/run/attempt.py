@@ -216,7 +216,7 @@ class AttemptRunner:
         """Note that the handler starts now: metrics, event, timers."""
         held.started = self._clock.monotonic()
         lease, at = held.lease, held.store_time(held.started)
-        held.bound.metrics.began(at - (lease.ready_at or lease.due_at))
+        held.bound.metrics.began(at - (lease.ready_at or lease.due_at), lease.queue)
         if self._hooks.listening(lease.type):
             self._hooks.emit(from_lease(Started, lease, held.event_time(held.started)))
         self.start_timeout(held)

@@ -175,6 +175,7 @@ class Claimer:
             sent = self._clock.monotonic()
         with self._core.store_calls.traced("claim", tuple, demand.limit):
             claim = await self._backend.claim(demand)
+        self._core.metrics.process.called("claim", self._clock.monotonic() - sent, len(claim.leases))
         self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)

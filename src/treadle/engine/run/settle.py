@@ -194,9 +194,12 @@ class Settler:
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
-        with self.core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
-            answer = await self.core.backend.settle(settlements)
-        self.core.hooks.outage.answered("settle")
+        core, monotonic = self.core, self.core.settings.clock.monotonic
+        sent = monotonic()
+        with core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
+            answer = await core.backend.settle(settlements)
+        core.metrics.process.called("settle", monotonic() - sent, len(settlements))
+        core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
         return self.committed(batch, answer)
 

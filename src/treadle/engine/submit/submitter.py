@@ -25,6 +25,7 @@ from treadle.engine.telemetry import StoreCalls, Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
+from treadle.metrics import ProcessMetrics
 from treadle.rules.submission import rejection_error
 
 from .carry import trace_of
@@ -57,12 +58,14 @@ class Submitter:
         wakeups: WakeUps,
         on_lost: Callable[[], None],
         store_calls: StoreCalls,
+        metrics: ProcessMetrics,
     ) -> None:
         self._backend = backend
         self._settings = settings
         self._wakeups = wakeups
         self._on_lost = on_lost
         self._store_calls = store_calls
+        self._metrics = metrics
         self._unavailable: tuple[float, StoreUnavailable] | None = None
         """When the last write failed, and why."""
         self.leasing = 0
@@ -163,13 +166,17 @@ class Submitter:
 
     async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""
-        tries = 0
+        tries, monotonic = 0, self._settings.clock.monotonic
         patience = CallerPatience(self._settings.clock)
         try:
             while True:
                 try:
+                    sent = monotonic()
                     with self._store_calls.traced("submit", lambda: _traces(submissions), len(submissions)):
                         answers = list(await self._backend.submit(submissions))
+                    self._metrics.called(
+                        "submit", monotonic() - sent, sum([len(each.items) for each in submissions])
+                    )
                     if not tries:
                         return answers
                     pairs = zip(submissions, answers, strict=True)

@@ -1,0 +1,123 @@
+"""StoreMetrics: how the whole store stands, for Prometheus.
+
+The values are the same wherever they are read, so one place should serve them: `treadle worker --metrics`,
+or an endpoint of one's own. The store is asked at most every 15 seconds, however often they are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from treadle.backend import Backend
+from treadle.engine.core import Core
+from treadle.engine.schedule.scheduler import is_unseen
+from treadle.engine.slot_limits import slot_limits
+from treadle.errors import InputError, StoreUnavailable
+from treadle.item import Schedule
+from treadle.item_facts import Overview
+from treadle.log_lines import WARNING, error_text, log_line
+from treadle.metrics.names import STORE_METRICS
+from treadle.metrics.prometheus import exposition
+from treadle.metrics.rows import Row
+from treadle.metrics.store_rows import StoreRows, row_of_answer, rows_of_limits, rows_of_schedules
+from treadle.operator import Operator, core_of, tenant_of
+
+EVERY: Final = 15.0
+"""Seconds for which an answer of the store is used."""
+TIMEOUT: Final = 2.0
+"""Seconds after which the store counts as not answering."""
+
+
+class StoreMetrics:
+    """Values that are read from the store: items by queue, type and status, the age of the oldest, workers,
+    pauses, limits, schedules.
+
+    They are those of all tenants, so a client that is bound to one is refused.
+    """
+
+    def __init__(self, app: Operator) -> None:
+        if not isinstance(app, Operator):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("app", app, "must be a Treadle app or a Client")
+        if tenant_of(app) is not None:
+            raise InputError.of("app", app, "is bound to a tenant; these values are those of all tenants")
+        self._core = core_of(app)
+        self._reader = StoreReader(self._core, connect=True)
+
+    async def prometheus(self) -> str:
+        """The text to scrape. If the store does not answer, only `treadle_store_up` is there, with 0."""
+        return store_exposition(await self._reader.rows())
+
+
+def store_exposition(rows: Sequence[Row]) -> str:
+    """The text for values of the store. Metrics without a value are left out."""
+    found = {row.name for row in rows}
+    return exposition(rows, [metric for metric in STORE_METRICS if metric.exported in found])
+
+
+class StoreReader:
+    """Reads the values, at most every `EVERY` seconds. connect: connect first, if need be."""
+
+    def __init__(self, core: Core, *, connect: bool) -> None:
+        self._core = core
+        self._connect = connect
+        self._labels = StoreRows()
+        self._rows: tuple[Row, ...] = ()
+        self._read_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def rows(self) -> Sequence[Row]:
+        """The values, up to `EVERY` seconds old. Callers that come meanwhile wait for the same answer."""
+        if self._read_at is None or time.monotonic() - self._read_at >= EVERY:
+            await asyncio.shield(self._read_once())
+        return self._rows
+
+    def _read_once(self) -> asyncio.Task[None]:
+        reading = self._reading
+        if reading is None or reading.done() or reading.get_loop() is not asyncio.get_running_loop():
+            reading = self._reading = asyncio.ensure_future(self._read())
+        return reading
+
+    async def _read(self) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                rows = await self._ask()
+        except (StoreUnavailable, TimeoutError):
+            self._rows = (row_of_answer(False),)
+        except Exception as error:  # noqa: BLE001  whatever it is, there are no values
+            log_line(WARNING, f"the metrics of the store could not be read: {error_text(error)}")
+            self._rows = (row_of_answer(False),)
+        else:
+            self._rows = (row_of_answer(True), *rows)
+        self._read_at = time.monotonic()
+
+    async def _ask(self) -> list[Row]:
+        core = self._core
+        if self._connect:
+            await core.connect()
+        backend, rows = core.backend, list[Row]()
+        overview: Overview | None = None
+        if "watching" in backend.capabilities:
+            overview = await backend.overview()
+            rows += self._labels.of_overview(overview)
+            rows += rows_of_limits(await backend.limits(), slot_limits(core))
+        if "schedules" in backend.capabilities:
+            rows += await _schedules(backend, overview)
+        if overview is None and not rows:
+            await backend.now()  # whether it answers
+        return rows
+
+
+async def _schedules(backend: Backend, overview: Overview | None) -> list[Row]:
+    schedules = await backend.schedules()
+    if not schedules:
+        return []
+    now = await backend.now() if overview is None else overview.now
+    dead = overview is not None and not any(worker.until > now for worker in overview.workers)
+
+    def is_orphaned(schedule: Schedule) -> bool:
+        return dead or is_unseen(schedule, now)
+
+    return rows_of_schedules(schedules, is_orphaned)
