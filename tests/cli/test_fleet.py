@@ -157,7 +157,7 @@ def test_why_an_item_waits(memory: Store) -> None:
     answer = memory.call("why", second)
     assert answer.code == 0
     assert answer.out.splitlines()[0] == f"◇ blocked  {second}"
-    assert f"{first}, which it waits for:" in answer.out
+    assert f"because of {first}:" in answer.out
     (told,) = memory.call("why", second, "--json").objects
     assert told["status"] == "blocked"
     assert told["reasons"][0]["kind"] == "dependency"

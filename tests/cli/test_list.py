@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,10 @@ def test_usage_errors_are_one_line_and_exit_with_2(store: Store, tmp_path: Path)
         ("list", "--app", "tests.cli.looked_at:none"),
         ("list", "--app", "tests.cli.no_such_module:app"),
         ("list", "--url", store.url, "--cursor", "nonsense"),
+        ("list", "--url", store.url, "--limit", "many"),
+        ("list", "--urk", store.url),
+        ("show", "--url", store.url),
+        ("lst",),
     ):
         refused = call(*arguments)
         assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1), refused
@@ -199,7 +204,9 @@ def test_the_environment_names_the_store(store: Store) -> None:
 def test_a_command_neither_makes_nor_migrates_a_store(tmp_path: Path) -> None:
     refused = call("list", "--url", f"sqlite:///{tmp_path / 'mistyped.db'}")
     assert refused.code == 1
-    assert refused.err == "treadle: the store has no schema (version 5 is needed): run `treadle migrate`\n"
+    assert refused.err.startswith(
+        "treadle: the store has no schema (version 5 is needed): run `treadle migrate`"
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -207,8 +214,28 @@ def test_a_store_that_is_away_is_one_line_and_exit_code_3() -> None:
     away = run("list", "--url", "postgresql://user:secret@127.0.0.1:9/none")
     assert (away.code, away.out) == (3, "")
     assert away.err.count("\n") == 1
-    assert away.err.startswith("treadle: ")
+    assert away.err.startswith("treadle: the store postgresql://user:***@127.0.0.1:9/none is unavailable: ")
     assert "secret" not in away.err
+
+
+def test_a_terminal_that_knows_only_ascii_gets_ascii(store: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report("名前😀"), key="名前😀")
+
+    store.fill(fill)
+    texts: list[bytes] = []
+    for form in ((), ("--json",)):
+        done = subprocess.run(
+            [sys.executable, "-m", "treadle", "list", "--url", store.url, *form],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        texts.append(done.stdout)
+    assert b"o ready" in texts[0]
+    assert b"key \\u540d\\u524d\\U0001f600" in texts[0]
+    assert json.loads(texts[1].decode("ascii"))["input"] == {"day": "名前😀"}
 
 
 def test_an_app_that_cannot_be_imported_shows_its_traceback(tmp_path: Path) -> None:

@@ -23,12 +23,15 @@ from treadle.cli import (
     verbs,
 )
 from treadle.cli.child import USAGE_ERROR
+from treadle.cli.usage import OneLineErrors
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import TreadleError
 
-commands = typer.Typer(name="treadle", no_args_is_help=True, pretty_exceptions_enable=False)
+commands = typer.Typer(
+    name="treadle", cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_enable=False
+)
 
 commands.command()(worker)
 status.register(commands)

@@ -75,7 +75,7 @@ def why_lines(answer: Why, now: float, width: int | None) -> Iterator[str]:
         if reason.about != about:
             about = reason.about
             yield ""
-            yield styled(f"{plain(about)}, which it waits for:" if about else "itself:", "dim")
+            yield styled(f"because of {plain(about)}:" if about else "itself:", "dim")
         yield from reason_lines(reason, now, width)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
-from treadle.errors import InputError, StoreUnavailable, TreadleError
+from treadle.backend import store_name
+from treadle.errors import InputError, SchemaError, StoreUnavailable, TreadleError
 from treadle.operator import core_of, tenant_of
 
 from .text import fact_lines, json_line, plain, table_lines, terminal_width
@@ -213,21 +214,27 @@ def _combined(made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> dict[s
 def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> int:
     from .load import CannotLoad, report
 
+    name = "the store"
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # for a terminal that knows only ASCII
     try:
         arguments = _combined(made_of, given)
         shared = [arguments.pop(name) for name in SHARED]
         shell = _open_shell(*shared, against=arguments.get("against"))
+        name = f"the store {store_name(shell.backend)}"
         code = asyncio.run(_call(function, shell, arguments)) or 0
         sys.stdout.flush()
     except CannotLoad as error:
         report(error)
         return USAGE
     except InputError as error:
-        return _say(error, USAGE)
+        return _say(str(error), USAGE)
     except StoreUnavailable as error:
-        return _say(error, AWAY)
+        return _say(f"{name} is unavailable: {error}", AWAY)
+    except SchemaError as error:
+        return _say(f"{error} ({name})", REFUSED)
     except TreadleError as error:
-        return _say(error, REFUSED)
+        return _say(str(error), REFUSED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -280,8 +287,8 @@ def _load_app(app: str | None, url: str | None) -> Treadle | None:
     return load(app) if app else None
 
 
-def _say(error: TreadleError, code: int) -> int:
-    _report(str(error))
+def _say(message: str, code: int) -> int:
+    _report(message)
     return code
 
 

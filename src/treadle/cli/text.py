@@ -28,6 +28,7 @@ _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 """What JSON does not escape, and what a terminal may obey."""
+_NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 # ---------------------------------------------------------------------------------------------------- texts
 
@@ -88,7 +89,8 @@ def json_line(value: object) -> str:
         line = msgspec.json.encode(value, enc_hook=str).decode()
     except (UnicodeEncodeError, msgspec.EncodeError, TypeError, ValueError, RecursionError):
         line = json.dumps(_jsonable(value), default=str)
-    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], line)
+    unsafe = _UNPRINTABLE if speaks_unicode() else _NOT_ASCII
+    return unsafe.sub(lambda found: json.dumps(found[0])[1:-1], line)
 
 
 def _jsonable(value: object) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
+from treadle.engine.run.built_in import BUILT_IN
 from treadle.item import WorkerState
 from treadle.worker_info import WorkerInfo
 
@@ -158,5 +159,5 @@ def worker_row(worker: FleetWorker, now: float) -> list[str]:
         "" if info is None or not info.started_at else ago(info.started_at, now).removesuffix(" ago"),
         ago(worker.last_beat, now),
         "" if info is None else "all" if info.queues is None else listed(info.queues, 3),
-        "all" if worker.types is None else listed(worker.types, 4),
+        "all" if worker.types is None else listed((each for each in worker.types if each not in BUILT_IN), 4),
     ]
