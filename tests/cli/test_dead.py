@@ -150,7 +150,7 @@ def test_a_canary_that_fails_holds_the_others_back(store: Store, fixed: Callable
         assert done.code == 1
         assert "canary: 0 succeeded, 1 failed" in done.out
         assert "still broken" in done.out
-        assert done.out.endswith("stopped: requeued 1 item. The others are as they were\n")
+        assert done.out.endswith("stopped: requeued 1 item. The rest is as it was\n")
         again = (await asyncio.to_thread(store.call, *arguments, "--json")).objects
         assert [each["id"] for each in again[0]["failed"]] == [ids[2]]
         assert again[1]["stopped"]

@@ -56,6 +56,13 @@ def test_items_are_cancelled_by_id_and_refusals_are_said_for_each(store: Store) 
     assert statuses(store, [first, second, third]) == ["cancelled"] * 3
 
 
+def test_what_a_person_typed_does_not_reach_the_terminal_as_it_is(store: Store) -> None:
+    for arguments in (("cancel", "\x1b[2J"), ("cancel", "--key", "\x1b[2J", "--yes"), ("repair", "a\nb")):
+        refused = store.call(*arguments)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "\x1b" not in refused.err
+
+
 def test_an_ended_item_can_be_named_to_cancel_what_it_queued(store: Store) -> None:
     async def fill(app: Treadle) -> str:
         await app.pause("default")
@@ -342,5 +349,5 @@ def test_ctrl_c_stops_between_portions_and_says_how_far_it_came(store: Store) ->
     out, _ = process.communicate(timeout=30)
     done = statuses(store, ids).count("cancelled")
     assert process.returncode == 130
-    assert out == f"stopped: cancelled {done} item{'s'[: done > 1]}. The others are as they were\n"
+    assert out == f"stopped: cancelled {done} item{'s'[: done > 1]}. The rest is as it was\n"
     assert done < 20

@@ -43,14 +43,14 @@ COUNT_CAP: Final = 10_000
 EXAMPLES: Final = 3
 
 
-class Outcome(NamedTuple):
+class PortionOutcome(NamedTuple):
     """What became of a portion."""
 
     changed: int
     refused: Sequence[Refusal] = ()
 
 
-Change = Callable[[Client, Sequence[ItemState]], Awaitable[Outcome]]
+Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
 Judge = Callable[[Sequence[ItemState], asyncio.Event], Awaitable[bool]]
 
 
@@ -82,17 +82,19 @@ class StatusConflict(ConflictError):
         super().__init__(f"item {item.id!r} is {item.status}: {advice}")
 
 
-async def all_or_none(items: Sequence[ItemState], call: Callable[[list[str]], Awaitable[int]]) -> Outcome:
+async def all_or_none(
+    items: Sequence[ItemState], call: Callable[[list[str]], Awaitable[int]]
+) -> PortionOutcome:
     """Change items with a verb that changes all of them or none. If one is refused, halves are tried."""
     try:
-        return Outcome(await call([item.id for item in items]))
+        return PortionOutcome(await call([item.id for item in items]))
     except (ConflictError, NotFound) as error:
         if len(items) == 1:
-            return Outcome(0, [Refusal(items[0].id, items[0].tenant, error)])
+            return PortionOutcome(0, [Refusal(items[0].id, items[0].tenant, error)])
     middle = len(items) // 2
     first = await all_or_none(items[:middle], call)
     second = await all_or_none(items[middle:], call)
-    return Outcome(first.changed + second.changed, [*first.refused, *second.refused])
+    return PortionOutcome(first.changed + second.changed, [*first.refused, *second.refused])
 
 
 # ------------------------------------------------------------------------------------------ the command
@@ -124,7 +126,8 @@ async def change_items(
         total = None
         if selection.dry_run:
             counted = await count_items(shell, where, selection.limit, cap=COUNT_CAP, examples=EXAMPLES)
-            return _say_counted(shell, verb, counted)
+            _say_counted(shell, verb, counted)
+            return None
         if not selection.yes:
             _check_terminal(verb)
             counted = await count_items(shell, where, selection.limit, cap=COUNT_CAP, examples=EXAMPLES)
@@ -295,7 +298,7 @@ class Bulk:
         if skipped and not self._named:
             kinds = ", ".join(f"{count:,} {name}" for name, count in self.refused.most_common())
             text += f", skipped {skipped:,} ({kinds})"
-        self._shell.print(f"stopped: {text}. The others are as they were" if stopped else text)
+        self._shell.print(f"stopped: {text}. The rest is as it was" if stopped else text)
 
 
 def summary_json(

@@ -43,7 +43,7 @@ async def dead(
         str, typer.Option("--by", help="a row for each kind of error (type, class and place), type or reason")
     ] = "error",
     limit: Annotated[int, typer.Option("--limit", min=1, help="the most rows")] = 100,
-) -> int | None:
+) -> None:
     """Show dead items by what they died of, the newest deaths first.
 
     Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`.
@@ -52,10 +52,12 @@ async def dead(
         raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(By))}")
     now = await shell.now()
     if by == "reason":
-        return await _by_reason(shell, now)
+        await _by_reason(shell, now)
+        return
     marks = await shell.backend.marks(tenant=shell.tenant, count=limit if by == "error" else MOST_MARKS)
     if by == "type":
-        return _by_type(shell, marks, limit, now)
+        _by_type(shell, marks, limit, now)
+        return
     if shell.json:
         for mark in marks:
             shell.emit(mark_json(mark))
@@ -77,7 +79,6 @@ async def dead(
             numbers=("COUNT",),
             keep=("MARK", "COUNT", "LAST"),
         )
-    return None
 
 
 def mark_json(mark: DeadMark) -> dict[str, Any]:
@@ -199,7 +200,7 @@ async def dead_show(
         ]
     )
     shell.print()
-    shell.print(f"The newest {'' if found.count < NEWEST else NEWEST}".rstrip(), "bold")
+    shell.print("Newest items", "bold")
     shell.lines(item_lines(page.items, now))
     if text := _traceback(sample):
         shell.print()
@@ -239,7 +240,7 @@ async def dead_delete(
     open: OpenOption = False,
 ) -> int | None:
     """Remove dead items with their whole groups, and with the groups around these."""
-    change = deletion(shell, cascade=cascade, open=open, roots=False)
+    change = deletion(shell, cascade=cascade, open=open or bool(selection.ids), roots=False)
     verb = Verb(
         "delete",
         "deleted",

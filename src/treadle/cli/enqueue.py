@@ -30,7 +30,7 @@ async def run(
     ],
     input: Annotated[
         str,
-        typer.Argument(metavar="[INPUT]", help="the arguments as a JSON object. -: read from standard input"),
+        typer.Argument(metavar="INPUT", help="the arguments as a JSON object. -: read from standard input"),
     ] = "{}",
     wait: Annotated[
         bool, typer.Option("--wait", help="wait for the result, and print it. Exit code 1 if it failed")
@@ -47,8 +47,10 @@ async def run(
     run_at: Annotated[
         str | None, typer.Option("--run-at", metavar="TIME", help="start at the earliest then")
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", autocompletion=complete_queue)] = None,
-    lane: Annotated[str | None, typer.Option("--lane")] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="a line of its own", autocompletion=complete_queue)
+    ] = None,
+    lane: Annotated[str | None, typer.Option("--lane", help="a label that fairness looks at")] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="a higher number goes first")] = None,
     key: Annotated[
         str | None, typer.Option("--key", help="idempotency key: a second submit finds the first")

@@ -27,7 +27,7 @@ _PER: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 IdsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ID]...",
+        metavar="ID",
         help="the ids of items. -: read them from standard input, one per line, or lines of --json",
     ),
 ]

@@ -17,11 +17,11 @@ from .text import plural
 PRUNED_AT_ONCE: Final = 1000
 
 QueuesArgument = Annotated[
-    list[str], typer.Argument(metavar="QUEUE...", help="names of queues", autocompletion=complete_queue)
+    list[str], typer.Argument(metavar="QUEUE", help="names of queues", autocompletion=complete_queue)
 ]
 SchedulesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="NAME...", help="names of schedules", autocompletion=complete_schedule),
+    typer.Argument(metavar="NAME", help="names of schedules", autocompletion=complete_schedule),
 ]
 
 
@@ -38,14 +38,14 @@ def register(commands: typer.Typer, schedules: typer.Typer) -> None:
 # ------------------------------------------------------------------------------------------------ queues
 
 
-async def pause(shell: Shell, queues: QueuesArgument) -> int | None:
+async def pause(shell: Shell, queues: QueuesArgument) -> None:
     """Stop handing out the items of queues, in the whole fleet. Running items go on."""
-    return await _set_paused(shell, queues, True)
+    await _set_paused(shell, queues, True)
 
 
-async def resume(shell: Shell, queues: QueuesArgument) -> int | None:
+async def resume(shell: Shell, queues: QueuesArgument) -> None:
     """Hand out the items of paused queues again."""
-    return await _set_paused(shell, queues, False)
+    await _set_paused(shell, queues, False)
 
 
 async def _set_paused(shell: Shell, queues: list[str], paused: bool) -> None:

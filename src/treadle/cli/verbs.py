@@ -14,7 +14,7 @@ from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError,
 from treadle.item import OPEN, TERMINAL, GroupState, ItemState, Status
 from treadle.operator import core_of, tenant_of
 
-from .bulk import Outcome, Verb, all_or_none, change_items, tell_refusal
+from .bulk import PortionOutcome, Verb, all_or_none, change_items, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
 from .filters import ItemFilters, read_duration, read_start
 from .selection import IdsArgument, Refusal, Selection, read_wanted
@@ -50,7 +50,7 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
     return await change_items(shell, verb, selection, filters)
 
 
-async def _cancel(client: Client, items: Sequence[ItemState]) -> Outcome:
+async def _cancel(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
     waiting = [item.id for item in items if item.status in OPEN]
     changed = await client.cancel(waiting) if waiting else 0
     refused: list[Refusal] = []
@@ -60,7 +60,7 @@ async def _cancel(client: Client, items: Sequence[ItemState]) -> Outcome:
             changed += below
             if not below:
                 refused.append(Refusal(item.id, item.tenant, AlreadyEnded(item.id, item.status)))
-    return Outcome(changed, refused)
+    return PortionOutcome(changed, refused)
 
 
 # ---------------------------------------------------------------------------------------------- complete
@@ -75,9 +75,9 @@ async def complete(
     """End open items as a success, without a worker. Running handlers are interrupted."""
     result = read_json(value, "--value")
 
-    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
         outcomes = [await all_or_none([item], partial(_complete, client, item, result)) for item in items]
-        return Outcome(
+        return PortionOutcome(
             sum(each.changed for each in outcomes), [item for each in outcomes for item in each.refused]
         )
 
@@ -109,7 +109,7 @@ def read_json(text: str, field: str) -> Any:
 async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
     """Run scheduled items now."""
 
-    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
         async def call(ids: list[str]) -> int:
             await client.trigger(ids)
             return len(ids)
@@ -144,7 +144,7 @@ async def requeue(
     """
     seconds = read_duration(canary_wait, "--canary-wait")
 
-    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
         changed = await client.requeue(items, alone=alone, cancelled=cancelled)
         refused: list[Refusal] = []
         if changed < len(items):
@@ -152,7 +152,7 @@ async def requeue(
             for now in await client.get(list(before)):
                 if now is not None and now.ended_at == before[now.id].ended_at:
                     refused.append(Refusal(now.id, now.tenant, _stays(now)))
-        return Outcome(changed, refused)
+        return PortionOutcome(changed, refused)
 
     statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     advice = "only dead items can be requeued" + (
@@ -195,7 +195,7 @@ async def delete(
 def deletion(shell: Shell, *, cascade: bool, open: bool, roots: bool) -> Any:
     """How to delete. open: groups that are still open too. roots: refuse items that are no roots."""
 
-    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
         refused: list[Refusal] = []
         by_group: dict[str, list[ItemState]] = {}
         for item in items:
@@ -214,14 +214,14 @@ def deletion(shell: Shell, *, cascade: bool, open: bool, roots: bool) -> Any:
             else:
                 wanted[group.id] = members[0]
         if not wanted:
-            return Outcome(0, refused)
+            return PortionOutcome(0, refused)
         ids = {member.id: id for id, member in wanted.items()}
 
         async def call(given: list[str]) -> int:
             return await client.delete([ids[each] for each in given], cascade=cascade)
 
         outcome = await all_or_none(list(wanted.values()), call)
-        return Outcome(outcome.changed, [*refused, *outcome.refused])
+        return PortionOutcome(outcome.changed, [*refused, *outcome.refused])
 
     return change
 
@@ -307,7 +307,7 @@ async def update(
     if not changes:
         raise InputError("say what to change: --delay, --run-at, --priority, --lane, --queue or --deadline")
 
-    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
         return await all_or_none(items, lambda ids: client.update(ids, **changes))
 
     advice = "only items that have not started can be updated"
@@ -322,7 +322,7 @@ async def repair(
     shell: Shell,
     groups: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP...", help="the ids of groups. -: read them from standard input"),
+        typer.Argument(metavar="GROUP", help="the ids of groups. -: read them from standard input"),
     ],
 ) -> int | None:
     """Run the failed part of groups again: what died first, and what could not run because of it."""
