@@ -1,6 +1,6 @@
 """A small HTTP server for texts that machines read. It takes GET requests, one per connection.
 
-It uses nothing but the first line of a request, and waits for nobody: a request that is too long, too slow
+It uses nothing but the first line of a request, and waits only briefly: a request that is too long, too slow
 or malformed is answered with an error, and the number of connections is bounded. Nothing of a request gets
 into an answer or into the log.
 """

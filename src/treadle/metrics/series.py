@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, get_args
 
 from treadle.item import DEFAULT_QUEUE, DeathReason, Loss
@@ -49,6 +49,18 @@ class QueueMetrics:
         self.started = 0
         self.wait, self.run, self.total = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
         self.attempts = Histogram(NUMBERS)
+
+
+class OfAllQueues:
+    """An attribute of `TypeMetrics`: the histogram of this name, for all its queues together."""
+
+    def __init__(self, name: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._bounds = bounds
+
+    def __get__(self, series: TypeMetrics, owner: type[TypeMetrics]) -> Histogram:
+        # A copy: a scrape may come from another thread.
+        return added((getattr(each, self._name) for each in tuple(series.queues.values())), self._bounds)
 
 
 class TypeMetrics:
@@ -106,7 +118,7 @@ class TypeMetrics:
 
     @property
     def started(self) -> int:
-        return sum(each.started for each in self._queues())
+        return sum(each.started for each in tuple(self.queues.values()))
 
     @property
     def dead(self) -> int:
@@ -116,25 +128,10 @@ class TypeMetrics:
     def lease_lost(self) -> int:
         return sum(self.losses.values())
 
-    @property
-    def wait(self) -> Histogram:
-        return added((each.wait for each in self._queues()), SECONDS)
-
-    @property
-    def run(self) -> Histogram:
-        return added((each.run for each in self._queues()), SECONDS)
-
-    @property
-    def total(self) -> Histogram:
-        return added((each.total for each in self._queues()), SECONDS)
-
-    @property
-    def attempts(self) -> Histogram:
-        return added((each.attempts for each in self._queues()), NUMBERS)
-
-    def _queues(self) -> tuple[QueueMetrics, ...]:
-        # A copy: a scrape may come from another thread.
-        return tuple(self.queues.values())
+    wait = OfAllQueues("wait", SECONDS)
+    run = OfAllQueues("run", SECONDS)
+    total = OfAllQueues("total", SECONDS)
+    attempts = OfAllQueues("attempts", NUMBERS)
 
     # -- counting --------------------------------------------------------------------------------------
 
