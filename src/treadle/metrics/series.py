@@ -182,7 +182,11 @@ class TypeMetrics:
         """at: the time now, if it is known: the clock is read once for all items that ended together."""
         self.succeeded += 1
         self.last_succeeded_at = self._now() if at is None else at
-        self._ended(ran, total, attempt, queue)
+        of_queue = self.queues.get(queue) or self._of(queue)
+        if ran is not None:
+            of_queue.run.observe(ran)
+        of_queue.total.observe(total)
+        of_queue.attempts.observe(attempt)
         self._end_attempt(ran is not None, held)
 
     def died(
@@ -202,15 +206,12 @@ class TypeMetrics:
         elif ran is not None:
             self.failed += 1
             self.last_failed_at = self._now()
-        self._ended(ran, total, attempt, queue)
-        self._end_attempt(ran is not None, held)
-
-    def _ended(self, ran: float | None, total: float, attempt: int, queue: str) -> None:
         of_queue = self.queues.get(queue) or self._of(queue)
         if ran is not None:
             of_queue.run.observe(ran)
         of_queue.total.observe(total)
         of_queue.attempts.observe(attempt)
+        self._end_attempt(ran is not None, held)
 
     def again(
         self,
