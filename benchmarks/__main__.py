@@ -24,6 +24,7 @@ from benchmarks import (
     operate,
     processes,
     running,
+    tracing,
     verbs,
 )
 from benchmarks.measure import Figure, machine, ratio, shown
@@ -32,7 +33,7 @@ from benchmarks.stores import KINDS, Stores, stores
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes")
+USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes", "tracing")
 LONG = ("depth", "churn", "operate")
 QUICK = ("engine", "fleet", "cost")
 
@@ -94,6 +95,10 @@ async def run(
         measured = await cost.cost(opened, kinds, 3.0 if quick else 20.0, 1)
         results["cost"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
         console.print(figures_table(measured, "the cost of a worker"))
+    if "tracing" in what:
+        measured = await tracing.tracing(opened, kinds, 2_000 if quick else 20_000, 3 if quick else 5)
+        results["tracing"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
+        console.print(figures_table(measured, "the cost of traces, processor time per item"))
     if "running" in what:
         results["running"] = await run_quality(opened, kinds, quick)
     if "processes" in what:

@@ -383,9 +383,13 @@ class Backend(Protocol):
         history: bool = False,
     ) -> Page:
         """Return items in the order of submission, newest first unless `oldest_first`. Their `history` is
-        left out unless it is asked for. A cursor stays valid
-        while items are added and removed: no item that exists throughout is skipped or shown twice. `limit`
-        is at most 1,000. `InputError` for a cursor that this method did not return."""
+        left out unless it is asked for. A cursor stays valid while items are added and removed: no item that
+        exists throughout is skipped or shown twice. `limit` is at most 1,000. `InputError` for a cursor that
+        this method did not return.
+
+        Open, dead and cancelled items, groups, workflows, keys and marks are found without a look at the
+        others. A filter that most items fail, and that has none of these, reads items until the page is
+        full, however many that are."""
         ...
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
@@ -407,13 +411,13 @@ class Backend(Protocol):
 
     async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
         """Return how the store stands. It looks at no more than `cap` items of each queue and status, so that
-        it takes about as long whether a thousand or ten million items are kept. With a tenant: only its
-        items, pauses and types; workers that serve all tenants are included."""
+        it takes about as long whether a thousand or ten million items are kept. A store may look at fewer
+        of a long queue among many. With a tenant: only its items, pauses and types, and all workers."""
         ...
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         """Return how far limits are used: those named that are in use, in any order, or the first `count` by
-        name. A limit that nobody uses now is left out."""
+        name. A limit that is not in use now is left out."""
         ...
 
     async def marks(

@@ -334,10 +334,13 @@ def _check_functions(values: Mapping[str, Any]) -> None:
         check_callable(values["on_unhandled_group"], "on_unhandled_group")
 
 
-def _check_telemetry(given: Telemetry | None) -> Telemetry | None:
-    if isinstance(given, type) or (given is not None and not callable(getattr(given, "attempt", None))):
+def _check_telemetry(given: Any) -> Telemetry | None:
+    if given is None:
+        return None
+    if isinstance(given, type) or not callable(getattr(given, "attempt", None)):
         raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
-    return given
+    telemetry: Telemetry = given
+    return telemetry
 
 
 def _build_core(backend: str | Backend, given: ClientSettings) -> Core:

@@ -13,7 +13,7 @@ import msgspec
 from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
 
 PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
-"""`missing`: nobody has submitted it, or it was pruned before the dependent was submitted."""
+"""`missing`: it is not submitted, or it was pruned before the dependent was submitted."""
 
 
 class Prerequisite(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +39,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     need: int = 0
     met: int = 0
     open: int = 0
-    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count."""
+    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count. Those
+    of a doomed item may be older."""
     counting: Counting = "success"
     """For a blocked item: which ends of prerequisites count."""
     prerequisites: tuple[Prerequisite, ...] = ()
@@ -79,7 +80,7 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which ready items wait, and that no live worker has."""
+    """A type of which ready items wait to run, and that no live worker has. Doomed items do not."""
 
     type: str
     count: int
@@ -95,8 +96,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     now: float
     """The store's clock."""
     counts: tuple[Count, ...] = ()
-    """Open and dead items by tenant, queue, type and status. At most `cap` items of each queue and status are
-    looked at. If there are more, the counts of that queue and status say `capped`: they are lower bounds."""
+    """Open and dead items by tenant, queue, type and status: at most `cap` of each queue and status. If there
+    may be more, the counts of that queue and status say `capped`: they are lower bounds. What all of them cost
+    together is bounded too, so in a large store fewer than `cap` are counted where there are many. Where there
+    are few, in a queue and status, they are counted exactly."""
     ages: tuple[QueueAge, ...] = ()
     unserved: tuple[UnservedType, ...] = ()
     paused: tuple[tuple[str, str | None], ...] = ()

@@ -171,7 +171,9 @@ class Schedules:
         here = full in self._scheduler.entries and bool(self._scheduler.workers)
         seen = row is not None and not is_unseen(row, await self._core.backend.now())
         names = [state.name for state in states]
-        return await why_schedule(self._core, name, row, names, here=here, seen=seen)
+        return await why_schedule(
+            self._core, name, row, tenant=self._tenant, names=names, here=here, seen=seen
+        )
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.
@@ -297,3 +299,8 @@ def _read_spec(spec: bytes) -> dict[str, Any]:
         return msgspec.json.decode(spec, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         return {}
+
+
+def stored_name(schedules: Schedules, name: str) -> str:
+    """Return the name of a schedule in the store, for the modules of this package."""
+    return schedules._full(name)  # pyright: ignore[reportPrivateUsage]

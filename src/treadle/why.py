@@ -11,7 +11,7 @@ from .item import Status
 ReasonKind: TypeAlias = Literal[
     "unknown",  # no item has this id
     "dependency",  # it waits for other items
-    "not_submitted",  # ... that nobody has submitted
+    "not_submitted",  # ... that are not submitted
     "due_at",  # it is due later
     "overdue",  # it is due, and nothing has claimed since
     "paused",  # its queue, or the schedule, is paused

@@ -30,10 +30,10 @@ class Called(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def call(*arguments: str, env: Mapping[str, str | None] | None = None) -> Called:
-    """Run a command in this process. Not from within an event loop."""
+def call(*arguments: str, env: Mapping[str, str | None] | None = None, input: str | None = None) -> Called:
+    """Run a command in this process. Not from within an event loop. input: its standard input."""
     given = {"TREADLE_APP": None, "TREADLE_URL": None, **(env or {})}
-    result = CliRunner().invoke(commands, list(arguments), env=given)
+    result = CliRunner().invoke(commands, list(arguments), env=given, input=input)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Called(result.exit_code, result.stdout, result.stderr)

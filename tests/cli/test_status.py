@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
 import pytest
 
+from tests.cli.calling import start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
 from treadle import Treadle
@@ -139,3 +150,40 @@ def test_a_tenant_sees_its_own_counts_only(store: Store) -> None:
 def test_wrong_options_are_refused(store: Store, arguments: tuple[str, ...]) -> None:
     refused = store.call("status", *arguments)
     assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
+def test_watching_looks_again_until_ctrl_c(store: Store) -> None:
+    process = start("status", "--watch", "--json", "--every", "0.2", "--url", store.url)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+    assert looks[0]["healthy"]
+    assert looks[0]["now"] < looks[1]["now"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert process.stderr.read() == ""
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_watching_on_a_terminal_draws_in_place(store: Store) -> None:
+    terminal, other_end = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "treadle", "status", "--watch", "--every", "0.2", "--url", store.url],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=other_end,
+        stderr=other_end,
+    )
+    os.close(other_end)
+    shown = ""
+    while shown.count("✓ healthy") < 2:
+        shown += os.read(terminal, 65536).decode()
+    process.send_signal(signal.SIGINT)
+    while "\x1b[?25h" not in shown:  # the cursor is shown again
+        shown += os.read(terminal, 65536).decode()
+    assert process.wait(30) == 0
+    os.close(terminal)
+    assert "\x1b[1A" in shown
+    assert "Traceback" not in shown

@@ -12,7 +12,7 @@ from tests.cli.calling import start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
 from treadle import Treadle
-from treadle.cli.tail import Seen, compare, event_line
+from treadle.cli.tail import LastSeen, compare, event_line
 from treadle.errors import WorkFailed
 from treadle.item import Attempt, ItemState
 
@@ -23,7 +23,7 @@ def _state(**fields: object) -> ItemState:
     )  # type: ignore[arg-type]
 
 
-def _names(before: Seen | None, state: ItemState, start: float = 0.0) -> list[str]:
+def _names(before: LastSeen | None, state: ItemState, start: float = 0.0) -> list[str]:
     return [each.name for each in compare(before, state, 100.0, start)]
 
 
@@ -45,7 +45,7 @@ def test_every_failed_attempt_of_the_history_is_an_event() -> None:
         history=history,
         error="E: no",
     )
-    found = list(compare(Seen("scheduled", 1, 1, 0), state, 100.0, 0.0))
+    found = list(compare(LastSeen("scheduled", 1, 1, 0), state, 100.0, 0.0))
     assert [(each.name, each.attempt) for each in found] == [
         ("started", 3),
         ("failed", 2),
@@ -56,17 +56,17 @@ def test_every_failed_attempt_of_the_history_is_an_event() -> None:
 
 def test_a_lost_lease_is_an_event() -> None:
     lost = _state(attempt=1, losses=1, history=(Attempt(1, "LeaseLost", "", "", 40.0, "w"),))
-    assert _names(Seen("running", 1, 0, 0), lost) == ["lost"]
+    assert _names(LastSeen("running", 1, 0, 0), lost) == ["lost"]
 
 
 def test_what_has_not_changed_is_no_event() -> None:
-    assert _names(Seen("ready", 0, 0, 0), _state()) == []
-    assert _names(Seen("success", 1, 0, 0), _state(status="success", attempt=1, ended_at=30.0)) == []
+    assert _names(LastSeen("ready", 0, 0, 0), _state()) == []
+    assert _names(LastSeen("success", 1, 0, 0), _state(status="success", attempt=1, ended_at=30.0)) == []
 
 
 def test_a_line_fits_the_terminal_and_is_plain() -> None:
     dead = _state(status="dead", reason="aborted", ended_at=30.0, error="E: \x1b[2J" + "x" * 300)
-    (happened,) = compare(Seen("running", 0, 0, 0), dead, 100.0, 0.0)
+    (happened,) = compare(LastSeen("running", 0, 0, 0), dead, 100.0, 0.0)
     line = event_line(happened, 80)
     assert line.isprintable()
     assert len(line) == 80

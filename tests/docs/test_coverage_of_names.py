@@ -30,6 +30,7 @@ from treadle import flow_control as flow
 from treadle.app import SyncApp
 from treadle.client import ClientSettings
 from treadle.context import Interrupt
+from treadle.contrib.otel import OpenTelemetry
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
 from treadle.item import Count, GroupState, ItemState, Lease, Page
@@ -37,6 +38,7 @@ from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
 from treadle.store_metrics import StoreMetrics
+from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
 
@@ -123,6 +125,8 @@ NAMES: dict[str, set[str]] = {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
     "testing": set(testing.__all__),
+    "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
+    "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
 }
 
 

@@ -419,6 +419,16 @@ async def test_headers_of_users_are_no_trace(make_app: MakeApp) -> None:
     assert spans.shape(span) == ("process value", "CONSUMER", None, [])
 
 
+async def test_internals_are_opt_in(make_app: MakeApp) -> None:
+    spans = Spans(internals=True)
+    async with make_app(value, telemetry=spans.telemetry) as app:
+        await app.enqueue(value(1)).result(PATIENCE)
+    assert spans.shape(spans.all("submit")[0]) == ("submit", "CLIENT", None, ["send default"])
+    assert spans.shape(spans.all("claim")[0]) == ("claim", "CLIENT", None, [])
+    assert spans.shape(spans.one("settle")) == ("settle", "CLIENT", None, ["process value"])
+    assert facts(spans.one("settle"))["messaging.batch.message_count"] == 1
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(InputError, match="'auto', 'parent' or 'link'"):
         OpenTelemetry(link="child")  # type: ignore[arg-type]

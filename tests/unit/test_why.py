@@ -49,10 +49,10 @@ def item(status: Status = "ready", **fields: Any) -> ItemState:
 
 def worker(
     id: str = "w1", *, until: float = 8.0, running: int = 0, types: Any = ("mail.send",), **info: Any
-) -> Any:
+) -> WorkerState:
     """A worker that lapses in `until` seconds. It says who it is, and what `info` says."""
-    known = WorkerInfo(**{"host": "h", "pid": 7, "lease": 10.0, **info})
-    return WorkerState(id, NOW + until, types, running, known)
+    said: dict[str, Any] = {"host": "h", "pid": 7, "lease": 10.0, **info}
+    return WorkerState(id, NOW + until, types, running, WorkerInfo(**said))
 
 
 def silent(id: str = "old") -> WorkerState:
@@ -63,9 +63,10 @@ def silent(id: str = "old") -> WorkerState:
 def facts(status: Status = "ready", *workers: WorkerState, **given: Any) -> ItemFacts:
     """Facts about an item. Names of an Explanation go there, others into the item."""
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
-    own = {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "group")}
+    own: dict[str, Any] = {"limits": ()}
+    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "group")}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
-    return ItemFacts(explained=explained, **{"limits": (), **own})
+    return ItemFacts(explained=explained, **own)
 
 
 def kinds(facts: Any) -> list[str]:
@@ -255,8 +256,8 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     assert reason.text == (
         "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial"
     )
-    assert "treadle worker --app MODULE:APP --queues mail" in reason.fix
-    assert "app.update(ids, queue='mial')" in reason.fix
+    assert "treadle worker MODULE:APP --queues mail" in reason.fix
+    assert "treadle update ID --queue mial" in reason.fix
 
 
 def test_a_tenant_that_no_worker_serves() -> None:
@@ -499,7 +500,7 @@ def test_a_success_says_when_and_where() -> None:
 def test_a_cancelled_item_says_what_it_was_told() -> None:
     reason = only(ended("cancelled", error="LimitReached: full"), "ended")
     assert reason.text == "it was cancelled 3 min ago: LimitReached: full"
-    assert "cancelled=True" in reason.fix
+    assert reason.fix == "to run it again: treadle requeue --cancelled a1"
 
 
 def test_a_death_says_why_and_how_to_run_it_again() -> None:
@@ -525,6 +526,13 @@ def test_an_item_that_died_of_another_names_that_one() -> None:
     assert reason.text.endswith("what it waited for can no longer come: p2 (page, dead)")
     assert reason.fix == "run what died first: treadle requeue p2"
     assert next_name(dead) == "p2"
+
+
+def test_an_item_that_died_of_a_group_names_that() -> None:
+    causes = (Prerequisite(f"{GROUP_MARK}g1", "dead", "page"),)
+    reason = only(ended("dead", reason="unsatisfiable", causes=causes), "ended")
+    assert "group g1 (page, dead)" in reason.text
+    assert (reason.refs, reason.fix) == (("g1",), "run what died first: treadle repair g1")
 
 
 def test_a_group_that_is_open_names_its_members() -> None:
@@ -555,14 +563,13 @@ def queue(*workers: WorkerState, ready: int = 3, **given: Any) -> QueueFacts:
         Count("default", "mail", "mail.send", "ready", ready, True),
         Count("default", "mail", "page", "dead", 2),
     )
-    return QueueFacts(
-        **{"name": "mail", "now": NOW, "counts": counts if ready else (), "workers": workers, **given}
-    )
+    known: dict[str, Any] = {"name": "mail", "now": NOW, "counts": counts if ready else (), **given}
+    return QueueFacts(workers=workers, **known)
 
 
 def test_a_queue_says_what_is_ready_and_since_when() -> None:
     reason = only(queue(worker(), age=QueueAge("mail", NOW - 95)), "turn")
-    assert reason.text == "3 or more items are ready (2 dead); the oldest became ready 2 min ago"
+    assert reason.text == "3 or more items are ready, the oldest for 2 min; also 2 dead"
 
 
 def test_a_queue_says_what_holds_all_of_it_up() -> None:
@@ -668,3 +675,5 @@ def test_a_hostile_id_is_quoted_for_the_shell() -> None:
         only(facts("scheduled", id="a; rm -rf /", due_at=NOW + 9), "due_at").fix
         == "treadle trigger 'a; rm -rf /'"
     )
+    dashed = facts("scheduled", id="-x", tenant="a b", due_at=NOW + 9)
+    assert only(dashed, "due_at").fix == "treadle trigger --tenant 'a b' -- -x"

@@ -74,10 +74,10 @@ def _types(app: Treadle) -> str:
 
 
 def _concurrency(app: Treadle, options: ChildOptions) -> str:
-    if options.concurrency is not None:
-        return f"{options.concurrency} items at once"
-    limit = getattr(settings_of(app.worker).doer, "limit", None)
-    return f"{limit} items at once" if isinstance(limit, int) else "as many items at once as its doer allows"
+    limit = options.concurrency or getattr(settings_of(app.worker).doer, "limit", None)
+    if not isinstance(limit, int):
+        return "as many items at once as its doer allows"
+    return f"{limit} item{'s' if limit > 1 else ''} at once"
 
 
 def summary(report: ChildReport, seconds: float) -> str:

@@ -69,6 +69,7 @@ def main() -> None:
     # Works while a C call holds the GIL. A Python signal handler would not.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until here
     try:
         app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:

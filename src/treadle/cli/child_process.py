@@ -46,6 +46,8 @@ class ChildProcess:
                 options, worker=self.worker, liveness=str(path), reports=self.reports.writing
             )
             command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
+            # Ctrl-C of the terminal reaches the child too, also before it can say that it ignores it.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 self.process = subprocess.Popen(
                     command, stdin=subprocess.PIPE, pass_fds=[file.fileno(), self.reports.writing]
@@ -55,6 +57,7 @@ class ChildProcess:
                 self.reports.close()
                 raise
             finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 self.reports.passed()
 
     @property

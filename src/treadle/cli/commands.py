@@ -8,16 +8,27 @@ from typing import Annotated, NoReturn
 import typer
 
 from treadle import __version__
-from treadle.cli import check, doctor, fleet, items, reasons, status, tail, trees
+from treadle.cli import (
+    check,
+    dead,
+    doctor,
+    enqueue,
+    fleet,
+    items,
+    reasons,
+    status,
+    switches,
+    tail,
+    trees,
+    verbs,
+)
 from treadle.cli.child import USAGE_ERROR
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import TreadleError
 
-commands = typer.Typer(
-    name="treadle", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+commands = typer.Typer(name="treadle", no_args_is_help=True, pretty_exceptions_enable=False)
 
 commands.command()(worker)
 status.register(commands)
@@ -28,6 +39,10 @@ reasons.register(commands)
 check.register(commands)
 doctor.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
+enqueue.register(commands)
+verbs.register(commands)
+dead.register(commands)
+switches.register(commands, schedules_commands)
 
 
 def _show_version(wanted: bool) -> None:

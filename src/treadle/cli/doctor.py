@@ -20,7 +20,7 @@ from .declared_limits import declared_limits, declared_rule
 from .fleet import limit_used, read_limits, read_schedules
 from .shell import UNHEALTHY, Shell, operator_command
 from .text import listed, plain, plural, span, speaks_unicode, styled
-from .worker_rows import Fleet, fleet_of
+from .worker_rows import FleetView, fleet_of
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
@@ -121,7 +121,7 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _workers(fleet: Fleet) -> Iterable[Finding]:
+def _workers(fleet: FleetView) -> Iterable[Finding]:
     if fleet.silent:
         ids = listed([worker.id for worker in fleet.silent], 3)
         yield Finding(
@@ -153,7 +153,7 @@ def _types(overview: Overview) -> Iterable[Finding]:
         yield Finding("types", "fine", "every type of which items are ready has a worker")
 
 
-def _queues(overview: Overview, fleet: Fleet) -> Iterable[Finding]:
+def _queues(overview: Overview, fleet: FleetView) -> Iterable[Finding]:
     for queue, tenant in overview.paused:
         whom = "for all tenants" if tenant is None else f"for tenant {tenant}"
         yield Finding("queues", "note", f"queue {queue} is paused {whom}", f"treadle resume {queue}")

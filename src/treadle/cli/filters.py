@@ -17,6 +17,8 @@ from treadle.ids import check_id, check_name
 from treadle.item import OPEN, TERMINAL, DeathReason, Filter, Status
 from treadle.timing import instant, seconds
 
+from .completion import complete_queue, complete_type, complete_words
+
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
 STATUS_GROUPS: Final[dict[str, tuple[Status, ...]]] = {
@@ -30,18 +32,28 @@ StatusOption = Annotated[
     typer.Option(
         "--status",
         metavar="STATUS",
+        autocompletion=complete_words(*STATUSES, *STATUS_GROUPS),
         help=f"only items in these statuses: {', '.join(STATUSES)}; open and ended stand for several. "
         "Separate by commas, or repeat",
     ),
 ]
-TypeOption = Annotated[str | None, typer.Option("--type", help="only items of this work type")]
-QueueOption = Annotated[str | None, typer.Option("--queue", help="only items of this queue")]
+TypeOption = Annotated[
+    str | None,
+    typer.Option("--type", help="only items of this work type", autocompletion=complete_type),
+]
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", help="only items of this queue", autocompletion=complete_queue)
+]
 WorkflowOption = Annotated[str | None, typer.Option("--workflow", help="only items of this workflow")]
 GroupOption = Annotated[str | None, typer.Option("--group", metavar="ID", help="only items of this group")]
 KeyOption = Annotated[str | None, typer.Option("--key", help="only items with this key")]
 ReasonOption = Annotated[
     str | None,
-    typer.Option("--reason", help=f"only items that died of this: {', '.join(REASONS)}"),
+    typer.Option(
+        "--reason",
+        help=f"only items that died of this: {', '.join(REASONS)}",
+        autocompletion=complete_words(*REASONS),
+    ),
 ]
 MarkOption = Annotated[
     str | None, typer.Option("--mark", help="only items that died alike: a mark, as `treadle dead` shows it")
@@ -152,6 +164,13 @@ def read_time(text: str | None, now: float, field: str) -> float | None:
             field, text, "is no time: write 2h (two hours ago), 2026-11-16 or 2026-11-16T09:30:00Z"
         ) from None
     return instant(read if read.utcoffset() is not None else read.replace(tzinfo=UTC), field)
+
+
+def read_start(text: str, now: float, field: str) -> float:
+    """The same for an instant to come: a duration counts from `now`."""
+    at = read_time(text, now, field)
+    assert at is not None
+    return at if read_time(text, now + 1.0, field) == at else now + (now - at)
 
 
 def _name(value: str | None, field: str) -> str | None:

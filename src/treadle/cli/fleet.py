@@ -19,7 +19,7 @@ from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
 from .text import Cell, ago, iso, listed, number, span
-from .worker_rows import WORKER_COLUMNS, Fleet, fleet_of, worker_json, worker_row
+from .worker_rows import WORKER_COLUMNS, FleetView, fleet_of, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
 """Running items that `workers --items` looks at."""
@@ -64,7 +64,7 @@ async def workers(
     return None
 
 
-async def read_fleet(shell: Shell) -> Fleet:
+async def read_fleet(shell: Shell) -> FleetView:
     """The workers that the shell may see."""
     return fleet_of(await shell.client.workers(), await shell.now(), shell.tenant)
 

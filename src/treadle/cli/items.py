@@ -19,6 +19,7 @@ from .shown import (
     first_line,
     group_json,
     group_text,
+    item_headers,
     item_json,
     item_lines,
     read_input,
@@ -250,7 +251,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
         ),
         ("outer group", "" if group is None or group.outer is None else group.outer),
         ("mark", state.mark),
-        ("headers", value_text(dict(state.headers)) if state.headers else ""),
+        ("headers", value_text(headers) if (headers := item_headers(state)) else ""),
     ]
 
 

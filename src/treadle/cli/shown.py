@@ -18,6 +18,7 @@ from treadle.engine.registry import Registry
 from treadle.engine.wait.wait_result import decode_group_value
 from treadle.errors import DecodeError, message_of, shown
 from treadle.group_ref import GroupRef, shown_names
+from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState, Status
 
 from .text import Cell, ago, iso, json_line, plain, plural, speaks_unicode, table_lines, terminal_width
@@ -146,7 +147,7 @@ def item_json(registry: Registry, state: ItemState, *, history: bool = False) ->
             value = getattr(state, name)
             fields[name] = iso(value) if name in INSTANTS else value
     fields["after"] = names_json(state.after)
-    fields["headers"] = dict(state.headers)
+    fields["headers"] = item_headers(state)
     fields["input"], bad_input = read_input(registry, state)
     fields["result"], bad_result = read_result(registry, state)
     if bad_input or bad_result:
@@ -157,6 +158,11 @@ def item_json(registry: Registry, state: ItemState, *, history: bool = False) ->
         fields["waiting_for"] = names_json(state.waiting_for)
         fields["history"] = [attempt_json(each) for each in state.history]
     return fields
+
+
+def item_headers(state: ItemState) -> dict[str, str]:
+    """The headers of an item as the store has it."""
+    return dict(state.headers or headers_of(state.options))
 
 
 def attempt_json(attempt: Attempt) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from .text import (
     table_lines,
     terminal_width,
 )
-from .worker_rows import Fleet, fleet_of, worker_json
+from .worker_rows import FleetView, fleet_of, worker_json
 
 ProblemKind = Literal["no_worker", "silent", "late", "paused", "dead"]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
@@ -112,20 +112,20 @@ class _Look:
         self._max_wait = max_wait
         self._ignored = ignored
 
-    async def __call__(self) -> Seen:
+    async def __call__(self) -> StatusView:
         overview = await self._shell.client.overview()
         fleet = fleet_of(overview.workers, overview.now, self._shell.tenant)
         problems = [
             each for each in find_problems(overview, fleet, self._max_wait) if each.kind not in self._ignored
         ]
-        return Seen(overview, fleet, tuple(problems), self._by)
+        return StatusView(overview, fleet, tuple(problems), self._by)
 
 
-class Seen(NamedTuple):
+class StatusView(NamedTuple):
     """What one look at the store has seen."""
 
     overview: Overview
-    fleet: Fleet
+    fleet: FleetView
     problems: tuple[Problem, ...]
     by: By
 
@@ -171,7 +171,7 @@ class Seen(NamedTuple):
 # ---------------------------------------------------------------------------------------------- problems
 
 
-def find_problems(overview: Overview, fleet: Fleet, max_wait: float) -> Iterable[Problem]:
+def find_problems(overview: Overview, fleet: FleetView, max_wait: float) -> Iterable[Problem]:
     """What is not healthy, the most urgent first."""
     yield from _unserved(overview, fleet)
     silent = [worker.id for worker in fleet.silent]
@@ -195,7 +195,7 @@ def find_problems(overview: Overview, fleet: Fleet, max_wait: float) -> Iterable
         yield Problem("dead", text, "treadle dead", types)
 
 
-def _unserved(overview: Overview, fleet: Fleet) -> Iterable[Problem]:
+def _unserved(overview: Overview, fleet: FleetView) -> Iterable[Problem]:
     open_items = [each for each in overview.counts if each.status in ("ready", "scheduled", "blocked")]
     if open_items and not fleet.live:
         count, more = _total(open_items)
@@ -327,7 +327,7 @@ async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
     from rich.text import Text
 
     lines = ["..."]
-    with Live(Text("..."), auto_refresh=False, transient=False) as live:
+    with Live(Text("..."), auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         try:
             while True:
                 try:
@@ -335,7 +335,8 @@ async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
                     note = ""
                 except StoreUnavailable as error:
                     note = f"the store does not answer: {error}"
-                live.update(Text.from_ansi("\n".join([*lines, styled(plain(note), "red")])), refresh=True)
+                noted = ["", styled(plain(note), "red")] if note else []
+                live.update(Text.from_ansi("\n".join([*lines, *noted])), refresh=True)
                 await asyncio.sleep(every)
         except asyncio.CancelledError:
             return None

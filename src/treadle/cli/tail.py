@@ -48,7 +48,7 @@ class Happened(NamedTuple):
     error: str = ""
 
 
-class Seen(NamedTuple):
+class LastSeen(NamedTuple):
     """What is compared with the next look."""
 
     status: Status
@@ -134,7 +134,7 @@ class Watcher:
     def __init__(self, shell: Shell, where: Filter) -> None:
         self._shell = shell
         self._where = where
-        self._seen: OrderedDict[Ref, Seen] = OrderedDict()
+        self._seen: OrderedDict[Ref, LastSeen] = OrderedDict()
         """The items of earlier looks: those looked at last come last."""
         self._start = 0.0
         self._looked_at: float | None = None
@@ -191,19 +191,19 @@ class Watcher:
                     states[tenant, id] = state
 
     def _remember(self, ref: Ref, state: ItemState) -> None:
-        self._seen[ref] = Seen(state.status, state.attempt, state.failures, state.losses)
+        self._seen[ref] = LastSeen(state.status, state.attempt, state.failures, state.losses)
         self._seen.move_to_end(ref)
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
 
 
-def compare(before: Seen | None, state: ItemState, now: float, start: float) -> Iterator[Happened]:
+def compare(before: LastSeen | None, state: ItemState, now: float, start: float) -> Iterator[Happened]:
     """What has happened to an item since it was seen. Not what happened before `start`."""
     yield from (each for each in _changes(before, state, now) if each.at >= start)
 
 
-def _changes(before: Seen | None, state: ItemState, now: float) -> Iterator[Happened]:
-    was = before or Seen("blocked", 0, 0, 0)
+def _changes(before: LastSeen | None, state: ItemState, now: float) -> Iterator[Happened]:
+    was = before or LastSeen("blocked", 0, 0, 0)
     if before is None:
         yield Happened("queued", state.queued_at, state, 0)
     if state.attempt > was.attempt:
@@ -215,7 +215,7 @@ def _changes(before: Seen | None, state: ItemState, now: float) -> Iterator[Happ
         yield Happened(ENDS[state.status], end, state, state.attempt, error)
 
 
-def _failures(was: Seen, state: ItemState, now: float) -> Iterator[Happened]:
+def _failures(was: LastSeen, state: ItemState, now: float) -> Iterator[Happened]:
     """The attempts that failed since, as far as the history has them."""
     failed = state.failures - was.failures
     lost = max(state.losses - was.losses, 0)

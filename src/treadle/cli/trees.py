@@ -73,7 +73,8 @@ async def group(
         shell.emit({**group_json(shell.registry, found), **tree.json()})
         return None
     if dot or mermaid:
-        return _draw(shell, tree, dot)
+        _draw(shell, tree, dot)
+        return None
     now = await shell.now()
     value, problem = read_group_value(shell.registry, found)
     shell.lines(
@@ -110,7 +111,8 @@ async def workflow(
         shell.emit({"id": id, **tree.json()})
         return None
     if dot or mermaid:
-        return _draw(shell, tree, dot)
+        _draw(shell, tree, dot)
+        return None
     shell.lines(tree_lines(tree.items, await shell.now(), terminal_width()))
     _say_more(shell, tree)
     return None

@@ -22,7 +22,7 @@ _FIELDS: Final = frozenset(ItemState.__struct_fields__) - {"options", "history",
 _MISSING: Final = object()
 
 
-class Condition(NamedTuple):
+class WhereCondition(NamedTuple):
     """One condition: a path, an operator and a value."""
 
     path: tuple[str | int, ...]
@@ -63,7 +63,7 @@ _ORDER: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def read_condition(text: str) -> Condition:
+def read_condition(text: str) -> WhereCondition:
     """Read `input.user_id=42`. InputError says what is wrong."""
     parts = _CONDITION.fullmatch(text)
     if parts is None:
@@ -76,7 +76,7 @@ def read_condition(text: str) -> Condition:
         value = msgspec.json.decode(parts[3].encode("utf-8", "replace"))
     except msgspec.DecodeError:
         value = parts[3]
-    return Condition(path, parts[2], parts[3], value)
+    return WhereCondition(path, parts[2], parts[3], value)
 
 
 class Found(NamedTuple):
@@ -93,7 +93,7 @@ class Found(NamedTuple):
 async def find(
     shell: Shell,
     where: Filter,
-    conditions: Sequence[Condition],
+    conditions: Sequence[WhereCondition],
     *,
     limit: int,
     scan: int,
@@ -119,7 +119,7 @@ async def find(
             return Found(items, looked_at, last, cursor)
 
 
-def matches(registry: Registry, item: ItemState, conditions: Sequence[Condition]) -> bool:
+def matches(registry: Registry, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
     fields = item_json(registry, item)
     return all(condition.holds(fields) for condition in conditions)
 
@@ -134,7 +134,7 @@ def _inside(value: Any, step: str | int) -> Any:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).get(str(step), _MISSING)
     if isinstance(value, list) and isinstance(step, int):
-        values = cast("list[Any]", value)
+        values = cast("Sequence[Any]", value)
         return values[step] if step < len(values) else _MISSING
     return _MISSING
 

@@ -49,7 +49,7 @@ _STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
 }
 
 
-class Fleet(NamedTuple):
+class FleetView(NamedTuple):
     """The workers that a shell may see."""
 
     workers: tuple[FleetWorker, ...]
@@ -93,7 +93,7 @@ def _standings(workers: Iterable[FleetWorker]) -> list[tuple[str, int]]:
     return [(word, words.count(word)) for word in dict.fromkeys(words)]
 
 
-def fleet_of(workers: Sequence[WorkerState], now: float, tenant: str | None) -> Fleet:
+def fleet_of(workers: Sequence[WorkerState], now: float, tenant: str | None) -> FleetView:
     """The workers, as a client returns them, for a shell that may be bound to a tenant."""
     fleet: list[FleetWorker] = []
     for worker in workers:
@@ -101,7 +101,7 @@ def fleet_of(workers: Sequence[WorkerState], now: float, tenant: str | None) -> 
         running = worker.running if tenant is None else None
         standing = _standing(worker, info, now)
         fleet.append(FleetWorker(worker.id, standing, running, worker.types, worker.until, info))
-    return Fleet(tuple(fleet), now)
+    return FleetView(tuple(fleet), now)
 
 
 def _standing(worker: WorkerState, info: WorkerInfo | None, now: float) -> WorkerStanding:

@@ -18,9 +18,11 @@
 | | combine | many requests in one write: while one batch is written, the next collects |
 | | timers | one heap of deadlines |
 | | open_transaction | the transaction of a handler, and the requests that are a part of it |
+| | telemetry | what a tracer is told, if there is one |
 | | store_retry | how long to wait for a store that does not answer |
 | submit | enqueue | build items, submit them, announce those that were stored |
 | | build_item | a Work and its options become an Item |
+| | carry | the headers and the trace that items hand on to what they queue |
 | | submitter | items of many callers become one write |
 | run | runtime | the parts of one running worker, put together |
 | | claim, dispatch, batch | ask for work when there is room; hand it to doers; collect batches |
@@ -30,6 +32,7 @@
 | | handler_threads | where sync handlers run |
 | | process_pool, pool_child, process_child | handlers in processes: pool, process, its own side |
 | | process_context, process_messages | the Context of a handler in a process, and what both sides send |
+| | traced | the spans of attempts, for an app with telemetry |
 | | decide | the outcome of an attempt becomes a decision |
 | | build_settlement | decisions become settlements, with the values of groups |
 | | settle, pending | settlements are written in batches; one that is not written yet |
@@ -41,6 +44,6 @@
 | | wakeups, announce | wake-ups between processes; events of items and groups |
 | | unwatched_groups | groups that end with a value that no process waits for |
 | schedule | scheduler, entry, occurrence | the loop; one schedule; when it is due next |
-| | fire, store_clock | fire an occurrence once in the fleet; the clock of the store |
+| | fire, fired_items, store_clock | fire an occurrence once in the fleet; what it submits; the clock of the store |
 | upkeep | prune, redrive, backlog | remove old items; try dead items again; report a backlog |
 """

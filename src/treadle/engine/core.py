@@ -27,7 +27,7 @@ from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
-from .telemetry import Telemetry
+from .telemetry import StoreCalls, Telemetry
 from .wait.announce import Announcer
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
@@ -67,6 +67,7 @@ class Core:
         self.backend = backend
         self.submit_middleware = tuple(submit_middleware)
         self.telemetry = telemetry
+        self.store_calls = StoreCalls(telemetry, hooks)
         self.submits_plainly = not submit_middleware and telemetry is None
         self.settings = settings
         self.hooks = hooks
@@ -113,7 +114,13 @@ class Core:
         self.tasks = Tasks(self._task_died)
         self.wakeups = WakeUps(self.backend, hooks, self.tasks, settings.generate_id())
         self.submitter = Submitter(
-            self.backend, settings, self.tasks, self.wakeups, self.recover_leases, self.metrics.process
+            self.backend,
+            settings,
+            self.tasks,
+            self.wakeups,
+            self.recover_leases,
+            self.store_calls,
+            self.metrics.process,
         )
         self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
         self.wakeups.listen(self._receive)

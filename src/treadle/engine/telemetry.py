@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from treadle.item import Item, Lease
@@ -115,6 +116,31 @@ class Telemetry(Protocol):
     def call(self, verb: Verb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
         """A call of the engine to the store, for items with these traces. Only with `internals`."""
         ...
+
+
+class StoreCalls:
+    """The calls of the engine to the store, as a tracer with `internals` sees them."""
+
+    def __init__(self, telemetry: Telemetry | None, hooks: Hooks) -> None:
+        self._telemetry = telemetry if telemetry is not None and telemetry.internals else None
+        self._hooks = hooks
+
+    def traced(
+        self, verb: Verb, traces: Callable[[], Iterable[Trace | None]], count: int
+    ) -> AbstractContextManager[object]:
+        """To be entered around a call. traces: of the items that it is about, if they are wanted."""
+        telemetry = self._telemetry
+        if telemetry is None:
+            return _NOTHING
+        span = guarded(self._hooks, lambda: telemetry.call(verb, _some(traces()), count))
+        return _NOTHING if span is None else span
+
+
+_NOTHING = nullcontext()
+
+
+def _some(traces: Iterable[Trace | None]) -> list[Trace]:
+    return list(islice((each for each in traces if each is not None), MOST_LINKS))
 
 
 def guarded(hooks: Hooks, call: Callable[[], T]) -> T | None:

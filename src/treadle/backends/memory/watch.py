@@ -174,10 +174,22 @@ def _unserved(
     store: MemoryTables, tenant: str | None, cap: int, workers: Sequence[WorkerState], now: float
 ) -> Iterator[UnservedType]:
     lost = _lost_types(store)
+    doomed = Counter(row.kind for row in _doomed(store) if row.status == "ready")
     for type, kinds in sorted(store.types.items()):
-        ready = sum(kind.counts["ready"] for kind in kinds if tenant in (None, kind.tenant))
+        found = [kind for kind in kinds if tenant in (None, kind.tenant)]
+        ready = sum(kind.counts["ready"] - doomed[kind] for kind in found)
         if ready and not is_served(type, workers, now):
             yield UnservedType(type, min(ready, cap), unserved_since(type, workers, lost, now))
+
+
+def _doomed(store: MemoryTables) -> Iterator[Row]:
+    """The doomed rows, also those that are leased with their verdicts."""
+    yield from store.doomed
+    for worker in store.workers.values():
+        for lease in worker.held.values():
+            row = store.find(lease.tenant, lease.id)
+            if lease.verdict is not None and row is not None:
+                yield row
 
 
 def _pauses_of(store: MemoryTables, tenant: str | None) -> list[tuple[str, str | None]]:

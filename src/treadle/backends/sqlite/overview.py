@@ -16,14 +16,14 @@ from treadle.rules.watching import (
 )
 
 from .statements import NEXT, Tx, statements
-from .status_codes import BLOCKED, DEAD, PARKED, SCHEDULED, STATUS, doomed
+from .status_codes import BLOCKED, DEAD, PARKED, READY, SCHEDULED, STATUS, doomed
 from .watch import ALL_TENANTS, Tenants, lines, lost_types, one_tenant, parked_types, pauses
 from .workers import workers
 
 _SQL = statements("overview")
 _FAIRNESS = statements("fairness")
 
-_WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(PARKED))
+_WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY))
 
 # How many items are looked at in all. A long queue among many is counted less far than the caller asked for.
 _MOST_COUNTED = 10_000
@@ -42,12 +42,11 @@ def overview(tx: Tx, tenant: str | None, cap: int) -> Overview:
     counts.count_ready()
     counts.count_parked(parked)
     counts.count_leased()
-    ready = None if tenant is None else counts.ready_types()
     return Overview(
         now=tx.now,
         counts=capped_counts(counts.found, cap, counts.more),
         ages=tuple(_ages(tx, tenants, parked)),
-        unserved=tuple(_unserved(tx, fleet, cap, ready)),
+        unserved=tuple(_unserved(tx, fleet, cap, None if tenant is None else counts.ready)),
         paused=tuple(pauses(tx, tenant)),
         workers=tuple(fleet),
     )
@@ -61,16 +60,13 @@ class _Counts:
         self.found: Counter[CountKey] = Counter()
         self.more: set[tuple[str, Status]] = set()
         """The queues and statuses of which there may be more than were counted."""
-
-    def ready_types(self) -> dict[str, int]:
-        found: Counter[str] = Counter()
-        for (_, _, type, status), count in self.found.items():
-            if status == "ready":
-                found[type] += count
-        return found
+        self.ready: Counter[str] = Counter()
+        """By type: those that wait for a worker."""
 
     def _add(self, queue: str, status: int, tenant: str, type: str, count: int) -> None:
         self.found[tenant, queue, type, STATUS[status]] += count
+        if status in (READY, PARKED):
+            self.ready[type] += count
 
     def _share(self, most: int, queues: Sequence[str]) -> int:
         """How many items of each queue are counted. One more than the cap says that there are more."""
@@ -107,7 +103,7 @@ class _Counts:
         for queue in queues:
             rows = self._tx.rows(_SQL["ready"], queue, *self._tenants, most)
             for tenant, type, count in rows:
-                self._add(queue, PARKED, tenant, type, count)
+                self._add(queue, READY, tenant, type, count)
             if sum(row[2] for row in rows) == most:
                 self.more.add((queue, "ready"))
 

@@ -46,12 +46,16 @@ def pack(current: Context, *, child: bool, baggage: bool) -> dict[str, str] | No
 
 def unpack(stored: Trace) -> Context:
     """The stored context, with nothing of the current one."""
-    return _baggage.extract(dict(stored), _trace_context.extract(dict(stored), Context()))
+    return _with_baggage(stored, _trace_context.extract(dict(stored), Context()))
 
 
 def unpack_baggage(stored: Trace) -> Context:
     """The stored context without its span."""
-    return _baggage.extract(dict(stored), Context())
+    return _with_baggage(stored, Context())
+
+
+def _with_baggage(stored: Trace, current: Context) -> Context:
+    return _baggage.extract(dict(stored), current) if "baggage" in stored else current
 
 
 def span_context(stored: Trace) -> SpanContext | None:

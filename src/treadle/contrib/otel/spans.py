@@ -76,16 +76,23 @@ class SendSpan(EnteredSpan):
 class ProcessSpan(EnteredSpan):
     """The span of a call of a handler. It ends when the outcomes of all its attempts are decided.
 
-    attempts: how many share the call.
+    attempts: how many share the call. child, baggage: how its context is stored with what it queues.
     """
 
-    def __init__(self, span: Span, within: Context, stored: Trace | None, attempts: int) -> None:
+    def __init__(self, span: Span, within: Context, attempts: int, *, child: bool, baggage: bool) -> None:
         super().__init__(span, within)
-        self.trace = stored
         self.recording = span.is_recording()
+        self._child = child
+        self._baggage = baggage
         self._undecided = attempts
         self._outcomes: set[str] = set()
         self._error_type: str | None = None
+
+    @property
+    def trace(self) -> Trace | None:
+        if not self.recording:
+            return None
+        return pack(self._context, child=self._child, baggage=self._baggage)
 
     @property
     def log_fields(self) -> Mapping[str, str]:
@@ -235,10 +242,7 @@ class SpanMaker:
         child: bool,
     ) -> ProcessSpan:
         span = self._tracer.start_span(f"process {type}", within, SpanKind.CONSUMER, attributes, links)
-        stored = None
-        if span.is_recording():
-            stored = self._pack(trace.set_span_in_context(span, within), child)
-        return ProcessSpan(span, within, stored, attempts)
+        return ProcessSpan(span, within, attempts, child=child, baggage=self._baggage)
 
     def _pack(self, current: Context, child: bool) -> Trace | None:
         return pack(current, child=child, baggage=self._baggage)

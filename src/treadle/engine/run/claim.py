@@ -173,7 +173,8 @@ class Claimer:
             # after a heartbeat it still owns what no other worker has claimed.
             await self._heartbeat.beat()
             sent = self._clock.monotonic()
-        claim = await self._backend.claim(demand)
+        with self._core.store_calls.traced("claim", tuple, demand.limit):
+            claim = await self._backend.claim(demand)
         self._core.metrics.process.called("claim", self._clock.monotonic() - sent, len(claim.leases))
         self._fairness = claim.fairness
         if claim.leases:

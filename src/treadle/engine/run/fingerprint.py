@@ -9,13 +9,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
-import treadle
 from treadle.item import DeathReason, ErrorInfo
 
 _LIBRARIES: Final = tuple(
-    str(Path(path).resolve())
-    for path in {*sysconfig.get_paths().values(), Path(treadle.__file__).parent}
-    if path
+    str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), Path(__file__).parents[2]} if path
 )
 
 

@@ -66,7 +66,9 @@ class OutcomeLog:
         if now >= self._next_loss and not self._losses:
             self._next_loss = now + COLLECT
             log_line(
-                WARNING, f"{named(lease)} lost its lease ({_attempt(lease)}): {_LOST}", item_fields(lease)
+                WARNING,
+                f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
+                item_fields(lease),
             )
             return
         self._losses.append(lease)
@@ -105,7 +107,14 @@ def named_items(leases: list[Lease]) -> str:
 
 
 def _attempt(lease: Lease) -> str:
-    return f"attempt {lease.attempt}" + ("" if lease.attempts is None else f" of {lease.attempts}")
+    """Which attempt it is, and of how many. Attempts that were lost with their worker are numbered too, but
+    do not count."""
+    failure = lease.failures + 1
+    if lease.attempts is None:
+        return f"attempt {lease.attempt}"
+    if failure == lease.attempt:
+        return f"attempt {lease.attempt} of {lease.attempts}"
+    return f"attempt {lease.attempt}, failure {failure} of {lease.attempts}"
 
 
 def _why(decision: RunAgain | Die) -> str:

@@ -8,7 +8,7 @@ nothing, and it is refused if another worker owns the item by then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from treadle.backend import Transaction
@@ -16,6 +16,7 @@ from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import finish
+from treadle.engine.telemetry import Trace
 from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
 from treadle.item import Effects, ErrorInfo, Loss, Outcome, Settled, Settlement
 from treadle.retry import Retry
@@ -195,7 +196,8 @@ class Settler:
     ) -> list[PendingSettlement]:
         core, monotonic = self.core, self.core.settings.clock.monotonic
         sent = monotonic()
-        answer = await core.backend.settle(settlements)
+        with core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
+            answer = await core.backend.settle(settlements)
         core.metrics.process.called("settle", monotonic() - sent, len(settlements))
         core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
@@ -246,6 +248,11 @@ class Settler:
 
 class AttemptFailed(Exception):
     """Rolls a handler's transaction back: its attempt did not succeed."""
+
+
+def _traces(batch: list[PendingSettlement]) -> Iterator[Trace | None]:
+    """The spans of these attempts, where there are any."""
+    return (None if pending.span is None else pending.span.trace for pending in batch)
 
 
 def _take_transaction(held: HeldLease) -> Any:

@@ -6,6 +6,7 @@ written per item, and it takes no call to the store of its own.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Mapping
@@ -64,6 +65,8 @@ class WorkerReport:
         """By the monotonic clock."""
         self._sent: tuple[float, WorkerInfo] | None = None
         """What was sent last, and when, by the monotonic clock. None: nothing is in the store."""
+        self._wait_until = -math.inf
+        """No change is sent before. The first change does not wait: a worker has room, and then has not."""
 
     async def open(self) -> None:
         """Learn the store's clock. Before the first heartbeat."""
@@ -82,15 +85,16 @@ class WorkerReport:
         """What the next heartbeat has to say. None: nothing new, or not yet."""
         if self._sent is None:
             return self.info()
-        at, last = self._sent
-        age = self._monotonic() - at
-        if age < self._every and last.draining == self._dispatcher.stopping:
+        (at, last), now = self._sent, self._monotonic()
+        if now < self._wait_until and last.draining == self._dispatcher.stopping:
             return None
         info = self.info()
-        return info if info != last or age >= REPEAT else None
+        return info if info != last or now - at >= REPEAT else None
 
     def sent(self, info: WorkerInfo, at: float) -> None:
         """A heartbeat with this info was answered. at: when it was sent, by the monotonic clock."""
+        if self._sent is not None:
+            self._wait_until = at + self._every
         self._sent = (at, info)
 
     def info(self) -> WorkerInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -21,11 +21,14 @@ from treadle.engine.store_retry import (
     CallerPatience,
 )
 from treadle.engine.tasks import Tasks
+from treadle.engine.telemetry import StoreCalls, Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 from treadle.metrics import ProcessMetrics
 from treadle.rules.submission import rejection_error
+
+from .carry import trace_of
 
 Answer: TypeAlias = tuple[Submitted, ...]
 
@@ -54,12 +57,14 @@ class Submitter:
         tasks: Tasks,
         wakeups: WakeUps,
         on_lost: Callable[[], None],
+        store_calls: StoreCalls,
         metrics: ProcessMetrics,
     ) -> None:
         self._backend = backend
         self._settings = settings
         self._wakeups = wakeups
         self._on_lost = on_lost
+        self._store_calls = store_calls
         self._metrics = metrics
         self._unavailable: tuple[float, StoreUnavailable] | None = None
         """When the last write failed, and why."""
@@ -167,7 +172,8 @@ class Submitter:
             while True:
                 try:
                     sent = monotonic()
-                    answers = list(await self._backend.submit(submissions))
+                    with self._store_calls.traced("submit", lambda: _traces(submissions), len(submissions)):
+                        answers = list(await self._backend.submit(submissions))
                     self._metrics.called(
                         "submit", monotonic() - sent, sum([len(each.items) for each in submissions])
                     )
@@ -227,6 +233,10 @@ class Submitter:
             return
         for request in requests:
             await self._write([request])
+
+
+def _traces(submissions: list[Submission]) -> Iterator[Trace | None]:
+    return (trace_of(item.options) for submission in submissions for item in submission.items)
 
 
 def _has_lease(items: tuple[Item, ...]) -> bool:

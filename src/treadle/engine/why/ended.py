@@ -32,8 +32,9 @@ def _ended(facts: ItemFacts) -> Reason:
             return Reason(kind="ended", text=f"it succeeded{when}{by}")
         case "cancelled":
             error = "" if item.error is None else f": {plain(item.error)}"
-            fix = f"to run it again: app.requeue({item.id!r}, cancelled=True)"
-            return Reason(kind="ended", text=f"it was cancelled{when}{error}", fix=fix)
+            again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
+            text = f"it was cancelled{when}{error}"
+            return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
             text = f"it died{when}{where}: {_death(item)}"
             causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
@@ -74,9 +75,8 @@ def _requeue(facts: ItemFacts) -> str:
     tenant = tenant_option(item.tenant)
     if facts.causes:
         cause = facts.causes[0].id
-        if not cause.startswith(GROUP_MARK):
-            return f"run what died first: {command('requeue', cause, tenant=tenant)}"
-        return f"run what died first: app.repair({cause[1:]!r})"
+        verb = "repair" if cause.startswith(GROUP_MARK) else "requeue"
+        return f"run what died first: {command(verb, cause.removeprefix(GROUP_MARK), tenant=tenant)}"
     again = command("requeue", item.id, tenant=tenant)
     alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""
     return f"{again}; all that died alike: {alike}" if alike else again

@@ -68,9 +68,10 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule. stored: None if there is none of this name."""
+    """A schedule. stored: None if there is none of this name. tenant: whose it is, if only those are seen."""
 
     name: str
+    tenant: str | None = None
     now: float
     stored: Schedule | None = None
     orphaned: bool = False

@@ -49,7 +49,7 @@ class WorkerFleet:
 
     def no_worker(self) -> Reason:
         """No worker claims items."""
-        start = "start one: treadle worker --app MODULE:APP"
+        start = "start one: treadle worker MODULE:APP"
         if self.alive:
             stopping = [worker for worker in self.alive if (info := info_of(worker)) and info.draining]
             names = listed(worker_name(worker) for worker in stopping or self.alive)
@@ -169,9 +169,9 @@ def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) 
     named = listed(map(plain, queues), most=5)
     text = f"no worker serves queue {plain(queue)}: {counted(len(workers), 'worker')}{have} "
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
-    fix = f"start a worker for it: {command('worker --app MODULE:APP --queues', queue)}"
+    fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
-        fix += f"; or move its items to {plain(close)}: app.update(ids, queue={close!r})"
+        fix += f"; or move it: {command('update ID --queue', close)}"
     return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
 
 
@@ -179,7 +179,7 @@ def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason
     tenants = sorted({name for worker in workers if (info := info_of(worker)) for name in info.tenants or ()})
     text = f"no worker serves tenant {plain(tenant)}: {counted(len(workers), 'worker')} "
     text += f"{_verb(workers, 'serves', 'serve')} {listed(map(plain, tenants), most=5)}"
-    fix = f"start a worker for it: {command('worker --app MODULE:APP --tenants', tenant)}"
+    fix = f"start a worker for it: {command('worker MODULE:APP --tenants', tenant)}"
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
 
 

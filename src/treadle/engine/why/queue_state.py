@@ -10,7 +10,7 @@ from treadle.why import Reason
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
-from .wording import close_to, command, info_of, listed, plain, since_text
+from .wording import close_to, command, info_of, listed, plain, span
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 
@@ -63,13 +63,13 @@ def _paused(facts: QueueFacts, tenant: str | None) -> Reason:
 def _waiting(facts: QueueFacts) -> Reason:
     ready = _sum(facts.counts, "ready")
     said = ", ".join(f"{_number(facts.counts, each)} {each}" for each in OTHERS if _sum(facts.counts, each))
-    rest = f" ({said})" if said else ""
+    also = f"; also {said}" if said else ""
     if not ready:
-        return Reason(kind="empty", text=f"nothing in queue {plain(facts.name)} is ready{rest}")
-    text = f"{_number(facts.counts, 'ready')} {'item is' if ready == 1 else 'items are'} ready{rest}"
+        return Reason(kind="empty", text=f"nothing in queue {plain(facts.name)} is ready{also}")
+    text = f"{_number(facts.counts, 'ready')} {'item is' if ready == 1 else 'items are'} ready"
     if facts.age is not None:
-        text += f"; the oldest became ready {since_text(facts.now, facts.age.oldest_ready)}"
-    return Reason(kind="turn", text=text, refs=(facts.name,))
+        text += f", the oldest for {span(facts.now - facts.age.oldest_ready)}"
+    return Reason(kind="turn", text=f"{text}{also}", refs=(facts.name,))
 
 
 def _sum(counts: Sequence[Count], status: Status) -> int:

@@ -234,27 +234,35 @@ async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence
 
 
 async def why_schedule(
-    core: Core, name: str, stored: Schedule | None, names: Sequence[str], *, here: bool, seen: bool
+    core: Core,
+    name: str,
+    stored: Schedule | None,
+    *,
+    tenant: str | None,
+    names: Sequence[str],
+    here: bool,
+    seen: bool,
 ) -> Why:
-    """Why a schedule has not fired. here: this process runs it. seen: a process that has its code was seen
-    not long ago."""
+    """Why a schedule has not fired. names: all that are known. here: this process runs it. seen: a process
+    that has its code was seen not long ago."""
     now = await core.backend.now()
     workers = await core.backend.workers() if "listing" in core.backend.capabilities else ()
     live = sum(worker.until > now for worker in workers)
     facts = ScheduleFacts(
         name=name,
+        tenant=tenant,
         now=now,
         stored=stored,
         orphaned=not here and not (live and seen),
         live=live,
         names=tuple(names),
     )
-    reasons = reasons_of(facts)
-    status = "active"
+    return Why(id=name, status=_schedule_status(stored), reasons=reasons_of(facts))
+
+
+def _schedule_status(stored: Schedule | None) -> Literal["unknown", "ended", "paused", "active"]:
     if stored is None:
-        status = "unknown"
-    elif stored.next_at is None:
-        status = "ended"
-    elif stored.paused:
-        status = "paused"
-    return Why(id=name, status=status, reasons=reasons)
+        return "unknown"
+    if stored.next_at is None:
+        return "ended"
+    return "paused" if stored.paused else "active"

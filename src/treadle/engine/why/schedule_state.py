@@ -20,13 +20,13 @@ def schedule_reasons(facts: ScheduleFacts) -> list[Reason]:
         ]
     reasons: list[Reason] = []
     if row.paused:
-        fix = command("schedules resume", name)
+        fix = command("schedules resume", name, tenant=facts.tenant)
         reasons.append(Reason(kind="paused", text=f"it is paused; {last}", refs=(name,), fix=fix))
     if facts.orphaned:
         reasons.append(_orphaned(facts, row.seen_at))
     if row.next_at > now:
         text = f"it is due {until_text(now, row.next_at)}; {last}"
-        fix = f"to run it now: {command('schedules trigger', name)}"
+        fix = f"to run it now: {command('schedules trigger', name, tenant=facts.tenant)}"
         reasons.append(Reason(kind="not_due", text=text, until=row.next_at, refs=(name,), fix=fix))
     elif not reasons:
         text = f"it was due {since_text(now, row.next_at)}: a process that has its code fires it soon; {last}"
@@ -46,5 +46,5 @@ def _orphaned(facts: ScheduleFacts, seen_at: float) -> Reason:
     text = "no running process has its code" if facts.live else "no worker is alive that could fire it"
     text += f"; one that has its code was last seen {since_text(facts.now, seen_at)}" if seen_at else ""
     fix = f"start an app that calls app.schedule({facts.name!r}, ...), or end it: "
-    fix += command("schedules cancel", facts.name)
+    fix += command("schedules cancel", facts.name, tenant=facts.tenant)
     return Reason(kind="orphaned", text=text, refs=(facts.name,), fix=fix)

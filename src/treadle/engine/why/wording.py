@@ -125,8 +125,12 @@ def close_to(name: str, names: Iterable[str]) -> str | None:
 
 def command(verb: str, *args: str, tenant: str | None = None) -> str:
     """A command line, as for a shell."""
-    words = ["treadle", *verb.split(), *(shlex.quote(arg) for arg in args)]
-    return " ".join(words if tenant is None else [*words, "--tenant", shlex.quote(tenant)])
+    words = ["treadle", *verb.split()]
+    named = [] if tenant is None else ["--tenant", shlex.quote(tenant)]
+    quoted = [shlex.quote(arg) for arg in args]
+    if any(arg.startswith("-") for arg in args):
+        return " ".join([*words, *named, "--", *quoted])
+    return " ".join([*words, *quoted, *named])
 
 
 def tenant_option(tenant: str) -> str | None:

@@ -10,7 +10,8 @@ create or replace function treadle.explain(
   p_id text, p_tenant text,
   out now float8, out item treadle.item_state, out verdict smallint, out need int, out met int, out open int,
   out counting smallint, out name text[], out name_state int[], out name_type text[], out keeps_place boolean,
-  out begun boolean, out paused text[], out is_parked boolean, out lost float8, out ahead int, out lanes int, out lane_holder text,
+  out begun boolean, out paused text[], out is_parked boolean, out lost float8, out ahead int, out lanes int,
+  out lane_holder text,
   out worker_id text[], out worker_until float8[], out worker_types text[], out worker_running int[],
   out worker_info bytea[])
 language plpgsql stable

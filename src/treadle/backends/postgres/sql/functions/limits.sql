@@ -196,8 +196,8 @@ begin
   delete from treadle.permit p where p.name = any(p_name) and p.worker = p_worker and p.held = 0;
 end $$;
 
--- How far limits are used: those of these names, or the first `p_count` by name of each algorithm. Slots that nobody
--- holds, and other limits that are as if unused, are left out.
+-- How far limits are used: those of these names, or the first `p_count` by name of each algorithm. Those that
+-- are not in use are left out.
 --
 -- For slots `used` is the number of permits. worker, held: up to 100 holders. lease_worker, lease_item: the items whose
 -- leases have permits of their own, up to 100.

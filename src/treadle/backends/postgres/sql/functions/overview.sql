@@ -1,5 +1,5 @@
--- Overview: how the store stands. What is read has a bound that does not depend on how many items are kept. The functions
--- are stable: all of it is from one instant.
+-- Overview: how the store stands. What is read has a bound that does not depend on how many items are kept. The
+-- functions are stable: all of it is from one instant.
 --
 -- The rows of one queue are all over the table, and to read each from its own page takes ten times as long as to read
 -- whole pages. So a small table of open items is read whole. Of a large one, some pages are, and along its indexes the
@@ -26,7 +26,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  most_pages constant float8 := 250;
+  most_pages constant float8 := 200;
   share float8 := most_pages * current_setting('block_size')::int / greatest(1, pg_relation_size('treadle.open_item'));
 begin
   now := treadle.clock();
@@ -64,7 +64,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  few constant int := 10000;
+  few constant int := 5000;
   most_labels constant int := 1000;
   tenants text[] := '{}'; queues text[] := '{}'; types text[] := '{}'; at_tenant text; at_queue text; at_type text;
   is_many boolean; portion int;
@@ -176,8 +176,8 @@ begin
   end loop;
 end $$;
 
--- The first items of the other statuses. They are not in the order of their queues: if there are more, there may be more
--- of any queue. A row without a queue says so for its status.
+-- The first items of the other statuses. They are not in the order of their queues: if there are more, there may be
+-- more of any queue. A row without a queue says so for its status.
 --
 -- Each blocked item is a dependent of something, and is found there.
 create or replace function treadle.count_others(p_tenant text)
@@ -188,7 +188,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  bound constant int := 300;
+  bound constant int := 200;
 begin
   return query
     with walk as materialized (
@@ -231,7 +231,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  bound constant int := 400; queues text[] := '{}'; types text[] := '{}'; at_queue text := ''; at_type text := '';
+  bound constant int := 200; queues text[] := '{}'; types text[] := '{}'; at_queue text := ''; at_type text := '';
   most int;
 begin
   -- The queues of ready items, and those of items that are parked under each type.

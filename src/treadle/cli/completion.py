@@ -1,0 +1,107 @@
+"""Completion: names that a shell may complete: statuses, work types, queues, schedules.
+
+It runs at every press of the Tab key, so it asks little and never fails. It looks at the app or the store
+that the command line, or the environment, names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from treadle.client import Client
+
+LONGEST: Final = 1.0
+"""Seconds that the store may take to answer."""
+CAP: Final = 200
+"""Items of each queue and status that are looked at."""
+
+
+def completed(names: Iterable[str], incomplete: str) -> list[str]:
+    """The last of several names, separated by commas, is completed."""
+    before, comma, begun = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in sorted(set(names)) if name.startswith(begun)]
+
+
+def complete_words(*words: str) -> Callable[[str], list[str]]:
+    """Complete one of these words."""
+    return lambda incomplete: completed(words, incomplete)
+
+
+def complete_type(context: typer.Context, incomplete: str) -> list[str]:
+    """Types of the app, without a look at the store. With a URL: those of items in the store."""
+    client = _client(context)
+    if client is None:
+        return []
+    known = list(client.types)
+    return completed(known or _ask(client, _stored_types), incomplete)
+
+
+def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
+    """Queues in which items are, or that are paused."""
+    client = _client(context)
+    return [] if client is None else completed(_ask(client, _stored_queues), incomplete)
+
+
+def complete_schedule(context: typer.Context, incomplete: str) -> list[str]:
+    """Schedules in the store."""
+    client = _client(context)
+    return [] if client is None else completed(_ask(client, _stored_schedules), incomplete)
+
+
+async def _stored_types(client: Client) -> list[str]:
+    return [each.type for each in (await client.backend.overview(cap=CAP)).counts]
+
+
+async def _stored_queues(client: Client) -> list[str]:
+    overview = await client.backend.overview(cap=CAP)
+    return [*(each.queue for each in overview.counts), *(queue for queue, _ in overview.paused)]
+
+
+async def _stored_schedules(client: Client) -> list[str]:
+    return [each.name for each in await client.backend.schedules()]
+
+
+def _client(context: typer.Context) -> Client | None:
+    """The app or the store of this command line. None: unknown, or it cannot be opened."""
+    given: dict[str, Any] = {}
+    outer: Any = context
+    while outer is not None:
+        given = {**outer.params, **{name: value for name, value in given.items() if value}}
+        outer = outer.parent
+    app, url = given.get("app"), given.get("url")
+    if not app and not url:
+        app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
+    if not logging.root.handlers:
+        logging.getLogger("treadle").addHandler(logging.NullHandler())
+    try:
+        from treadle.client import Client
+
+        from .load import load
+
+        return load(app) if app else Client(url) if url else None
+    except Exception:  # noqa: BLE001  a shell shows no error while a person types
+        return None
+
+
+def _ask(client: Client, question: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
+    async def ask() -> list[str]:
+        if hasattr(client.backend, "apply_schema"):
+            client.backend.apply_schema = False  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            async with asyncio.timeout(LONGEST):
+                await client.connect()
+                return await question(client)
+        finally:
+            await client.close()
+
+    try:
+        return asyncio.run(ask())
+    except Exception:  # noqa: BLE001  as above
+        return []

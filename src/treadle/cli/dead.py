@@ -1,0 +1,251 @@
+"""`treadle dead`: dead letters, by what they died of; and what is done about them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal, get_args
+
+import typer
+
+from treadle.errors import InputError, NotFound
+from treadle.item import Filter, ItemState
+from treadle.item_facts import DeadMark
+
+from .bulk import Verb, change_items
+from .filters import ItemFilters
+from .pages import pages
+from .selection import Selection
+from .shell import Shell, operator_command, operator_group
+from .shown import first_line, item_lines, ref_json
+from .text import Cell, ago, capped, clock, iso, plain_lines, plural
+from .verbs import CascadeOption, OpenOption, deletion, requeue
+
+By = Literal["error", "type", "reason"]
+MOST_MARKS: Final = 1000
+LOOKED_AT: Final = 10_000
+"""Dead items that are looked at to count them by reason."""
+NEWEST: Final = 5
+"""Items that `dead show` lists."""
+
+
+def register(commands: typer.Typer) -> None:
+    group = operator_group(commands, "dead")(dead)
+    operator_command(group, "show")(dead_show)
+    operator_command(group, "requeue")(requeue)
+    operator_command(group, "delete")(dead_delete)
+
+
+async def dead(
+    shell: Shell,
+    by: Annotated[
+        str, typer.Option("--by", help="a row for each kind of error (type, class and place), type or reason")
+    ] = "error",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="the most rows")] = 100,
+) -> int | None:
+    """Show dead items by what they died of, the newest deaths first.
+
+    Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`.
+    """
+    if by not in get_args(By):
+        raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(By))}")
+    now = await shell.now()
+    if by == "reason":
+        return await _by_reason(shell, now)
+    marks = await shell.backend.marks(tenant=shell.tenant, count=limit if by == "error" else MOST_MARKS)
+    if by == "type":
+        return _by_type(shell, marks, limit, now)
+    if shell.json:
+        for mark in marks:
+            shell.emit(mark_json(mark))
+    elif not marks:
+        shell.print("no dead items")
+    else:
+        shell.table(
+            ("MARK", "COUNT", "LAST", "TYPE", "ERROR"),
+            [
+                (
+                    mark.mark or "''",
+                    Cell(capped(mark.count, mark.capped), "red"),
+                    ago(mark.last_at, now),
+                    mark.type,
+                    error_text(mark),
+                )
+                for mark in marks
+            ],
+            numbers=("COUNT",),
+            keep=("MARK", "COUNT", "LAST"),
+        )
+    return None
+
+
+def mark_json(mark: DeadMark) -> dict[str, Any]:
+    """A mark for programs: the names of `DeadMark`."""
+    return {
+        "mark": mark.mark,
+        "type": mark.type,
+        "error_type": mark.error_type,
+        "error": mark.error,
+        "count": mark.count,
+        "capped": mark.capped,
+        "first_at": iso(mark.first_at),
+        "last_at": iso(mark.last_at),
+        "sample": mark.sample,
+        "tenant": mark.tenant,
+    }
+
+
+def error_text(mark: DeadMark) -> str:
+    """The error of the newest, in one line. The class without its module: the table is narrow."""
+    name, message = mark.error_type.rpartition(".")[2], first_line(mark.error)
+    return f"{name}: {message}" if message else name
+
+
+@dataclass(frozen=True)
+class DeadRow:
+    """Dead items of one type, or that died of one reason."""
+
+    count: int
+    capped: bool
+    last_at: float | None
+    marks: int = 0
+
+
+def _by_type(shell: Shell, marks: Iterable[DeadMark], limit: int, now: float) -> None:
+    rows: dict[str, DeadRow] = {}
+    for mark in marks:
+        row = rows.get(mark.type, DeadRow(0, False, mark.last_at))
+        last = max(row.last_at or mark.last_at, mark.last_at)
+        rows[mark.type] = DeadRow(row.count + mark.count, row.capped or mark.capped, last, row.marks + 1)
+    ordered = sorted(rows.items(), key=lambda each: -each[1].count)[:limit]
+    _rows(shell, "type", ordered, now)
+
+
+async def _by_reason(shell: Shell, now: float) -> None:
+    rows: dict[str, DeadRow] = {}
+    looked_at, more = 0, False
+    async for page in pages(shell, Filter(tenant=shell.tenant, status=("dead",))):
+        for item in page.items:
+            reason = item.reason or "unknown"
+            row = rows.get(reason, DeadRow(0, False, item.ended_at))
+            last = max(row.last_at or 0.0, item.ended_at or 0.0)
+            rows[reason] = DeadRow(row.count + 1, False, last)
+        looked_at += len(page.items)
+        if looked_at >= LOOKED_AT and page.cursor is not None:
+            more = True
+            break
+    rows = {reason: replace(row, capped=more) for reason, row in rows.items()}
+    _rows(shell, "reason", sorted(rows.items(), key=lambda each: -each[1].count), now)
+
+
+def _rows(shell: Shell, by: By, rows: list[tuple[str, DeadRow]], now: float) -> None:
+    if shell.json:
+        for name, row in rows:
+            shell.emit(
+                {by: name, "count": row.count, "capped": row.capped, "last_at": iso(row.last_at)}
+                | ({"marks": row.marks} if by == "type" else {})
+            )
+    elif not rows:
+        shell.print("no dead items")
+    else:
+        shell.table(
+            (by.upper(), "COUNT", "KINDS", "LAST"),
+            [
+                (
+                    name,
+                    Cell(capped(row.count, row.capped), "red"),
+                    str(row.marks or ""),
+                    ago(row.last_at, now),
+                )
+                for name, row in rows
+            ],
+            numbers=("COUNT", "KINDS"),
+        )
+
+
+# -------------------------------------------------------------------------------------------------- show
+
+
+async def dead_show(
+    shell: Shell,
+    mark: Annotated[str, typer.Argument(metavar="MARK", help="a mark, or how one begins")],
+) -> int | None:
+    """Show what items of a mark died of: the error, its traceback, and the newest of them."""
+    found = await find_mark(shell, mark)
+    where = Filter(tenant=shell.tenant, status=("dead",), mark=found.mark)
+    page = await shell.backend.list(where, limit=NEWEST)
+    (sample,) = await shell.backend.get([found.sample], tenant=found.tenant)
+    if shell.json:
+        shell.emit(
+            mark_json(found)
+            | {
+                "traceback": _traceback(sample),
+                "items": [ref_json(each) for each in page.items],
+            }
+        )
+        return None
+    now = await shell.now()
+    reason = sample.reason if sample is not None and sample.reason else ""
+    shell.facts(
+        [
+            ("mark", found.mark or "''"),
+            ("type", found.type),
+            ("error", f"{found.error_type}: {first_line(found.error)}"),
+            ("reason", reason),
+            ("items", capped(found.count, found.capped)),
+            ("oldest", f"queued {clock(found.first_at, now)}"),
+            ("newest", f"died {clock(found.last_at, now)}"),
+        ]
+    )
+    shell.print()
+    shell.print(f"The newest {'' if found.count < NEWEST else NEWEST}".rstrip(), "bold")
+    shell.lines(item_lines(page.items, now))
+    if text := _traceback(sample):
+        shell.print()
+        shell.print(f"Traceback of {found.sample}", "bold")
+        shell.lines(f"  {line}" for line in plain_lines(text))
+    shell.print()
+    shell.print(f"run them again: treadle dead requeue --mark {shlex.quote(found.mark)} --canary 5", "dim")
+    return None
+
+
+async def find_mark(shell: Shell, text: str) -> DeadMark:
+    """The mark that a person means: all of it, or how it begins. `NotFound`, or InputError if several do."""
+    marks = await shell.backend.marks(tenant=shell.tenant, count=MOST_MARKS)
+    text = text.strip("'")
+    if exact := [mark for mark in marks if mark.mark == text]:
+        return exact[0]
+    begins = [mark for mark in marks if text and mark.mark.startswith(text)]
+    if len(begins) > 1:
+        raise InputError.of("MARK", text, f"may be one of {plural(len(begins), 'mark')}: give more of it")
+    if not begins:
+        raise NotFound(text, "mark")
+    return begins[0]
+
+
+def _traceback(item: ItemState | None) -> str:
+    return "" if item is None or not item.history else item.history[-1].traceback
+
+
+# ------------------------------------------------------------------------------------------------ delete
+
+
+async def dead_delete(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    cascade: CascadeOption = False,
+    open: OpenOption = False,
+) -> int | None:
+    """Remove dead items with their whole groups, and with the groups around these."""
+    change = deletion(shell, cascade=cascade, open=open, roots=False)
+    verb = Verb(
+        "delete",
+        "deleted",
+        change,
+        ("dead",),
+        "`dead delete` is for dead items: `treadle delete` removes others",
+        "were in their groups",
+    )
+    return await change_items(shell, verb, selection, filters)

@@ -1,0 +1,344 @@
+"""`treadle cancel`, `complete`, `trigger`, `requeue`, `delete`, `update` and `repair`: change items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from treadle.client import Client
+from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
+from treadle.item import OPEN, TERMINAL, GroupState, ItemState, Status
+from treadle.operator import core_of, tenant_of
+
+from .bulk import Outcome, Verb, all_or_none, change_items, tell_refusal
+from .canary import CanaryOption, CanaryWaitOption, canary_judge
+from .filters import ItemFilters, read_duration, read_start
+from .selection import IdsArgument, Refusal, Selection, read_wanted
+from .shell import REFUSED, Shell, operator_command
+from .text import plural
+
+OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
+WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "cancel")(cancel)
+    operator_command(commands, "complete")(complete)
+    operator_command(commands, "trigger")(trigger)
+    operator_command(commands, "requeue")(requeue)
+    operator_command(commands, "delete")(delete)
+    operator_command(commands, "update")(update)
+    operator_command(commands, "repair")(repair)
+
+
+# ------------------------------------------------------------------------------------------------ cancel
+
+
+async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
+    """Cancel items, and what they have queued. Running handlers are interrupted.
+
+    With filters: open items. An item that has ended may be named: then what it has queued is cancelled.
+    """
+    statuses = () if selection.ids else OPEN_STATUSES
+    verb = Verb(
+        "cancel", "cancelled", _cancel, statuses, "only open items can be cancelled", "were queued by them"
+    )
+    return await change_items(shell, verb, selection, filters)
+
+
+async def _cancel(client: Client, items: Sequence[ItemState]) -> Outcome:
+    waiting = [item.id for item in items if item.status in OPEN]
+    changed = await client.cancel(waiting) if waiting else 0
+    refused: list[Refusal] = []
+    for item in items:
+        if item.status in TERMINAL:
+            below = await client.cancel(item.id)
+            changed += below
+            if not below:
+                refused.append(Refusal(item.id, item.tenant, AlreadyEnded(item.id, item.status)))
+    return Outcome(changed, refused)
+
+
+# ---------------------------------------------------------------------------------------------- complete
+
+
+async def complete(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    value: Annotated[str, typer.Option("--value", metavar="JSON", help="the result, as JSON")] = "null",
+) -> int | None:
+    """End open items as a success, without a worker. Running handlers are interrupted."""
+    result = read_json(value, "--value")
+
+    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+        outcomes = [await all_or_none([item], partial(_complete, client, item, result)) for item in items]
+        return Outcome(
+            sum(each.changed for each in outcomes), [item for each in outcomes for item in each.refused]
+        )
+
+    verb = Verb("complete", "completed", change, OPEN_STATUSES, "only open items can be completed")
+    return await change_items(shell, verb, selection, filters)
+
+
+async def _complete(client: Client, item: ItemState, value: object, ids: list[str]) -> int:
+    try:
+        await client.complete(ids[0], value)
+    except EncodeError as error:
+        raise ConflictError(
+            f"item {item.id!r} is of type {item.type}, and the value is no result of it: {error}"
+        ) from None
+    return 1
+
+
+def read_json(text: str, field: str) -> Any:
+    """A JSON value that was given on the command line. InputError."""
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError.of(field, text, f"is no JSON: {error}") from None
+
+
+# ----------------------------------------------------------------------------------------------- trigger
+
+
+async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
+    """Run scheduled items now."""
+
+    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+        async def call(ids: list[str]) -> int:
+            await client.trigger(ids)
+            return len(ids)
+
+        return await all_or_none(items, call)
+
+    verb = Verb("trigger", "triggered", change, ("scheduled",), "only scheduled items can be triggered")
+    return await change_items(shell, verb, selection, filters)
+
+
+# ----------------------------------------------------------------------------------------------- requeue
+
+AloneOption = Annotated[
+    bool, typer.Option("--alone", help="leave items that could not run because of them as they are")
+]
+CancelledOption = Annotated[bool, typer.Option("--cancelled", help="cancelled items too")]
+
+
+async def requeue(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    alone: AloneOption = False,
+    cancelled: CancelledOption = False,
+    canary: CanaryOption = 0,
+    canary_wait: CanaryWaitOption = "60s",
+) -> int | None:
+    """Run dead items again, with all their attempts, oldest first.
+
+    Items that could not run because one of them had died wait for it again.
+    With --canary, the others follow only if the first ones succeed.
+    """
+    seconds = read_duration(canary_wait, "--canary-wait")
+
+    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+        changed = await client.requeue(items, alone=alone, cancelled=cancelled)
+        refused: list[Refusal] = []
+        if changed < len(items):
+            before = {item.id: item for item in items}
+            for now in await client.get(list(before)):
+                if now is not None and now.ended_at == before[now.id].ended_at:
+                    refused.append(Refusal(now.id, now.tenant, _stays(now)))
+        return Outcome(changed, refused)
+
+    statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
+    advice = "only dead items can be requeued" + (
+        "" if cancelled else ", and with --cancelled cancelled ones"
+    )
+    verb = Verb("requeue", "requeued", change, statuses, advice, "wait for them")
+    judge = canary_judge(shell, seconds)
+    return await change_items(shell, verb, selection, filters, canary=canary, judge=judge)
+
+
+def _stays(item: ItemState) -> ConflictError:
+    return ConflictError(
+        f"item {item.id!r} stays {item.status}: what it waits for can no longer happen. Requeue that first"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ delete
+
+CascadeOption = Annotated[bool, typer.Option("--cascade", help="also the groups that their members wait for")]
+OpenOption = Annotated[
+    bool, typer.Option("--open", help="with filters: also groups that have open items, which are interrupted")
+]
+
+
+async def delete(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    cascade: CascadeOption = False,
+    open: OpenOption = False,
+) -> int | None:
+    """Remove whole groups: those that are named, by the ids of their roots, or those of the items that
+    filters find. Groups around these go with them.
+    """
+    change = deletion(shell, cascade=cascade, open=open or bool(selection.ids), roots=bool(selection.ids))
+    verb = Verb("delete", "deleted", change, others="were in their groups")
+    return await change_items(shell, verb, selection, filters)
+
+
+def deletion(shell: Shell, *, cascade: bool, open: bool, roots: bool) -> Any:
+    """How to delete. open: groups that are still open too. roots: refuse items that are no roots."""
+
+    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+        refused: list[Refusal] = []
+        by_group: dict[str, list[ItemState]] = {}
+        for item in items:
+            if roots and item.group_id != item.id:
+                refused.append(Refusal(item.id, item.tenant, _no_root(item)))
+            else:
+                by_group.setdefault(item.group_id, []).append(item)
+        around = await outermost_groups(client, by_group)
+        wanted: dict[str, ItemState] = {}
+        for id, members in by_group.items():
+            group = around.get(id)
+            if group is None:
+                refused += (Refusal(each.id, each.tenant, NotFound(each.id)) for each in members)
+            elif group.open and not open:
+                refused += (Refusal(each.id, each.tenant, GroupStillOpen(group)) for each in members)
+            else:
+                wanted[group.id] = members[0]
+        if not wanted:
+            return Outcome(0, refused)
+        ids = {member.id: id for id, member in wanted.items()}
+
+        async def call(given: list[str]) -> int:
+            return await client.delete([ids[each] for each in given], cascade=cascade)
+
+        outcome = await all_or_none(list(wanted.values()), call)
+        return Outcome(outcome.changed, [*refused, *outcome.refused])
+
+    return change
+
+
+class GroupStillOpen(ConflictError):
+    """The group has open members."""
+
+    def __init__(self, group: GroupState) -> None:
+        members = plural(group.open, "open item")
+        super().__init__(f"the group {group.id!r} has {members}: --open deletes it all the same")
+
+
+def _no_root(item: ItemState) -> ConflictError:
+    return ConflictError(
+        f"item {item.id!r} belongs to the group {item.group_id!r}: only whole groups can be deleted, as with "
+        f"`treadle delete {item.group_id}`"
+    )
+
+
+async def outermost_groups(client: Client, ids: Iterable[str]) -> dict[str, GroupState]:
+    """For each group the outermost one around it. Groups that do not exist are left out."""
+    backend = core_of(client).backend
+    found: dict[str, GroupState] = {}
+    unread = set(ids)
+    wanted = set(unread)
+    while unread:
+        names = sorted(unread)
+        states = await backend.group(names, tenant=tenant_of(client))
+        read = {id: group for id, group in zip(names, states, strict=True) if group is not None}
+        found.update(read)
+        unread = {group.outer for group in read.values() if group.outer is not None} - found.keys()
+    outermost: dict[str, GroupState] = {}
+    for id in wanted & found.keys():
+        group = found[id]
+        while group.outer is not None and group.outer in found:
+            group = found[group.outer]
+        outermost[id] = group
+    return outermost
+
+
+# ------------------------------------------------------------------------------------------------ update
+
+
+async def update(
+    shell: Shell,
+    ids: IdsArgument = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="start at the earliest so long from now")
+    ] = None,
+    run_at: Annotated[
+        str | None, typer.Option("--run-at", metavar="TIME", help="start at the earliest then")
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="a higher number goes first")] = None,
+    lane: Annotated[str | None, typer.Option("--lane", help="another lane")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="another queue")] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline", metavar="TIME", help="dead if it has not succeeded by then; none: no deadline"
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what would happen, and change nothing")
+    ] = False,
+) -> int | None:
+    """Change when and where items run that have not started. What is not given stays as it is."""
+    if not ids:
+        raise InputError("say which items: give their ids")
+    if delay is not None and run_at is not None:
+        raise InputError("--delay and --run-at exclude each other")
+    now = await shell.now()
+    changes: dict[str, Any] = {
+        name: value
+        for name, value in (("priority", priority), ("lane", lane), ("queue", queue))
+        if value is not None
+    }
+    if delay is not None:
+        changes["run_at"] = now + read_duration(delay, "--delay")
+    if run_at is not None:
+        changes["run_at"] = read_start(run_at, now, "--run-at")
+    if deadline is not None:
+        changes["deadline"] = None if deadline == "none" else read_start(deadline, now, "--deadline")
+    if not changes:
+        raise InputError("say what to change: --delay, --run-at, --priority, --lane, --queue or --deadline")
+
+    async def change(client: Client, items: Sequence[ItemState]) -> Outcome:
+        return await all_or_none(items, lambda ids: client.update(ids, **changes))
+
+    advice = "only items that have not started can be updated"
+    verb = Verb("update", "updated", change, WAITING_STATUSES, advice)
+    return await change_items(shell, verb, Selection(ids=ids, dry_run=dry_run), ItemFilters())
+
+
+# ------------------------------------------------------------------------------------------------ repair
+
+
+async def repair(
+    shell: Shell,
+    groups: Annotated[
+        list[str],
+        typer.Argument(metavar="GROUP...", help="the ids of groups. -: read them from standard input"),
+    ],
+) -> int | None:
+    """Run the failed part of groups again: what died first, and what could not run because of it."""
+    refused = False
+    for wanted in read_wanted(shell, groups):
+        client = shell.client if wanted.tenant is None else shell.client.tenant(wanted.tenant)
+        try:
+            changed = await client.repair(wanted.id)
+        except NotFound as error:
+            refused = True
+            tell_refusal(shell, Refusal(wanted.id, wanted.tenant, error))
+            continue
+        if shell.json:
+            shell.emit({"verb": "repair", "id": wanted.id, "changed": changed})
+        elif changed:
+            shell.print(f"repaired {wanted.id}: {plural(changed, 'item')} open again")
+        else:
+            shell.print(f"nothing to repair in {wanted.id}: no death failed it")
+    return REFUSED if refused else None
