@@ -21,7 +21,7 @@ from treadle.item_facts import Overview
 from treadle.log_lines import WARNING, error_text, log_line
 from treadle.metrics.names import STORE_METRICS
 from treadle.metrics.prometheus import exposition
-from treadle.metrics.rows import Row
+from treadle.metrics.rows import MetricRow
 from treadle.metrics.store_rows import StoreRows, row_of_answer, rows_of_limits, rows_of_schedules
 from treadle.operator import Operator, core_of, tenant_of
 
@@ -51,7 +51,7 @@ class StoreMetrics:
         return store_exposition(await self._reader.rows())
 
 
-def store_exposition(rows: Sequence[Row]) -> str:
+def store_exposition(rows: Sequence[MetricRow]) -> str:
     """The text for values of the store. Metrics without a value are left out."""
     found = {row.name for row in rows}
     return exposition(rows, [metric for metric in STORE_METRICS if metric.exported in found])
@@ -64,11 +64,11 @@ class StoreReader:
         self._core = core
         self._connect = connect
         self._labels = StoreRows()
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[MetricRow, ...] = ()
         self._read_at: float | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def rows(self) -> Sequence[Row]:
+    async def rows(self) -> Sequence[MetricRow]:
         """The values, up to `EVERY` seconds old. Callers that come meanwhile wait for the same answer."""
         if self._read_at is None or time.monotonic() - self._read_at >= EVERY:
             await asyncio.shield(self._read_once())
@@ -86,18 +86,18 @@ class StoreReader:
                 rows = await self._ask()
         except (StoreUnavailable, TimeoutError):
             self._rows = (row_of_answer(False),)
-        except Exception as error:  # noqa: BLE001  whatever it is, there are no values
+        except Exception as error:  # noqa: BLE001  of any kind: there are no values
             log_line(WARNING, f"the metrics of the store could not be read: {error_text(error)}")
             self._rows = (row_of_answer(False),)
         else:
             self._rows = (row_of_answer(True), *rows)
         self._read_at = time.monotonic()
 
-    async def _ask(self) -> list[Row]:
+    async def _ask(self) -> list[MetricRow]:
         core = self._core
         if self._connect:
             await core.connect()
-        backend, rows = core.backend, list[Row]()
+        backend, rows = core.backend, list[MetricRow]()
         overview: Overview | None = None
         if "watching" in backend.capabilities:
             overview = await backend.overview()
@@ -110,7 +110,7 @@ class StoreReader:
         return rows
 
 
-async def _schedules(backend: Backend, overview: Overview | None) -> list[Row]:
+async def _schedules(backend: Backend, overview: Overview | None) -> list[MetricRow]:
     schedules = await backend.schedules()
     if not schedules:
         return []

@@ -23,7 +23,7 @@ from tests.cli import shop
 from treadle import Client, MemoryBackend
 from treadle.cli import metrics_server
 from treadle.cli.liveness import LoopLiveness
-from treadle.cli.metrics_server import Address, Health, MetricsServer, read_address
+from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
 from treadle.cli.reports import ChildReport, make_report, merged, of_ended
 from treadle.errors import InputError
 from treadle.metrics import METRICS, PROCESS_METRICS, Metrics
@@ -36,14 +36,14 @@ PATIENCE = 30.0
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        (":9100", Address(None, 9100)),
-        ("9100", Address(None, 9100)),
-        ("127.0.0.1:0", Address("127.0.0.1", 0)),
-        ("[::1]:9100", Address("::1", 9100)),
-        ("metrics.local:65535", Address("metrics.local", 65535)),
+        (":9100", ListenAddress(None, 9100)),
+        ("9100", ListenAddress(None, 9100)),
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
+        ("[::1]:9100", ListenAddress("::1", 9100)),
+        ("metrics.local:65535", ListenAddress("metrics.local", 65535)),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
+def test_addresses(text: str, address: ListenAddress) -> None:
     assert read_address(text) == address
 
 

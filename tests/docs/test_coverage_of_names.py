@@ -37,6 +37,7 @@ from treadle.item import Count, GroupState, ItemState, Lease, Page
 from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
+from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
@@ -50,8 +51,9 @@ INTERNAL = {
     "treadle": {"__version__"},
     "doers": {"Task"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
-    "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
-    | {"Value", metrics.OTHER},
+    "metrics": {"MAX_QUEUES", "MAX_TYPES", "METRICS", "PROCESS_METRICS", "STORE_METRICS"}
+    | {"Histogram", "Kind", "Metric", "Metrics", "ProcessMetrics", "Sample", "TypeMetrics", "Value"}
+    | {metrics.OTHER, metrics.OTHER_QUEUE},
 }
 
 
@@ -115,6 +117,7 @@ NAMES: dict[str, set[str]] = {
     "item": {each.__name__ for each in (ItemState, GroupState, Page, Count, Lease)},
     "options": {each.__name__ for each in (NextOptions, Options, EnqueueOptions, TypeOptions)},
     "manual_lease": {ClaimedLease.__name__},
+    "store_metrics": {StoreMetrics.__name__, *public(StoreMetrics)},
     "doers": set(doers.__all__),
     "events": {name for name in defined_in(events) if name[0].isupper()} | {"Event"},
     "flow": defined_in(flow),

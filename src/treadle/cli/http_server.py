@@ -1,6 +1,6 @@
 """A small HTTP server for texts that machines read. It takes GET requests, one per connection.
 
-It uses nothing but the first line of a request, and waits for nobody: a request that is too long, too slow
+It uses nothing but the first line of a request, and waits only briefly: a request that is too long, too slow
 or malformed is answered with an error, and the number of connections is bounded. Nothing of a request gets
 into an answer or into the log.
 """
@@ -74,8 +74,8 @@ class HttpServer:
             self._server = await asyncio.start_server(self._connected, host, port, limit=MOST_BYTES)
         except OSError as error:
             # The text of asyncio repeats the address. Errors of a name have negative numbers.
-            system = error.errno is not None and error.errno > 0
-            reason = os.strerror(error.errno) if system else error.strerror or str(error)
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror or str(error)
             raise CannotListen(f"cannot listen on {host or ''}:{port}: {reason.lower()}") from error
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]

@@ -30,19 +30,19 @@ STORE_SECONDS: Final = 2.0
 _ADDRESS: Final = re.compile(r"(?:(?P<host>[^:\[\]/\s]*):|\[(?P<six>[0-9A-Fa-f:.%\w]+)\]:)?(?P<port>\d{1,5})")
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen. host: None for all addresses of this machine."""
 
     host: str | None
     port: int
 
 
-def read_address(text: str) -> Address:
+def read_address(text: str) -> ListenAddress:
     """The address that `--metrics` names: `:9100`, `127.0.0.1:9100`, `[::1]:9100`."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
         raise InputError.of("--metrics", text, "must be host:port or :port, as in :9100 or 127.0.0.1:9100")
-    return Address(match["host"] or match["six"] or None, int(match["port"]))
+    return ListenAddress(match["host"] or match["six"] or None, int(match["port"]))
 
 
 class Supervised(Protocol):
@@ -83,7 +83,7 @@ class Health:
         return None if await self._store_answers() else "the store does not answer"
 
     async def _store_answers(self) -> bool:
-        """Asked at most every `STORE_SECONDS`, whoever wants to know."""
+        """The store is asked at most every `STORE_SECONDS`, for all that ask here."""
         if self._asked_at is None or time.monotonic() - self._asked_at >= STORE_SECONDS:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.ensure_future(self._ask())
@@ -122,7 +122,7 @@ class MetricsServer:
         return Response(200, "ready\n") if problem is None else Response(503, f"not ready: {problem}\n")
 
     @contextlib.asynccontextmanager
-    async def serve(self, address: Address) -> AsyncGenerator[None]:
+    async def serve(self, address: ListenAddress) -> AsyncGenerator[None]:
         """Answer requests meanwhile. Raises `CannotListen`."""
         server = HttpServer(
             {"/metrics": self.metrics, "/health/live": self.live, "/health/ready": self.ready}

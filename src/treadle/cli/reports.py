@@ -20,7 +20,7 @@ import msgspec
 
 from treadle.metrics import Metrics
 from treadle.metrics.names import METRICS
-from treadle.metrics.rows import Row, merged_rows, rows_of_ended
+from treadle.metrics.rows import MetricRow, merged_rows, rows_of_ended
 
 INTERVAL = 1.0
 """Seconds between two reports of a child."""
@@ -41,7 +41,7 @@ class ChildReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The counters of `treadle.metrics`, by type and by the name of the metric."""
     running: int = 0
     """How many items it runs, or is about to run."""
-    rows: list[Row] = []
+    rows: list[MetricRow] = []
     """All its metrics, if the supervisor serves them."""
 
     def total(self, counter: str) -> int:

@@ -17,7 +17,7 @@ from treadle.cli.child import ChildOptions
 from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
-from treadle.cli.metrics_server import Address, Health, MetricsServer, read_address
+from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
 from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
 from treadle.cli.shell import AWAY, USAGE, fail
@@ -119,7 +119,7 @@ def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
         typer.echo(text, err=True)
 
 
-def _address(metrics: str) -> Address | None:
+def _address(metrics: str) -> ListenAddress | None:
     try:
         return read_address(metrics) if metrics else None
     except InputError as error:
@@ -127,7 +127,7 @@ def _address(metrics: str) -> Address | None:
 
 
 def _serving(
-    supervisor: Supervisor, app: Treadle, address: Address | None, store_metrics: bool
+    supervisor: Supervisor, app: Treadle, address: ListenAddress | None, store_metrics: bool
 ) -> AbstractAsyncContextManager[None]:
     """What serves the metrics, while it is entered."""
     if address is None:

@@ -8,18 +8,18 @@ from typing import Any
 from treadle.errors import InputError
 
 from .names import METRICS, PROCESS_METRICS, Metric
-from .rows import Row, by_metric, histogram_of
+from .rows import MetricRow, by_metric, histogram_of
 
 OF_PROCESS = (*METRICS, *PROCESS_METRICS)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(rows: Iterable[Row], metrics: Sequence[Metric] = OF_PROCESS) -> str:
+def exposition(rows: Iterable[MetricRow], metrics: Sequence[Metric] = OF_PROCESS) -> str:
     """Values of these metrics in the text format that Prometheus scrapes."""
     return "".join(line for metric, found in by_metric(metrics, rows) for line in _lines(metric, found))
 
 
-def _lines(metric: Metric, rows: Iterable[Row]) -> Iterator[str]:
+def _lines(metric: Metric, rows: Iterable[MetricRow]) -> Iterator[str]:
     name = metric.exported
     yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
     for row in rows:
@@ -56,7 +56,7 @@ def _bound(bound: float) -> str:
 class Collector:
     """Called by prometheus-client at each scrape, perhaps from another thread."""
 
-    def __init__(self, rows: Callable[[], Iterable[Row]]) -> None:
+    def __init__(self, rows: Callable[[], Iterable[MetricRow]]) -> None:
         try:
             from prometheus_client import core
         except ImportError as error:
@@ -76,7 +76,7 @@ class Collector:
     def collect(self) -> list[Any]:
         return [self._family(metric, rows) for metric, rows in by_metric(OF_PROCESS, self._rows())]
 
-    def _family(self, metric: Metric, rows: Iterable[Row]) -> Any:
+    def _family(self, metric: Metric, rows: Iterable[MetricRow]) -> Any:
         family = self._families[metric.kind](metric.exported, metric.help, labels=metric.labels)
         for row in rows:
             if metric.kind == "histogram":

@@ -15,7 +15,7 @@ from treadle.errors import InputError
 
 from .histogram import Histogram, added
 from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric
-from .rows import Row, rows_of_process
+from .rows import MetricRow, rows_of_process
 from .series import ProcessMetrics, QueueLabels, TypeMetrics
 
 MAX_TYPES: Final = 500
@@ -122,7 +122,7 @@ class Metrics:
 
         return exposition(self.rows())
 
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[MetricRow]:
         """All current values as plain data."""
         return rows_of_process(self.series(), self.process)
 

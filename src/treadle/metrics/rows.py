@@ -14,7 +14,7 @@ from .series import ProcessMetrics, TypeMetrics
 _EXPORTED: Final = {metric.exported: metric for metric in (*METRICS, *PROCESS_METRICS, *STORE_METRICS)}
 
 
-class Row(Struct, frozen=True, array_like=True, gc=False):
+class MetricRow(Struct, frozen=True, array_like=True, gc=False):
     """One value, with its labels."""
 
     name: str
@@ -27,7 +27,7 @@ class Row(Struct, frozen=True, array_like=True, gc=False):
     """For a histogram: how many values are in each bucket."""
 
 
-def rows_of_process(types: Iterable[TypeMetrics], process: ProcessMetrics) -> list[Row]:
+def rows_of_process(types: Iterable[TypeMetrics], process: ProcessMetrics) -> list[MetricRow]:
     """All values of this process."""
     return [
         *(row for series in types for metric in METRICS for row in _of_type(metric, series)),
@@ -35,7 +35,7 @@ def rows_of_process(types: Iterable[TypeMetrics], process: ProcessMetrics) -> li
     ]
 
 
-def _of_type(metric: Metric, series: TypeMetrics) -> Iterator[Row]:
+def _of_type(metric: Metric, series: TypeMetrics) -> Iterator[MetricRow]:
     name, type = metric.exported, series.type
     if metric.labels == ("type", "queue"):
         for queue, each in tuple(series.queues.items()):
@@ -43,12 +43,12 @@ def _of_type(metric: Metric, series: TypeMetrics) -> Iterator[Row]:
     elif metric.name in ("dead", "lease_lost"):
         counts = series.deaths if metric.name == "dead" else series.losses
         for reason, count in counts.items():
-            yield Row(name, (type, reason), count)
+            yield MetricRow(name, (type, reason), count)
     else:
         yield _row(name, (type,), getattr(series, metric.name))
 
 
-def _of_process(metric: Metric, process: ProcessMetrics) -> Iterator[Row]:
+def _of_process(metric: Metric, process: ProcessMetrics) -> Iterator[MetricRow]:
     if metric.labels == ("verb",):
         for verb, sizes in process.batch_sizes.items():
             yield _row(metric.exported, (verb,), sizes)
@@ -56,22 +56,22 @@ def _of_process(metric: Metric, process: ProcessMetrics) -> Iterator[Row]:
         yield _row(metric.exported, (), getattr(process, metric.name))
 
 
-def _row(name: str, labels: tuple[str, ...], value: float | Histogram) -> Row:
+def _row(name: str, labels: tuple[str, ...], value: float | Histogram) -> MetricRow:
     if isinstance(value, Histogram):
-        return Row(name, labels, value.sum, tuple(value.counts))
-    return Row(name, labels, value)
+        return MetricRow(name, labels, value.sum, tuple(value.counts))
+    return MetricRow(name, labels, value)
 
 
-def histogram_of(metric: Metric, row: Row) -> Histogram:
+def histogram_of(metric: Metric, row: MetricRow) -> Histogram:
     """The histogram that a row was made of."""
     histogram = Histogram(metric.bounds)
     histogram.counts, histogram.sum = list(row.counts), row.value
     return histogram
 
 
-def merged_rows(groups: Iterable[Iterable[Row]]) -> list[Row]:
+def merged_rows(groups: Iterable[Iterable[MetricRow]]) -> list[MetricRow]:
     """One set of rows for several processes. Rows that this version does not know are left out."""
-    whole: dict[tuple[str, tuple[str, ...]], Row] = {}
+    whole: dict[tuple[str, tuple[str, ...]], MetricRow] = {}
     for rows in groups:
         for row in rows:
             metric = _EXPORTED.get(row.name)
@@ -83,19 +83,19 @@ def merged_rows(groups: Iterable[Iterable[Row]]) -> list[Row]:
     return list(whole.values())
 
 
-def _fits(metric: Metric, row: Row) -> bool:
+def _fits(metric: Metric, row: MetricRow) -> bool:
     buckets = len(metric.bounds) + 1 if metric.kind == "histogram" else 0
     return len(row.labels) == len(metric.labels) and len(row.counts) == buckets
 
 
-def _both(metric: Metric, one: Row, other: Row) -> Row:
+def _both(metric: Metric, one: MetricRow, other: MetricRow) -> MetricRow:
     if metric.highest:
         return one if one.value >= other.value else other
     counts = tuple(a + b for a, b in zip(one.counts, other.counts, strict=True))
-    return Row(one.name, one.labels, one.value + other.value, counts)
+    return MetricRow(one.name, one.labels, one.value + other.value, counts)
 
 
-def rows_of_ended(rows: Iterable[Row]) -> list[Row]:
+def rows_of_ended(rows: Iterable[MetricRow]) -> list[MetricRow]:
     """What stays of the rows of a process that has ended: counts, instants and peaks."""
     return [
         row
@@ -104,9 +104,9 @@ def rows_of_ended(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def by_metric(metrics: Sequence[Metric], rows: Iterable[Row]) -> list[tuple[Metric, list[Row]]]:
+def by_metric(metrics: Sequence[Metric], rows: Iterable[MetricRow]) -> list[tuple[Metric, list[MetricRow]]]:
     """The rows of each metric, in the order of the metrics."""
-    found: dict[str, list[Row]] = {metric.exported: [] for metric in metrics}
+    found: dict[str, list[MetricRow]] = {metric.exported: [] for metric in metrics}
     for row in rows:
         if row.name in found:
             found[row.name].append(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, get_args
 
 from treadle.item import DEFAULT_QUEUE, DeathReason, Loss
@@ -49,6 +49,18 @@ class QueueMetrics:
         self.started = 0
         self.wait, self.run, self.total = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
         self.attempts = Histogram(NUMBERS)
+
+
+class OfAllQueues:
+    """An attribute of `TypeMetrics`: the histogram of this name, for all its queues together."""
+
+    def __init__(self, name: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._bounds = bounds
+
+    def __get__(self, series: TypeMetrics, owner: type[TypeMetrics]) -> Histogram:
+        # A copy: a scrape may come from another thread.
+        return added((getattr(each, self._name) for each in tuple(series.queues.values())), self._bounds)
 
 
 class TypeMetrics:
@@ -106,7 +118,7 @@ class TypeMetrics:
 
     @property
     def started(self) -> int:
-        return sum(each.started for each in self._queues())
+        return sum(each.started for each in tuple(self.queues.values()))
 
     @property
     def dead(self) -> int:
@@ -116,25 +128,10 @@ class TypeMetrics:
     def lease_lost(self) -> int:
         return sum(self.losses.values())
 
-    @property
-    def wait(self) -> Histogram:
-        return added((each.wait for each in self._queues()), SECONDS)
-
-    @property
-    def run(self) -> Histogram:
-        return added((each.run for each in self._queues()), SECONDS)
-
-    @property
-    def total(self) -> Histogram:
-        return added((each.total for each in self._queues()), SECONDS)
-
-    @property
-    def attempts(self) -> Histogram:
-        return added((each.attempts for each in self._queues()), NUMBERS)
-
-    def _queues(self) -> tuple[QueueMetrics, ...]:
-        # A copy: a scrape may come from another thread.
-        return tuple(self.queues.values())
+    wait = OfAllQueues("wait", SECONDS)
+    run = OfAllQueues("run", SECONDS)
+    total = OfAllQueues("total", SECONDS)
+    attempts = OfAllQueues("attempts", NUMBERS)
 
     # -- counting --------------------------------------------------------------------------------------
 
@@ -185,7 +182,11 @@ class TypeMetrics:
         """at: the time now, if it is known: the clock is read once for all items that ended together."""
         self.succeeded += 1
         self.last_succeeded_at = self._now() if at is None else at
-        self._ended(ran, total, attempt, queue)
+        of_queue = self.queues.get(queue) or self._of(queue)
+        if ran is not None:
+            of_queue.run.observe(ran)
+        of_queue.total.observe(total)
+        of_queue.attempts.observe(attempt)
         self._end_attempt(ran is not None, held)
 
     def died(
@@ -205,15 +206,12 @@ class TypeMetrics:
         elif ran is not None:
             self.failed += 1
             self.last_failed_at = self._now()
-        self._ended(ran, total, attempt, queue)
-        self._end_attempt(ran is not None, held)
-
-    def _ended(self, ran: float | None, total: float, attempt: int, queue: str) -> None:
         of_queue = self.queues.get(queue) or self._of(queue)
         if ran is not None:
             of_queue.run.observe(ran)
         of_queue.total.observe(total)
         of_queue.attempts.observe(attempt)
+        self._end_attempt(ran is not None, held)
 
     def again(
         self,

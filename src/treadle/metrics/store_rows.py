@@ -11,7 +11,7 @@ from treadle.worker_info import WorkerInfo, decode_worker_info
 
 from .names import STORE_METRICS
 from .registry import MAX_TYPES, OTHER
-from .rows import Row
+from .rows import MetricRow
 from .series import MAX_QUEUES, OTHER_QUEUE
 
 MOST_LIMITS: Final = 100
@@ -42,12 +42,12 @@ class StoreRows:
         self._queues = KeptLabels(MAX_QUEUES, OTHER_QUEUE)
         self._types = KeptLabels(MAX_TYPES, OTHER)
 
-    def of_overview(self, overview: Overview) -> list[Row]:
+    def of_overview(self, overview: Overview) -> list[MetricRow]:
         now, queue, type = overview.now, self._queues.of, self._types.of
         counts = [((queue(each.queue), type(each.type), each.status), each.count) for each in overview.counts]
         ages = [((queue(each.queue),), max(0.0, now - each.oldest_ready)) for each in overview.ages]
         unserved = [((type(each.type),), each.count) for each in overview.unserved]
-        known = {each.queue for each in (*overview.counts, *overview.ages)}
+        known = {each.queue for each in overview.counts} | {each.queue for each in overview.ages}
         stopped = {name for name, tenant in overview.paused if tenant is None}
         paused = [((queue(name),), int(name in stopped)) for name in sorted(known | stopped)]
         beats = [beat for each in overview.workers if (beat := _last_beat(each.info, each.until)) is not None]
@@ -65,12 +65,12 @@ def _rows(
     name: str,
     values: Iterable[tuple[tuple[str, ...], float]],
     together: Callable[[Sequence[float]], float],
-) -> list[Row]:
+) -> list[MetricRow]:
     """One row for each set of labels. together: how values with the same labels become one."""
     found: dict[tuple[str, ...], list[float]] = {}
     for labels, value in values:
         found.setdefault(labels, []).append(value)
-    return [Row(_EXPORTED[name], labels, together(each)) for labels, each in found.items()]
+    return [MetricRow(_EXPORTED[name], labels, together(each)) for labels, each in found.items()]
 
 
 def _last_beat(info: object, until: float) -> float | None:
@@ -78,7 +78,7 @@ def _last_beat(info: object, until: float) -> float | None:
     return None if known is None or not known.lease else until - known.lease
 
 
-def rows_of_limits(uses: Sequence[LimitUse], slots: Mapping[str, int]) -> list[Row]:
+def rows_of_limits(uses: Sequence[LimitUse], slots: Mapping[str, int]) -> list[MetricRow]:
     """slots: the limits of `slots`, which the store does not know, by the beginning of their names. A limit
     that is not known is left out. If there are too many, those that are used most are shown."""
     ratios: list[tuple[float, str]] = []
@@ -93,7 +93,9 @@ def rows_of_limits(uses: Sequence[LimitUse], slots: Mapping[str, int]) -> list[R
     return _rows("limit_used_ratio", [((name,), ratio) for ratio, name in most], max)
 
 
-def rows_of_schedules(schedules: Sequence[Schedule], is_orphaned: Callable[[Schedule], bool]) -> list[Row]:
+def rows_of_schedules(
+    schedules: Sequence[Schedule], is_orphaned: Callable[[Schedule], bool]
+) -> list[MetricRow]:
     """Those that have not ended."""
     open = [(each, each.next_at) for each in schedules if each.next_at is not None][:MOST_SCHEDULES]
     return [
@@ -106,5 +108,5 @@ def rows_of_schedules(schedules: Sequence[Schedule], is_orphaned: Callable[[Sche
     ]
 
 
-def row_of_answer(answered: bool) -> Row:
-    return Row(_EXPORTED["store_up"], (), int(answered))
+def row_of_answer(answered: bool) -> MetricRow:
+    return MetricRow(_EXPORTED["store_up"], (), int(answered))
