@@ -194,8 +194,8 @@ STORE_METRICS: Final[tuple[Metric, ...]] = (
     _of_store("store_up", "1 if the store answered in time. If 0, the other values of the store are absent."),
     _of_store(
         "items",
-        "Open and dead items. At most 10,000 of each queue and status are counted: a sum of 10,000 for a "
-        "queue and status means that many or more.",
+        "Open and dead items. At most 10,000 of each queue and status are counted, in a large store fewer: "
+        "where there are many, it is a lower bound.",
         "queue",
         "type",
         "status",
