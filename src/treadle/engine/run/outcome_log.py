@@ -64,7 +64,7 @@ class OutcomeLog:
         lease = held.lease
         if why != "taken":
             done = {"completed": "completed", "cancelled": "cancelled", "not_found": "deleted"}[why]
-            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held))
+            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held.span))
             return
         now = self._clock.monotonic()
         if now >= self._next_loss and not self._losses:
@@ -72,7 +72,7 @@ class OutcomeLog:
             log_line(
                 WARNING,
                 f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
-                _fields(lease, held),
+                _fields(lease, held.span),
             )
             return
         self._losses.append(lease)
