@@ -49,7 +49,7 @@ LOGGED = {
     "crawl": "is dead after attempt 1 of 3, aborted: Abort: /blog/2025/nested does not answer",
     "queue_only": "is dead after attempt 1 of 2, aborted: Abort: 'no-address' is not an address",
     "retries_and_compensation": "is dead after attempt 1 of 3, aborted: Abort: no seat left for ada",
-    "testing_your_work": "failed (attempt 1 of 3), tried again in 1 min: ConnectionError: 451 try again later",
+    "testing_your_work": "tried again in 1 min: ConnectionError: 451 try again later",
     "workflow": "is dead after attempt 1 of 3, aborted: Abort: Closed Corp has gone out of business",
 }
 """What is on standard error: examples whose items fail say so. The others write nothing there."""

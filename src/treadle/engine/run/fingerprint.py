@@ -12,7 +12,9 @@ from typing import Final
 from treadle.item import DeathReason, ErrorInfo
 
 _LIBRARIES: Final = tuple(
-    str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), Path(__file__).parents[2]} if path
+    str(Path(path).resolve())
+    for path in (*sysconfig.get_paths().values(), str(Path(__file__).parents[2]))
+    if path
 )
 
 

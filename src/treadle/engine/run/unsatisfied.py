@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.group_ref import GROUP_MARK
-from treadle.item import TERMINAL, ErrorInfo, GroupState, ItemState, Lease, Ref
+from treadle.item import GROUP_MARK, TERMINAL, ErrorInfo, GroupState, ItemState, Lease, Ref
 
 from .decide import Die
 
