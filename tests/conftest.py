@@ -28,9 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TREADLE_TEST_RUN"] = str(run.directory)
 
 
+def pytest_collection() -> None:
+    """Collect tests without garbage collection, which would look at them again and again."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude the collected tests from garbage collection. They live until the end, and each look at them
     takes a third of a second."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -29,7 +29,7 @@ _MAIN: Final = ("__main__", "__mp_main__")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class Handler(msgspec.Struct, frozen=True, eq=False):
+class Handler(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """A function that runs a work type, or that only declares its parameters."""
 
     fn: Callable[..., Any]

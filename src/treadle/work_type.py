@@ -25,6 +25,7 @@ from typing import (
     cast,
     get_origin,
 )
+from weakref import WeakSet
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
@@ -245,11 +246,18 @@ def arguments_of(work_type: AnyWorkType) -> Arguments:
     return work_type._arguments  # pyright: ignore[reportPrivateUsage]
 
 
+_storable: Final[WeakSet[Handler]] = WeakSet()
+"""The declarations that `check_storable` has accepted. A process may make many apps with the same types."""
+
+
 def check_storable(work_type: AnyWorkType) -> None:
     """Raise DefinitionError if an annotation names a plain class, whose instances only a codec of the user
     could store. Annotations that cannot be resolved yet are not checked."""
+    declared = work_type._declared  # pyright: ignore[reportPrivateUsage]
+    if declared in _storable:
+        return
     try:
-        types = dict(work_type._declared.annotations())  # pyright: ignore[reportPrivateUsage]
+        types = dict(declared.annotations())
     except (DefinitionError, TypeError):
         return
     returned = types.pop("return")
@@ -262,6 +270,7 @@ def check_storable(work_type: AnyWorkType) -> None:
                 "stored: make it a dataclass, a msgspec.Struct or a pydantic model, or give the type a codec "
                 "that knows it"
             )
+    _storable.add(declared)
 
 
 def _plain_class(annotation: Any) -> type[Any] | None:

@@ -21,6 +21,7 @@ import pytest
 from tests.support import unprivileged
 from tests.support.sqlite import (
     asked,
+    empty_store,
     finished,
     process,
     start,
@@ -55,7 +56,7 @@ _MEMORY = Path("/dev/shm")
 
 
 class FileSubject:
-    """A new, empty file."""
+    """A file with empty tables."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -90,7 +91,7 @@ class TestSqlite(BackendContract):
     @pytest.fixture
     async def subject(self, quick_directory: Path) -> AsyncIterator[FileSubject]:
         directory = Path(tempfile.mkdtemp(dir=quick_directory))
-        subject = FileSubject(directory / "work.db")
+        subject = FileSubject(empty_store(directory / "work.db"))
         await subject.backend.open()
         yield subject
         await subject.close()

@@ -30,9 +30,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backen
         shared = MemoryBackend()
         return lambda: shared
     if request.param == "sqlite":
+        from tests.support.sqlite import empty_store
         from treadle.backends.sqlite import SqliteBackend
 
-        return lambda: SqliteBackend(tmp_path / "work.db")
+        file = empty_store(tmp_path / "work.db")
+        return lambda: SqliteBackend(file)
     from treadle.backends.postgres import PostgresBackend
 
     url = request.getfixturevalue("prepared_url")
@@ -66,10 +68,13 @@ async def make_timed(
 ) -> AsyncGenerator[Callable[..., Treadle]]:
     """Make apps that share a store. App and store use `clock`. PostgreSQL is left out, because it has its
     own clock."""
+    from tests.support.sqlite import empty_store
     from treadle.backends.memory import MemoryBackend
     from treadle.backends.sqlite import SqliteBackend
 
     shared, file = MemoryBackend(clock=clock), tmp_path / "work.db"
+    if request.param == "sqlite":
+        empty_store(file)
     apps: list[Treadle] = []
 
     def make(*work: Any, **settings: Any) -> Treadle:

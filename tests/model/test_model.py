@@ -17,6 +17,7 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from tests.model.machine import BackendMachine
 from tests.support.records import record
+from tests.support.sqlite import empty_store
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.memory.audit import audit
@@ -59,7 +60,8 @@ class MemoryMachine(BackendMachine):
 class SqliteMachine(BackendMachine):
     async def connect(self) -> Backend:
         self.directory = tempfile.mkdtemp(dir=SHM if os.access(SHM, os.W_OK) else None)
-        backend = SqliteBackend(Path(self.directory) / "work.db", clock=self.clock, durability="normal")
+        file = empty_store(Path(self.directory) / "work.db")
+        backend = SqliteBackend(file, clock=self.clock, durability="normal")
         await backend.open()
         return backend
 

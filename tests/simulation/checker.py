@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.simulation.handler_checks import SimWorker
 from tests.simulation.operator_checks import OperatorChecks
-from tests.simulation.reference import Violation, must
+from tests.simulation.reference import ReferenceItem, Violation, must
 from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
 from treadle.item import Item
@@ -82,31 +82,34 @@ class Checker(OperatorChecks):
         must(len(rows) == len(self.reference.items), f"{len(rows)} items, not {len(self.reference.items)}")
         for row in rows:
             expected = self.reference.items.get(row.ref)
-            must(expected is not None, f"{row.ref} is in the store and should not be")
-            assert expected is not None
-            status = "waiting" if row.status in ("scheduled", "ready") else row.status
-            wanted = "running" if expected.token and not expected.doom else expected.status
-            kept = expected.losses and wanted == "waiting"
-            must(
-                not kept or expected.doom or row.place == expected.place, f"{expected} lost its place in line"
-            )
-            must(
-                row.failed_group == expected.failed_group, f"{expected} failed its group: {row.failed_group}"
-            )
-            must(
-                (status, row.attempt, row.token, row.verdict)
-                == (wanted, expected.attempt, expected.token, expected.doom),
-                f"{expected}: {row.status}, attempt {row.attempt}, token {row.token}, {row.verdict}; must be "
-                f"{wanted}, {expected.attempt}, {expected.token}, {expected.doom}",
-            )
-
-            must(
-                _data(row.item, row.due_at, row.deadline)
-                == _data(expected.item, expected.due_at, expected.deadline),
-                f"{expected}: {_data(row.item, row.due_at, row.deadline)}; must be "
-                f"{_data(expected.item, expected.due_at, expected.deadline)}",
-            )
+            if expected is None:
+                raise Violation(f"{row.ref} is in the store and should not be")
+            self._compare_item(row, expected)
         self._compare_groups()
+
+    def _compare_item(self, row: Any, expected: ReferenceItem) -> None:
+        # Called for every item, so a message is written only if it is needed.
+        status = "waiting" if row.status in ("scheduled", "ready") else row.status
+        wanted = "running" if expected.token and not expected.doom else expected.status
+        kept = expected.losses and wanted == "waiting" and not expected.doom
+        if kept and row.place != expected.place:
+            raise Violation(f"{expected} lost its place in line")
+        if row.failed_group != expected.failed_group:
+            raise Violation(f"{expected} failed its group: {row.failed_group}")
+        if (status, row.attempt, row.token, row.verdict) != (
+            wanted,
+            expected.attempt,
+            expected.token,
+            expected.doom,
+        ):
+            raise Violation(
+                f"{expected}: {row.status}, attempt {row.attempt}, token {row.token}, {row.verdict}; must be "
+                f"{wanted}, {expected.attempt}, {expected.token}, {expected.doom}"
+            )
+        stored = _data(row.item, row.due_at, row.deadline)
+        data = _data(expected.item, expected.due_at, expected.deadline)
+        if stored != data:
+            raise Violation(f"{expected}: {stored}; must be {data}")
 
     def _compare_groups(self) -> None:
         """Groups are open, failed and nested as the reference says, and as a recount of its items says."""
@@ -115,16 +118,28 @@ class Checker(OperatorChecks):
             members.setdefault(expected.group, []).append(expected)
         for group, items in members.items():
             open = sum(not expected.ended for expected in items)
-            must(group.open == open, f"group {group.ref}: {group.open} open, counted {open}")
+            if group.open != open:
+                raise Violation(f"group {group.ref}: {group.open} open, counted {open}")
             failed = sum(expected.failed_group for expected in items)
-            must(group.failed >= failed, f"group {group.ref}: {group.failed} failed, counted {failed}")
-            if self.reference.groups.get(group.ref) is group:
-                (found,) = run(self._store.group([group.ref[1]], tenant=group.ref[0]))
-                must(found is not None, f"group {group.ref} is missing")
+            if group.failed < failed:
+                raise Violation(f"group {group.ref}: {group.failed} failed, counted {failed}")
+        self._compare_stored_groups()
+
+    def _compare_stored_groups(self) -> None:
+        groups = self.reference.groups
+        by_tenant: dict[str, list[str]] = {}
+        for tenant, id in groups:
+            by_tenant.setdefault(tenant, []).append(id)
+        for tenant, ids in by_tenant.items():
+            for id, found in zip(ids, run(self._store.group(ids, tenant=tenant)), strict=True):
+                group = groups[tenant, id]
+                if found is None:
+                    raise Violation(f"group {group.ref} is missing")
                 outer = None if group.outer is None else group.outer.ref[1]
                 wanted = (group.open, group.failed, group.version, group.value, outer, group.ended_at)
                 shown = (found.open, found.failed, found.version, found.value, found.outer, found.ended_at)
-                must(shown == wanted, f"group {group.ref}: {shown}, not {wanted}")
+                if shown != wanted:
+                    raise Violation(f"group {group.ref}: {shown}, not {wanted}")
                 self._check_held_open(group)
 
     def _check_held_open(self, group: Any) -> None:

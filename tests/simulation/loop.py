@@ -162,7 +162,18 @@ class SimLoop(asyncio.SelectorEventLoop):
         if self.steps > STEPS:
             raise Stuck(f"more than {STEPS} steps")
         self._advance_time()
-        ready, may_run = self._ready, self._may_run
+        ready = self._ready
+        if len(ready) == 1:  # as in most iterations
+            handle = ready.popleft()
+            if not handle._cancelled and self._may_run(handle):
+                handle._run()
+        else:
+            self._run_ready(ready)
+        if (violation := self.violation()) is not None:
+            raise violation
+
+    def _run_ready(self, ready: Any) -> None:
+        may_run = self._may_run
         handles = [handle for handle in ready if not handle._cancelled and may_run(handle)]
         ready.clear()
         if len(handles) > 1:
@@ -171,8 +182,6 @@ class SimLoop(asyncio.SelectorEventLoop):
         for handle in handles:
             if not handle._cancelled:
                 handle._run()
-        if (violation := self.violation()) is not None:
-            raise violation
 
     def _advance_time(self) -> None:
         timers, ready = self._timers, self._ready

@@ -7,12 +7,37 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from treadle.backends.sqlite import SqliteBackend
 from treadle.item import Claim, Demand, Heartbeat, Item, Lease, Rejected, Settlement, Submission
 
 LONG = 1_000_000.0
+
+
+def empty_store(path: Path) -> Path:
+    """Make a file with empty tables. A copy takes a sixth of the time in which the backend makes a file."""
+    path.touch(mode=0o600)
+    path.write_bytes(_empty_store())
+    return path
+
+
+@cache
+def _empty_store() -> bytes:
+    async def make(path: Path) -> None:
+        backend = SqliteBackend(path)
+        await backend.open()
+        await backend.close()
+
+    with TemporaryDirectory() as directory, ThreadPoolExecutor(1) as thread:
+        path = Path(directory) / "work.db"
+        # In a thread, because the first test that needs it may run in an event loop.
+        thread.submit(lambda: asyncio.run(make(path))).result()
+        return path.read_bytes()
 
 
 def item(id: str, **fields: Any) -> Item:

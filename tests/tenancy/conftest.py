@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.model.conftest import ManualClockPostgres, clocked_postgres
+from tests.support.sqlite import empty_store
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
@@ -47,9 +48,8 @@ async def in_memory() -> AsyncGenerator[EmptyStore]:
 @asynccontextmanager
 async def in_sqlite(directory: Path) -> AsyncGenerator[EmptyStore]:
     clock = ManualClock()
-    backend = SqliteBackend(
-        Path(tempfile.mkdtemp(dir=directory)) / "work.db", clock=clock, durability="normal"
-    )
+    file = empty_store(Path(tempfile.mkdtemp(dir=directory)) / "work.db")
+    backend = SqliteBackend(file, clock=clock, durability="normal")
     await backend.open()
     yield EmptyStore(backend, clock)
     await backend.close()

@@ -127,6 +127,20 @@ def test_a_plain_class_that_the_codec_knows_is_allowed() -> None:
     Treadle(work=[takes_plain, returns_plain], codec=PlainCodec())
 
 
+def test_an_annotation_that_cannot_be_resolved_yet_is_checked_at_a_later_registration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def later(a: DefinedLater) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    type = work(name="later")(later)
+    Treadle(work=[type])
+    monkeypatch.setitem(globals(), "DefinedLater", Plain)
+    with pytest.raises(DefinitionError, match="has the class Plain"):
+        Treadle(work=[type])
+    monkeypatch.setitem(globals(), "DefinedLater", int)
+    Treadle(work=[type])
+
+
 async def test_a_plain_class_without_registration_is_refused_at_the_enqueue() -> None:
     app = Treadle()
     with pytest.raises(ValueError, match=r"plain\[0\]: Plain has no form in JSON.*make a class of yours"):

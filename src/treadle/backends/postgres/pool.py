@@ -16,6 +16,7 @@ from treadle.errors import InputError
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.masking import Address
 
+from .array_types import register_array_types
 from .errors import CONNECTION_ERRORS, NothingSent, is_away
 from .link import LinkWatch, keep_alive
 from .schema import Connection
@@ -100,10 +101,10 @@ def _forget_frames(error: BaseException | None) -> None:
 
 
 async def _learn_array_types(connection: Connection) -> None:
-    """Let the driver look up the types of arrays, with a search path in which no other role can create.
-
-    Otherwise it would do that before their first use, by a query that calls functions by the search path of
-    the connection, and so could call another role's."""
+    """If they cannot be registered, let the driver look up the types of arrays, by a search path in which no
+    other role can create."""
+    if register_array_types(connection):
+        return
     await connection.execute(_sql("begin_pinned"))
     await connection.fetch(_sql("array_types"))
     await connection.execute(_sql("commit"))

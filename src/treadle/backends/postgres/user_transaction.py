@@ -16,6 +16,7 @@ from weakref import WeakSet
 from treadle.errors import InputError
 from treadle.tx_check import engine_of
 
+from .array_types import register_array_types
 from .errors import MISSING
 from .statements import statement
 
@@ -99,10 +100,13 @@ def _sqlstate(error: BaseException) -> str:
 
 
 async def _learn_array_types(driver: Any) -> None:
-    """As the backend's own connections do (see connection.py), once per connection. The savepoint gives the
-    user's search path back."""
+    """As the backend's own connections do (see pool.py), once per connection. The savepoint gives the user's
+    search path back."""
     connection = getattr(driver, "_con", driver)  # a pool wraps the connection, anew for each use
     if connection in _learned:
+        return
+    if register_array_types(connection):
+        _learned.add(connection)
         return
     savepoint = driver.transaction()
     await savepoint.start()
