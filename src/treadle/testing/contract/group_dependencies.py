@@ -42,6 +42,18 @@ def whole(id: str) -> str:
     return GROUP_MARK + id
 
 
+async def start_awaited(backend: Backend) -> None:
+    """Open the group `root`, with the members `a` and `b`. Two items wait for it: `strict` for its success,
+    `any` for any end."""
+    root = await start_one(backend, item("root"))
+    await submit(
+        backend,
+        dependent(whole("root"), id="strict"),
+        dependent(whole("root"), id="any", counting="done"),
+    )
+    await apply(backend, succeed(root, item("a"), item("b")))
+
+
 class GroupDependencyCases:
     @needs("nested")
     async def test_an_item_waits_for_a_whole_group(self, backend: Backend) -> None:
@@ -105,13 +117,7 @@ class GroupDependencyCases:
     @needs("nested")
     async def test_a_failed_group_counts_as_a_dead_prerequisite(self, backend: Backend) -> None:
         """When it ends, not when a member dies."""
-        root = await start_one(backend, item("root"))
-        await submit(
-            backend,
-            dependent(whole("root"), id="strict"),
-            dependent(whole("root"), id="any", counting="done"),
-        )
-        await apply(backend, succeed(root, item("a"), item("b")))
+        await start_awaited(backend)
         leases = by_id(await claim(backend))
         settled = await apply(backend, die(leases["a"]))
         assert (settled.effects.doomed, settled.effects.released) == (0, ())
