@@ -16,14 +16,15 @@ from .build import (
     end,
     group,
     item,
+    start_awaited,
     start_one,
     statuses,
     submit,
     succeed,
     verdicts,
+    whole,
 )
 from .check import consistent
-from .group_dependencies import start_awaited, whole
 from .nested_groups import start_nested
 from .repair import run
 from .subject import Subject, needs

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.errors import ReferencedError
-from treadle.item import GROUP_MARK, Rejected, Submission
+from treadle.item import Rejected, Submission
 
 from .build import (
     apply,
@@ -24,6 +24,7 @@ from .build import (
     item,
     only,
     settle_one,
+    start_awaited,
     start_one,
     state,
     statuses,
@@ -31,27 +32,11 @@ from .build import (
     submit_one,
     submit_refused,
     succeed,
+    whole,
 )
 from .check import consistent
 from .repair import kill, requeue, run
 from .subject import Subject, needs
-
-
-def whole(id: str) -> str:
-    """The name of a group in `after`."""
-    return GROUP_MARK + id
-
-
-async def start_awaited(backend: Backend) -> None:
-    """Open the group `root`, with the members `a` and `b`. Two items wait for it: `strict` for its success,
-    `any` for any end."""
-    root = await start_one(backend, item("root"))
-    await submit(
-        backend,
-        dependent(whole("root"), id="strict"),
-        dependent(whole("root"), id="any", counting="done"),
-    )
-    await apply(backend, succeed(root, item("a"), item("b")))
 
 
 class GroupDependencyCases:

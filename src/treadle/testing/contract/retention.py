@@ -27,9 +27,9 @@ from .build import (
     submit,
     submit_one,
     succeed,
+    whole,
 )
 from .check import consistent
-from .group_dependencies import whole
 from .subject import Subject, needs
 
 DAY = 86_400.0
