@@ -105,14 +105,12 @@ async def _learn_array_types(driver: Any) -> None:
     connection = getattr(driver, "_con", driver)  # a pool wraps the connection, anew for each use
     if connection in _learned:
         return
-    if register_array_types(connection):
-        _learned.add(connection)
-        return
-    savepoint = driver.transaction()
-    await savepoint.start()
-    await driver.execute(PIN)
-    await driver.fetch(ARRAY_TYPES)
-    await savepoint.rollback()
+    if not register_array_types(connection):
+        savepoint = driver.transaction()
+        await savepoint.start()
+        await driver.execute(PIN)
+        await driver.fetch(ARRAY_TYPES)
+        await savepoint.rollback()
     _learned.add(connection)
 
 

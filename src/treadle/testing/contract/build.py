@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.item import (
+    GROUP_MARK,
     Claim,
     Contribution,
     DeathReason,
@@ -269,3 +270,20 @@ async def connections(subject: Subject, count: int) -> list[Backend]:
     """That many independent connections to the store."""
     others = await asyncio.gather(*(subject.another() for _ in range(count - 1)))
     return [subject.backend, *others]
+
+
+def whole(id: str) -> str:
+    """The name of a group in `after`."""
+    return GROUP_MARK + id
+
+
+async def start_awaited(backend: Backend) -> None:
+    """Open the group `root`, with the members `a` and `b`. Two items wait for it: `strict` for its success,
+    `any` for any end."""
+    root = await start_one(backend, item("root"))
+    await submit(
+        backend,
+        dependent(whole("root"), id="strict"),
+        dependent(whole("root"), id="any", counting="done"),
+    )
+    await apply(backend, succeed(root, item("a"), item("b")))

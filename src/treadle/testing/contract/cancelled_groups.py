@@ -16,14 +16,15 @@ from .build import (
     end,
     group,
     item,
+    start_awaited,
     start_one,
     statuses,
     submit,
     succeed,
     verdicts,
+    whole,
 )
 from .check import consistent
-from .group_dependencies import whole
 from .nested_groups import start_nested
 from .repair import run
 from .subject import Subject, needs
@@ -33,13 +34,7 @@ class CancelledGroupCases:
     @needs("nested")
     async def test_a_group_with_a_cancelled_member_is_no_success(self, backend: Backend) -> None:
         """It counts where any end counts. It has not failed."""
-        root = await start_one(backend, item("root"))
-        await submit(
-            backend,
-            dependent(whole("root"), id="strict"),
-            dependent(whole("root"), id="any", counting="done"),
-        )
-        await apply(backend, succeed(root, item("a"), item("b")))
+        await start_awaited(backend)
         leases = by_id(await claim(backend))
         settled = await apply(backend, cancel(leases["a"]))
         assert (settled.effects.doomed, settled.effects.released) == (0, ())
@@ -66,13 +61,7 @@ class CancelledGroupCases:
     @needs("nested", "operating")
     async def test_a_group_that_an_operator_cancels_is_no_success(self, backend: Backend) -> None:
         """One member of several, and the last one that was open."""
-        root = await start_one(backend, item("root"))
-        await submit(
-            backend,
-            dependent(whole("root"), id="strict"),
-            dependent(whole("root"), id="any", counting="done"),
-        )
-        await apply(backend, succeed(root, item("a"), item("b")))
+        await start_awaited(backend)
         await backend.cancel(["a"])
         changed = await backend.cancel(["b"])
         assert changed.effects.doomed == 1

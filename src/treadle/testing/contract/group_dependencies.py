@@ -6,7 +6,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.errors import ReferencedError
-from treadle.item import GROUP_MARK, Rejected, Submission
+from treadle.item import Rejected, Submission
 
 from .build import (
     apply,
@@ -24,6 +24,7 @@ from .build import (
     item,
     only,
     settle_one,
+    start_awaited,
     start_one,
     state,
     statuses,
@@ -31,15 +32,11 @@ from .build import (
     submit_one,
     submit_refused,
     succeed,
+    whole,
 )
 from .check import consistent
 from .repair import kill, requeue, run
 from .subject import Subject, needs
-
-
-def whole(id: str) -> str:
-    """The name of a group in `after`."""
-    return GROUP_MARK + id
 
 
 class GroupDependencyCases:
@@ -105,13 +102,7 @@ class GroupDependencyCases:
     @needs("nested")
     async def test_a_failed_group_counts_as_a_dead_prerequisite(self, backend: Backend) -> None:
         """When it ends, not when a member dies."""
-        root = await start_one(backend, item("root"))
-        await submit(
-            backend,
-            dependent(whole("root"), id="strict"),
-            dependent(whole("root"), id="any", counting="done"),
-        )
-        await apply(backend, succeed(root, item("a"), item("b")))
+        await start_awaited(backend)
         leases = by_id(await claim(backend))
         settled = await apply(backend, die(leases["a"]))
         assert (settled.effects.doomed, settled.effects.released) == (0, ())

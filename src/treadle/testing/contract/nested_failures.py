@@ -30,9 +30,9 @@ from .build import (
     statuses,
     submit,
     succeed,
+    whole,
 )
 from .check import consistent
-from .group_dependencies import whole
 from .nested_groups import group_ids, nested, open_counts, start_nested
 from .repair import kill, requeue, run
 from .subject import Subject, needs

@@ -27,9 +27,9 @@ from .build import (
     statuses,
     submit,
     succeed,
+    whole,
 )
 from .check import consistent, open_members
-from .group_dependencies import whole
 from .repair import kill, run
 from .subject import needs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.item import GROUP_MARK, Filter, Limit, PermitRequest
+from treadle.item import Filter, Lease, Limit, PermitRequest
 
 from .build import (
     apply,
@@ -27,11 +27,23 @@ from .build import (
     submit,
     submit_one,
     succeed,
+    whole,
 )
 from .check import consistent
 from .subject import Subject, needs
 
 DAY = 86_400.0
+
+
+async def lose_root(subject: Subject) -> Lease:
+    """Prune the root of the group `root`, whose other member, `bad`, is dead. Returns the root's lease."""
+    backend = subject.backend
+    root = await start_one(backend, item("root", keep=1))
+    await apply(backend, succeed(root, item("bad", keep=1)))
+    await apply(backend, die(await claim_one(backend)))
+    await subject.advance(DAY)
+    assert await backend.prune() == 1
+    return root
 
 
 class RetentionCases:
@@ -237,18 +249,13 @@ class RetentionCases:
     @needs("operating", "nested")
     async def test_a_group_outlives_its_root(self, subject: Subject) -> None:
         """It is found by its id as long as it has a member, also to wait for it and to delete it."""
-        backend = subject.backend
-        root = await start_one(backend, item("root", keep=1))
-        await apply(backend, succeed(root, item("bad", keep=1)))
-        await apply(backend, die(await claim_one(backend)))
-        await subject.advance(DAY)
-        assert await backend.prune() == 1
+        backend, root = subject.backend, await lose_root(subject)
         assert await statuses(backend, "root", "bad") == [None, "dead"]
         found = await group(backend, "root")
         assert (found.id, found.type, found.open, found.failed) == ("root", root.type, 0, 1)
         assert [death.id for death in found.deaths] == ["bad"]
         assert list((await backend.ended([], [(found.tenant, "root")])).groups) == [(found.tenant, "root")]
-        await submit(backend, dependent(GROUP_MARK + "root", id="later", counting="done"))
+        await submit(backend, dependent(whole("root"), id="later", counting="done"))
         await apply(backend, succeed(await claim_one(backend)))
         await backend.delete(["root"])
         assert list(await backend.group(["root"])) == [None]
@@ -258,16 +265,12 @@ class RetentionCases:
     async def test_a_group_without_its_root_opens_again(self, subject: Subject) -> None:
         """What waits for it is released when it ends again."""
         backend = subject.backend
-        root = await start_one(backend, item("root", keep=1))
-        await apply(backend, succeed(root, item("bad", keep=1)))
-        await apply(backend, die(await claim_one(backend)))
-        await subject.advance(DAY)
-        assert await backend.prune() == 1
+        await lose_root(subject)
         dead = await backend.list(Filter(group_id="root", status=("dead",)), limit=10)
         assert [state.id for state in dead.items] == ["bad"]
-        await submit(backend, dependent(GROUP_MARK + "root", id="early"))
+        await submit(backend, dependent(whole("root"), id="early"))
         await backend.requeue(["bad"])
-        await submit(backend, dependent(GROUP_MARK + "root", id="later"))
+        await submit(backend, dependent(whole("root"), id="later"))
         assert (await group(backend, "root")).open == 1
         settled = await apply(backend, succeed(await claim_one(backend)))
         assert only(settled.effects.ended_groups).id == "root"
