@@ -129,7 +129,7 @@ async def test_an_id_that_was_never_submitted(make_app: MakeApp) -> None:
     ready = await app.enqueue(send(), id="ready")
     waiting = await app.enqueue(send(), after=[ready, "never"], expires_in=600)
     why = await app.why(waiting)
-    assert kinds(why) == ["dependency", "not_submitted", "deadline", "no_worker"]
+    assert kinds(why) == ["not_submitted", "dependency", "deadline", "no_worker"]
     assert only(why, "not_submitted").refs == ("never",)
     assert only(why, "dependency").refs == ("ready",)
     (state,) = await app.get(waiting.id)
@@ -154,6 +154,29 @@ async def test_a_group_is_followed_to_an_open_member(make_app: MakeApp) -> None:
     assert only(root, "due_at").about in opened.refs
     assert kinds(dependent) == ["dependency", "open", "due_at"]
     assert [reason.about for reason in dependent.reasons][1] == "root"
+
+
+async def test_a_group_that_failed_names_its_first_death(make_app: MakeApp) -> None:
+    @work(name="parent")
+    async def parent(ctx: Context) -> Result[Any]:
+        return ctx.queue(fails()).next(send())
+
+    app = make_app(parent, send, fails)
+    async with app:
+        handle = await app.enqueue(parent(), id="root")
+        waiting = await app.enqueue(send(), after=group(handle))
+        await until_status(app, waiting.id, "dead")
+        root, dependent = await app.why("root"), await app.why(waiting)
+        alone = await app.enqueue(fails(), id="alone")
+        await until_status(app, alone.id, "dead")
+        assert kinds(await app.why(alone)) == ["ended"]
+    assert (root.status, kinds(root)) == ("success", ["ended", "group_failed", "ended"])
+    failed = only(root, "group_failed")
+    assert "2 members died, first" in failed.text
+    assert "(fails): it failed; ValueError: no" in failed.text
+    assert failed.fix == "to run what died again: treadle repair root"
+    assert root.reasons[2].about == failed.refs[0]
+    assert kinds(dependent) == ["ended", "group_failed", "ended"]
 
 
 async def test_a_nested_group_is_followed_to_an_open_member(make_app: MakeApp) -> None:
@@ -198,7 +221,7 @@ async def test_a_failed_attempt_a_deferral_and_a_release(make_app: MakeApp) -> N
 async def test_a_due_item_that_no_worker_has_claimed(make_app: MakeApp) -> None:
     app = make_app(send)
     handle = await app.enqueue(send(), delay=0.01)
-    await until_why(lambda: app.why(handle), "overdue", "no_worker")
+    await until_why(lambda: app.why(handle), "no_worker", "overdue")
 
 
 # -- pauses and workers -----------------------------------------------------------------------------------
@@ -398,6 +421,24 @@ async def test_a_hook_that_declines(make_app: MakeApp) -> None:
         handle = await app.enqueue(send())
         reason = await until_kind(app, handle, "declined")
         assert "the hook `accept` declines mail.send" in reason.text
+
+
+async def test_arguments_that_do_not_decode(make_app: MakeApp) -> None:
+    @work(name="mail.send")
+    async def newer(n: list[int]) -> None: ...
+
+    old, app = make_app(send), make_app(newer, undecodable_grace=600, **QUICK)
+    handle = await old.enqueue(send(7))
+    async with app:
+        reason = await until_kind(app, handle, "undecodable")
+        assert "array" in reason.text
+        assert "it is dead (undecodable) in 10 min at the latest" in reason.text
+        assert reason.until is not None
+        assert reason.until > await app.backend.now() + 500
+        (worker,) = await app.workers()
+        assert worker.info is not None
+        assert list(worker.info.undecodable) == ["mail.send"]
+        assert not any("trigger" in each.fix for each in (await app.why(handle)).reasons)
 
 
 async def test_nothing_in_its_way(make_app: MakeApp, backend: Backend) -> None:

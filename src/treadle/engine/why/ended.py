@@ -12,7 +12,7 @@ from .wording import command, counted, item_name, listed, plain, since_text, ten
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
-    """The reasons of an item that has ended, and of its group if that is open."""
+    """The reasons of an item that has ended, and of its group if that is open or has failed."""
     reasons = [_ended(facts)]
     if facts.group is not None:
         reasons += group_reasons(facts.group)
@@ -83,17 +83,31 @@ def _requeue(facts: ItemFacts) -> str:
 
 
 def group_reasons(group: GroupFacts) -> list[Reason]:
-    """Why a group is open."""
-    if not group.open:
-        when = "" if group.ended_at is None else f" {since_text(group.now, group.ended_at)}"
-        return [
-            Reason(kind="ended", text=f"group {plain(group.id)} ended{when}; its root is not stored any more")
-        ]
+    """Why a group is open, or has failed."""
+    failed = [_group_failed(group, group.cause)] if group.failed and group.cause is not None else []
+    return [*failed, _open(group)] if group.open else failed or [_gone(group)]
+
+
+def _group_failed(group: GroupFacts, cause: ItemState) -> Reason:
+    died = f"{counted(group.failed, 'member')} died, first" if group.failed > 1 else "a member died:"
+    text = f"group {plain(group.id)} has failed: {died} {item_name(cause.id, cause.type)}: {_death(cause)}"
+    if cause.error is not None:
+        text += f"; {plain(cause.error)}"
+    fix = f"to run what died again: {command('repair', group.id, tenant=tenant_option(group.tenant))}"
+    return Reason(kind="group_failed", text=text, refs=(cause.id,), fix=fix)
+
+
+def _gone(group: GroupFacts) -> Reason:
+    when = "" if group.ended_at is None else f" {since_text(group.now, group.ended_at)}"
+    return Reason(kind="ended", text=f"group {plain(group.id)} ended{when}; its root is not stored any more")
+
+
+def _open(group: GroupFacts) -> Reason:
     names = listed((item_name(each.id, each.type, each.status) for each in group.members), group.open)
     text = f"group {plain(group.id)} is open: {counted(group.open, 'member')} "
     text += f"{'has' if group.open == 1 else 'have'} not ended: {names}"
     fix = command("group", group.id, tenant=tenant_option(group.tenant))
-    return [Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)]
+    return Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)
 
 
 def no_item_reasons(facts: NoItem) -> list[Reason]:
