@@ -502,6 +502,22 @@ async def test_a_silent_worker_keeps_its_item_until_another_claims(
     assert kinds(await app.why(handle)) == ["lease_lapsed"]
 
 
+async def test_an_item_that_ended_its_worker_names_that_one(make_app: MakeApp, backend: Backend) -> None:
+    @work(name="poison", retry=Retry(max_losses=0))
+    async def poison() -> None: ...
+
+    app = make_app(poison, worker_id="innocent")
+    handle = await app.enqueue(poison())
+    assert await silent_worker(backend, "w0", lease=60) == [handle.id]
+    await backend.remove_worker("w0")
+    async with app:
+        await until_status(app, handle.id, "dead")
+        reason = only(await app.why(handle), "ended")
+    assert "1 worker in a row died, or lost the lease, while they ran it: w0" in reason.text
+    assert "innocent" not in reason.text
+    assert (reason.refs, reason.fix.startswith("it may end the next worker too")) == (("w0",), True)
+
+
 VICTIM = """
 import asyncio, sys
 from treadle import Treadle, work

@@ -502,6 +502,7 @@ def test_a_running_item_says_where_since_when_and_which_attempt() -> None:
     )
     assert reason.fix == "to stop it: treadle cancel a1"
     assert "attempt 2" in only(running(attempts=None), "running").text
+    assert only(running(attempts=1), "running").text.endswith("attempt 2")  # one was lost, and does not count
 
 
 def test_an_item_that_was_claimed_ahead_has_not_begun() -> None:
@@ -553,7 +554,24 @@ def test_a_death_says_why_and_how_to_run_it_again() -> None:
 def test_every_reason_of_a_death_has_words_of_its_own(reason: DeathReason) -> None:
     texts = {only(ended("dead", reason=each, failures=2), "ended").text for each in get_args(DeathReason)}
     assert len(texts) == len(get_args(DeathReason))
-    assert only(ended("dead", reason=reason), "ended").fix == "treadle requeue a1"
+    assert only(ended("dead", reason=reason), "ended").fix.endswith("treadle requeue a1")
+
+
+def test_an_item_that_ended_its_workers_names_these_and_warns() -> None:
+    lost = [Attempt(n, "LeaseLost", f"worker w{n} died", "", NOW - 9 + n, f"w{n}") for n in (1, 2, 3)]
+    death = Attempt(3, "LeaseLost", "3 workers in a row died", "", NOW, "innocent")
+    dead = ended(
+        "dead", reason="lease_lost", losses=3, worker="innocent", history=(*lost, death), mark="f00d"
+    )
+    reason = only(dead, "ended")
+    assert reason.text == (
+        "it died 3 min ago: 3 workers in a row died, or lost the lease, while they ran it: w3, w2, "
+        "w1 (host h, pid 7)"
+    )
+    assert reason.refs == ("w3", "w2", "w1")
+    assert reason.fix == (
+        "it may end the next worker too: see the logs of these workers before you run treadle requeue a1"
+    )
 
 
 def test_an_item_that_died_of_another_names_that_one() -> None:
@@ -594,7 +612,8 @@ def test_a_group_that_failed_names_the_first_death_and_how_to_repair_it() -> Non
     assert kinds(root) == ["ended", "group_failed"]
     reason = only(root, "group_failed")
     assert reason.text == (
-        "group a1 has failed: 2 members died, first m1 (mail.send): all of its 3 attempts failed; SmtpError: no"
+        "group a1 has failed: 2 members died, first m1 (mail.send): all of its 3 attempts failed; "
+        "SmtpError: no"
     )
     assert (reason.refs, reason.fix) == (("m1",), "to run what died again: treadle repair a1 --tenant acme")
     assert next_name(root) == "m1"

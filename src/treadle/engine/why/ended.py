@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from treadle.item import GROUP_MARK, DeathReason, ItemState
 from treadle.why import Reason
 
 from .facts import GroupFacts, ItemFacts, NoItem
 from .wording import command, counted, item_name, listed, plain, since_text, tenant_option, worker_name
+
+RAN: Final[tuple[DeathReason, ...]] = ("exhausted", "aborted", "undecodable", "bad_result")
+"""Deaths that happened where the item ran. Of the others, any worker takes note."""
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
@@ -36,13 +39,23 @@ def _ended(facts: ItemFacts) -> Reason:
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
-            text = f"it died{when}{where}: {_death(item)}"
+            text = f"it died{when}{where if item.reason in RAN else ''}: {_death(item)}"
             causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
             text += f": {listed(causes)}" if causes else ""
-            if item.error is not None and not causes:
+            killed = _killed_workers(item)
+            text += f": {listed(worker_name(each, explained.workers) for each in killed)}" if killed else ""
+            if item.error is not None and not causes and item.reason != "lease_lost":
                 text += f"; the last error: {plain(item.error)}"
-            refs = tuple(each.id.removeprefix(GROUP_MARK) for each in facts.causes)
+            refs = (*(each.id.removeprefix(GROUP_MARK) for each in facts.causes), *killed)
             return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
+
+
+def _killed_workers(item: ItemState) -> list[str]:
+    """The workers that died while they ran an item that is dead because of that: the last one first."""
+    if item.reason != "lease_lost":
+        return []
+    lost = [each.worker for each in reversed(item.history[:-1]) if each.error_type == "LeaseLost"]
+    return list(dict.fromkeys(each for each in lost[: item.losses] if each))
 
 
 def _death(item: ItemState) -> str:
@@ -57,7 +70,7 @@ def _death(item: ItemState) -> str:
         case "expired":
             return "its deadline passed"
         case "lease_lost":
-            return "too many workers in a row died while they ran it"
+            return f"{counted(item.losses, 'worker')} in a row died, or lost the lease, while they ran it"
         case "unsatisfiable":
             return "what it waited for can no longer come"
         case "undecodable":
@@ -78,6 +91,8 @@ def _requeue(facts: ItemFacts) -> str:
         verb = "repair" if cause.startswith(GROUP_MARK) else "requeue"
         return f"run what died first: {command(verb, cause.removeprefix(GROUP_MARK), tenant=tenant)}"
     again = command("requeue", item.id, tenant=tenant)
+    if item.reason == "lease_lost":
+        return f"it may end the next worker too: see the logs of these workers before you run {again}"
     alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""
     return f"{again}; all that died alike: {alike}" if alike else again
 

@@ -10,7 +10,7 @@ from .facts import ItemFacts
 from .fleet import WorkerFleet, unknown_workers
 from .limits import limit_reasons
 from .undecodable import undecodable_reasons
-from .wording import command, counted, item_name, plain, since_text, tenant_option, until_text
+from .wording import attempt_name, command, counted, item_name, plain, since_text, tenant_option, until_text
 
 MOST_AHEAD = 1000
 """The store counts no further: see `Explanation.ahead`."""
@@ -50,14 +50,10 @@ def _why_later(explained: Explanation) -> str:
         return "a worker gave it back before it ran"
     if failed is not None and (claimed is None or claimed <= failed.at):
         error = plain(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
-        return f"attempt {failed.attempt:,}{_of(item.attempts)} failed ({error})"
+        return f"{attempt_name(failed.attempt, item.attempts)} failed ({error})"
     if claimed is not None:
         return "its handler deferred it"
     return "it was submitted for later"
-
-
-def _of(attempts: int | None) -> str:
-    return "" if attempts is None else f" of {attempts:,}"
 
 
 def overdue_reasons(facts: ItemFacts) -> list[Reason]:

@@ -10,7 +10,7 @@ from treadle.why import Reason
 
 from .wording import info_of, listed, plain, until_text, worker_name
 
-FIX = "turn the stored arguments into those of today with @work(upcast=...); to see what does not fit: treadle check"
+FIX = "turn old arguments into those of today: @work(upcast=...); to see what does not fit: treadle check"
 
 
 def undecodable_reasons(explained: Explanation, workers: Iterable[WorkerState]) -> list[Reason]:

@@ -93,6 +93,11 @@ def item_name(id: str, type: str = "", *words: str) -> str:
     return f"{name} ({inside})" if inside else name
 
 
+def attempt_name(attempt: int, attempts: int | None) -> str:
+    """`attempt 2 of 3`. attempts: how many may fail. Lost ones do not count there: there may be more."""
+    return f"attempt {attempt:,}" + (f" of {attempts:,}" if attempts and attempt <= attempts else "")
+
+
 def info_of(worker: WorkerState) -> WorkerInfo | None:
     """What a worker says about itself. None: it says nothing."""
     return worker.info if isinstance(worker.info, WorkerInfo) else None
