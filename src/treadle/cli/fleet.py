@@ -54,7 +54,7 @@ async def workers(
         [worker_row(worker, fleet.now) for worker in fleet.workers],
         numbers=("RUNNING", "PID"),
         keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
-        drop=("QUEUES", "PID", "UP", "TYPES", "HOST"),
+        drop=("QUEUES", "TYPES", "UP", "HOST"),
     )
     for worker in fleet.workers:
         if running.get(worker.id):
