@@ -15,11 +15,11 @@ from treadle.engine.registry import Registry
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.errors import DecodeError, InputError, message_of
 from treadle.item import Filter, Item, ItemState, Status
+from treadle.wording import first_line, plain, plural
 
 from .filters import StatusOption, names_in, read_statuses
 from .shell import UNHEALTHY, Shell, operator_command
-from .shown import first_line
-from .text import Cell, plain, plural, speaks_unicode, styled
+from .text import Cell, speaks_unicode, styled
 
 CHECKED: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running", "dead")
 COUNTED: Final = 100_000
