@@ -369,8 +369,6 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    if telemetry is not None:
-        telemetry.use_store(store_name(backend))
     core = Core(
         backend,
         settings,
@@ -379,6 +377,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,
     )
+    if core.telemetry is not None:
+        core.telemetry.use_store(store_name(backend))
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
-from treadle.engine.telemetry import AttemptSpan
 from treadle.item import Lease, Loss
 from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, traceback_of
 from treadle.wording import one_line, span
@@ -35,7 +35,9 @@ class OutcomeLog:
         """Before this time, lost leases are collected."""
         self._collecting: asyncio.TimerHandle | None = None
 
-    def failed(self, lease: Lease, decision: RunAgain, now: float, span: AttemptSpan | None = None) -> None:
+    def failed(
+        self, lease: Lease, decision: RunAgain, now: float, span: GuardedAttempt | None = None
+    ) -> None:
         """An attempt failed and is tried again. `now`: by the store's clock."""
         if not self._failures or decision.kind != "retry":
             return
@@ -45,7 +47,7 @@ class OutcomeLog:
             _fields(lease, span),
         )
 
-    def died(self, lease: Lease, decision: Die, span: AttemptSpan | None = None) -> None:
+    def died(self, lease: Lease, decision: Die, span: GuardedAttempt | None = None) -> None:
         if not self._failures:
             return
         begun = f" after {_attempt(lease)}" if decision.error is not None else ""
@@ -108,7 +110,7 @@ def named_items(leases: list[Lease]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _fields(lease: Lease, span: AttemptSpan | None) -> dict[str, Any]:
+def _fields(lease: Lease, span: GuardedAttempt | None) -> dict[str, Any]:
     """The fields of a record. The span of the attempt may belong to another trace than the submit."""
     return item_fields(lease) if span is None else {**item_fields(lease), **span.log_fields}
 
