@@ -3,7 +3,7 @@
 -- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost.
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
-  p_tenant text[], p_info bytea,
+  p_tenant text[], p_info bytea default null,
   out fresh boolean, out lost_row int[], out lost_code smallint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
