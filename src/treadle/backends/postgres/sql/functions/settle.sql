@@ -178,7 +178,7 @@ begin
         losses = case when u.kind = 3 or o.verdict is not null then o.losses else 0 end,
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
-        ready_since = p_now,
+        ready_since = case when u.kind = 3 and u.run_at is null and u.delay = 0 then o.ready_since else p_now end,
         began = case when u.ran is null then o.began else greatest(p_now - u.ran, o.claimed) end,
         last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,

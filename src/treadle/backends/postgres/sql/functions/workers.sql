@@ -174,7 +174,7 @@ begin
                    then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
         losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
         began = case when o.verdict is null and o.begun then o.claimed else o.began end,
-        ready_since = p_now, token = null, worker = null
+        ready_since = case when o.verdict is null and not o.begun then o.ready_since else p_now end, token = null, worker = null
       where o.no = any(nos);
   end if;
   insert into treadle.lost_type (type, lost)
