@@ -141,7 +141,7 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     )
     assert found == [
         ("silent", "1 worker silent: w2"),
-        ("late", "queue q: an item has been ready for 5 min"),
+        ("late", "queue q: an item has been ready for 5 min 1 s"),
         ("paused", "queue bulk is paused"),
         ("paused", "queue q is paused for tenant acme"),
         ("dead", "10,002+ dead items: t, u"),

@@ -16,12 +16,13 @@ from treadle.backend import Inspected
 from treadle.engine.why.wording import command
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
+from treadle.wording import listed, plural, span
 
 from .declared_limits import declared_limits, declared_rule
 from .fleet import limit_used, read_limits, read_schedules
 from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
 from .shell import UNHEALTHY, Shell, operator_command
-from .text import listed, plural, span, speaks_unicode, styled, terminal_width, wrapped
+from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import FleetView
 
 SKEW: Final = 2.0
@@ -131,7 +132,7 @@ async def _clock(shell: Shell) -> Finding:
     return Finding(
         "clock",
         "problem",
-        f"the clock of this machine is {span(skew)} {direction} the store's",
+        f"the clock of this machine is {span(abs(skew))} {direction} the store's",
         "set one of them: run_at= and deadline= are instants of the caller's clock, and the store's decides",
     )
 

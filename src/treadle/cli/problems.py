@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
-from treadle.engine.why.wording import close_to, command
+from treadle.engine.why.wording import command
 from treadle.item import Count, Filter, ItemState, Status
 from treadle.item_facts import Overview
+from treadle.wording import close_to, first_line, listed, plural, span
 from treadle.worker_info import UndecodableType
 
 from .shell import Shell
-from .text import ago, listed, plain, plural, span
+from .text import ago
 from .worker_rows import FleetView, fleet_of
 
 ProblemKind = Literal["no_worker", "silent", "undecodable", "late", "not_submitted", "paused", "dead"]
@@ -201,7 +202,7 @@ def _undecodable(fleet: FleetView) -> Iterator[Problem]:
     for type, those in sorted(by_type.items()):
         count, first = max(each.count for each in those), min(each.until for each in those)
         text = f"the arguments of {plural(count, 'item')} of {type} do not fit the code of "
-        text += f"{plural(len(those), 'worker')}: {plain(those[0].error)}; "
+        text += f"{plural(len(those), 'worker')}: {first_line(those[0].error)}; "
         dead = "it is dead" if count == 1 else "the first is dead"
         text += f"{dead} {ago(first, fleet.now)} at the latest"
         fix = "treadle check says what does not fit; @work(upcast=...) turns old arguments into new ones"

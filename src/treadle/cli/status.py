@@ -14,6 +14,7 @@ import typer
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
+from treadle.wording import capped, listed, plain, plural, span
 
 from .filters import names_in, read_duration
 from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
@@ -22,14 +23,9 @@ from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
     WIDTH,
     Cell,
-    capped,
     clock,
     columns,
     iso,
-    listed,
-    plain,
-    plural,
-    span,
     speaks_unicode,
     styled,
     table_lines,

@@ -6,9 +6,10 @@ from typing import Final, assert_never
 
 from treadle.item import GROUP_MARK, DeathReason, ItemState
 from treadle.why import Reason
+from treadle.wording import first_line, listed, plain, plural
 
 from .facts import GroupFacts, ItemFacts, NoItem
-from .wording import command, counted, item_name, listed, plain, since_text, tenant_option, worker_name
+from .wording import command, item_name, since_text, tenant_option, worker_name
 
 RAN: Final[tuple[DeathReason, ...]] = ("exhausted", "aborted", "undecodable", "bad_result")
 """Deaths that happened where the item ran. Of the others, any worker takes note."""
@@ -34,7 +35,7 @@ def _ended(facts: ItemFacts) -> Reason:
             )
             return Reason(kind="ended", text=f"it succeeded{when}{by}")
         case "cancelled":
-            error = "" if item.error is None else f": {plain(item.error)}"
+            error = "" if item.error is None else f": {first_line(item.error)}"
             again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
@@ -45,7 +46,7 @@ def _ended(facts: ItemFacts) -> Reason:
             killed = _killed_workers(item)
             text += f": {listed(worker_name(each, explained.workers) for each in killed)}" if killed else ""
             if item.error is not None and not causes and item.reason != "lease_lost":
-                text += f"; the last error: {plain(item.error)}"
+                text += f"; the last error: {first_line(item.error)}"
             refs = (*(each.id.removeprefix(GROUP_MARK) for each in facts.causes), *killed)
             return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
 
@@ -63,14 +64,14 @@ def _death(item: ItemState) -> str:
     match reason:
         case "exhausted":
             return (
-                f"all of its {counted(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
+                f"all of its {plural(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
             )
         case "aborted":
             return "its handler, or `on_failure`, said not to try again"
         case "expired":
             return "its deadline passed"
         case "lease_lost":
-            return f"{counted(item.losses, 'worker')} in a row died, or lost the lease, while they ran it"
+            return f"{plural(item.losses, 'worker')} in a row died, or lost the lease, while they ran it"
         case "unsatisfiable":
             return "what it waited for can no longer come"
         case "undecodable":
@@ -104,10 +105,10 @@ def group_reasons(group: GroupFacts) -> list[Reason]:
 
 
 def _group_failed(group: GroupFacts, cause: ItemState) -> Reason:
-    died = f"{counted(group.failed, 'member')} died, first" if group.failed > 1 else "a member died:"
+    died = f"{plural(group.failed, 'member')} died, first" if group.failed > 1 else "a member died:"
     text = f"group {plain(group.id)} has failed: {died} {item_name(cause.id, cause.type)}: {_death(cause)}"
     if cause.error is not None:
-        text += f"; {plain(cause.error)}"
+        text += f"; {first_line(cause.error)}"
     fix = f"to run what died again: {command('repair', group.id, tenant=tenant_option(group.tenant))}"
     return Reason(kind="group_failed", text=text, refs=(cause.id,), fix=fix)
 
@@ -118,8 +119,8 @@ def _gone(group: GroupFacts) -> Reason:
 
 
 def _open(group: GroupFacts) -> Reason:
-    names = listed((item_name(each.id, each.type, each.status) for each in group.members), group.open)
-    text = f"group {plain(group.id)} is open: {counted(group.open, 'member')} "
+    names = listed((item_name(each.id, each.type, each.status) for each in group.members), total=group.open)
+    text = f"group {plain(group.id)} is open: {plural(group.open, 'member')} "
     text += f"{'has' if group.open == 1 else 'have'} not ended: {names}"
     fix = command("group", group.id, tenant=tenant_option(group.tenant))
     return Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
+from treadle.wording import first_line, listed, plain
 
-from .wording import info_of, listed, plain, until_text, worker_name
+from .wording import info_of, until_text, worker_name
 
 FIX = "turn old arguments into those of today: @work(upcast=...); to see what does not fit: treadle check"
 
@@ -29,7 +30,7 @@ def undecodable_reasons(explained: Explanation, workers: Iterable[WorkerState]) 
     first = min(of_type.until for _, of_type in said)
     count = max(of_type.count for _, of_type in said)
     names = listed(worker_name(worker) for worker, _ in said)
-    text = f"its arguments do not fit the code of {names}: {plain(said[0][1].error)}; "
+    text = f"its arguments do not fit the code of {names}: {first_line(said[0][1].error)}; "
     text += "it is left to workers with other code and tried again; "
     if count == 1:
         text += f"it is dead (undecodable) {until_text(explained.now, first)} at the latest"
