@@ -47,6 +47,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """How long it lets items wait for a worker that has their type. None: without limit."""
 
 
+def encode_worker_info(info: WorkerInfo) -> bytes:
+    """What a heartbeat carries."""
+    return msgspec.json.encode(info)
+
+
 def decode_worker_info(data: object) -> WorkerInfo | None:
     """Read the `info` of a worker. None if there is none, or if another version wrote something else."""
     if not isinstance(data, bytes) or not data:

@@ -19,8 +19,8 @@ from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
 from treadle import Treadle
 from treadle.cli.status import find_problems
-from treadle.cli.worker_rows import fleet_of
 from treadle.errors import WorkFailed
+from treadle.fleet import Fleet
 from treadle.item import Count, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.worker_info import WorkerInfo
@@ -29,11 +29,9 @@ NOW = 1_800_000_000.0
 LIVE = WorkerState("w1", NOW + 10, None, 3)
 
 
-def _problems(
-    *, max_wait: float = 300.0, tenant: str | None = None, **facts: object
-) -> list[tuple[str, str]]:
+def _problems(*, max_wait: float = 300.0, **facts: object) -> list[tuple[str, str]]:
     overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
-    found = find_problems(overview, fleet_of(overview.workers, NOW, tenant), max_wait)
+    found = find_problems(overview, Fleet(overview.workers, NOW), max_wait)
     return [(each.kind, each.text) for each in found]
 
 
@@ -53,6 +51,11 @@ def test_open_items_without_a_worker_are_a_problem() -> None:
         ("no_worker", "no worker is alive: 4 open items")
     ]
     assert _problems(counts=(_count("running", 3),), workers=(LIVE,)) == []
+    leaving = WorkerState("w1", NOW + 10, None, 3, WorkerInfo(draining=True))
+    by_hand = WorkerState("w2", NOW + 10, None, 1, WorkerInfo(manual=True))
+    assert _problems(counts=(_count("ready"),), workers=(leaving, by_hand)) == [
+        ("no_worker", "no worker takes new items: 1 open item")
+    ]
 
 
 def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
@@ -82,11 +85,6 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
         ("paused", "queue q is paused for tenant acme"),
         ("dead", "10,002+ dead items: t, u"),
     ]
-
-
-def test_a_tenant_does_not_see_how_much_workers_run() -> None:
-    (seen,) = fleet_of((LIVE,), NOW, "acme").workers
-    assert (seen.id, seen.running) == (LIVE.id, None)
 
 
 async def _some(app: Treadle) -> None:

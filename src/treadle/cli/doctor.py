@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import typer
 
 from treadle.backend import Inspected
+from treadle.fleet import Fleet
 from treadle.item_facts import Overview
 from treadle.operator import core_of
 
@@ -20,7 +21,7 @@ from .declared_limits import declared_limits, declared_rule
 from .fleet import limit_used, read_limits, read_schedules
 from .shell import UNHEALTHY, Shell, operator_command
 from .text import listed, plain, plural, span, speaks_unicode, styled
-from .worker_rows import FleetView, fleet_of
+from .worker_rows import fleet_text, no_worker_text
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
@@ -86,7 +87,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
         yield Finding(
             "speed", "note", f"an overview took {span(took)}", "is the store overloaded, or far away?"
         )
-    fleet = fleet_of(overview.workers, overview.now, shell.tenant)
+    fleet = Fleet(overview.workers, overview.now)
     for finding in (*_workers(fleet), *_types(overview), *_queues(overview, fleet)):
         yield finding
     for finding in await _schedules(shell):
@@ -121,7 +122,7 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _workers(fleet: FleetView) -> Iterable[Finding]:
+def _workers(fleet: Fleet) -> Iterable[Finding]:
     if fleet.silent:
         ids = listed([worker.id for worker in fleet.silent], 3)
         yield Finding(
@@ -130,10 +131,10 @@ def _workers(fleet: FleetView) -> Iterable[Finding]:
             f"{plural(len(fleet.silent), 'worker')} silent: {ids}",
             "the process is gone or blocked: its items are freed by the next claim of any worker",
         )
-    if not fleet.live:
-        yield Finding("workers", "note", "no worker is alive", "start one: treadle worker MODULE:APP")
+    if not fleet.taking:
+        yield Finding("workers", "note", no_worker_text(fleet), "start one: treadle worker MODULE:APP")
     elif not fleet.silent:
-        yield Finding("workers", "fine", fleet.text())
+        yield Finding("workers", "fine", fleet_text(fleet))
     versions = sorted({worker.info.version for worker in fleet.live if worker.info and worker.info.version})
     if len(versions) > 1:
         text = f"workers run different versions of treadle: {listed(versions)}"
@@ -153,13 +154,13 @@ def _types(overview: Overview) -> Iterable[Finding]:
         yield Finding("types", "fine", "every type of which items are ready has a worker")
 
 
-def _queues(overview: Overview, fleet: FleetView) -> Iterable[Finding]:
+def _queues(overview: Overview, fleet: Fleet) -> Iterable[Finding]:
     for queue, tenant in overview.paused:
         whom = "for all tenants" if tenant is None else f"for tenant {tenant}"
         yield Finding("queues", "note", f"queue {queue} is paused {whom}", f"treadle resume {queue}")
     ready = {count.queue for count in overview.counts if count.status == "ready"}
-    for queue in sorted(ready) if fleet.live else ():
-        if not fleet.serves_queue(queue):
+    for queue in sorted(ready) if fleet.taking else ():
+        if not fleet.serves(queue=queue):
             yield Finding("queues", "problem", f"no worker serves queue {queue}", "is its name misspelt?")
 
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
 import typer
 
 from treadle.errors import InputError, StoreUnavailable
+from treadle.fleet import Fleet
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
 
@@ -41,7 +42,7 @@ from .text import (
     table_lines,
     terminal_width,
 )
-from .worker_rows import FleetView, fleet_of, worker_json
+from .worker_rows import fleet_text, no_worker_text, worker_json
 
 ProblemKind = Literal["no_worker", "silent", "late", "paused", "dead"]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
@@ -114,7 +115,7 @@ class _Look:
 
     async def __call__(self) -> StatusView:
         overview = await self._shell.client.overview()
-        fleet = fleet_of(overview.workers, overview.now, self._shell.tenant)
+        fleet = Fleet(overview.workers, overview.now)
         problems = [
             each for each in find_problems(overview, fleet, self._max_wait) if each.kind not in self._ignored
         ]
@@ -125,7 +126,7 @@ class StatusView(NamedTuple):
     """What one look at the store has seen."""
 
     overview: Overview
-    fleet: FleetView
+    fleet: Fleet
     problems: tuple[Problem, ...]
     by: By
 
@@ -155,7 +156,7 @@ class StatusView(NamedTuple):
                 for each in overview.unserved
             ],
             "paused": [{"queue": queue, "tenant": tenant} for queue, tenant in overview.paused],
-            "workers": [worker_json(each) for each in self.fleet.workers],
+            "workers": [worker_json(self.fleet, each) for each in self.fleet.workers],
         }
 
     def lines(self, width: int | None) -> list[str]:
@@ -164,14 +165,14 @@ class StatusView(NamedTuple):
             "",
             *_count_lines(self.overview, self.by, width),
             "",
-            plain(self.fleet.text()),
+            plain(fleet_text(self.fleet)),
         ]
 
 
 # ---------------------------------------------------------------------------------------------- problems
 
 
-def find_problems(overview: Overview, fleet: FleetView, max_wait: float) -> Iterable[Problem]:
+def find_problems(overview: Overview, fleet: Fleet, max_wait: float) -> Iterable[Problem]:
     """What is not healthy, the most urgent first."""
     yield from _unserved(overview, fleet)
     silent = [worker.id for worker in fleet.silent]
@@ -195,12 +196,12 @@ def find_problems(overview: Overview, fleet: FleetView, max_wait: float) -> Iter
         yield Problem("dead", text, "treadle dead", types)
 
 
-def _unserved(overview: Overview, fleet: FleetView) -> Iterable[Problem]:
+def _unserved(overview: Overview, fleet: Fleet) -> Iterable[Problem]:
     open_items = [each for each in overview.counts if each.status in ("ready", "scheduled", "blocked")]
-    if open_items and not fleet.live:
+    if open_items and not fleet.taking:
         count, more = _total(open_items)
         yield Problem(
-            "no_worker", f"no worker is alive: {plural(count, 'open item', more)}", "start a worker"
+            "no_worker", f"{no_worker_text(fleet)}: {plural(count, 'open item', more)}", "start a worker"
         )
         return
     for each in overview.unserved:
@@ -209,11 +210,11 @@ def _unserved(overview: Overview, fleet: FleetView) -> Iterable[Problem]:
         yield Problem("no_worker", text, "start a worker that has it", (each.type,))
     ready = [each for each in overview.counts if each.status == "ready"]
     for queue, counts in _rows(ready, "queue").items():
-        if not fleet.serves_queue(queue):
+        if not fleet.serves(queue=queue):
             text = f"no worker serves the queue {queue}: {plural(*_total_of(counts, 'ready'))}"
             yield Problem("no_worker", text, "start a worker that serves it", (queue,))
     for tenant, counts in _rows(ready, "tenant").items():
-        if not fleet.serves_tenant(tenant):
+        if not fleet.serves(tenant=tenant):
             text = f"no worker serves the tenant {tenant}: {plural(*_total_of(counts, 'ready'))}"
             yield Problem("no_worker", text, "start a worker that serves it", (tenant,))
 

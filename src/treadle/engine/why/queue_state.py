@@ -10,7 +10,7 @@ from treadle.why import Reason
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
-from .wording import close_to, command, info_of, listed, plain, span
+from .wording import close_to, command, listed, plain, span
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 
@@ -36,7 +36,7 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
 
 
 def _served(facts: QueueFacts) -> set[str]:
-    infos = [info for worker in facts.workers if (info := info_of(worker)) is not None]
+    infos = [info for worker in facts.workers if (info := worker.info) is not None]
     return {name for info in infos for name in info.queues or ()}
 
 
