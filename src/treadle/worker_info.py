@@ -11,9 +11,9 @@ class UndecodableType(msgspec.Struct, frozen=True, gc=False):
     """Items of one type whose arguments do not fit the code of a worker."""
 
     count: int
-    """How many it gave back for that in the last minute."""
+    """How many it gave back for that in the last minute. 0: not shown to a tenant, as they may be others'."""
     error: str
-    """Why one of them cannot be decoded: the one that it met last."""
+    """Why one of them cannot be decoded: the one that it met last. Empty: not shown to a tenant."""
     until: float
     """When the first of them is dead (`undecodable`), at the latest, by the store's clock."""
 
@@ -58,6 +58,11 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """It is no worker but a lease of `claim_one`: it claims nothing more."""
     unknown_type_grace: float | None = None
     """How long it lets items wait for a worker that has their type. None: without limit."""
+
+
+def encode_worker_info(info: WorkerInfo) -> bytes:
+    """What a heartbeat carries."""
+    return msgspec.json.encode(info)
 
 
 def decode_worker_info(data: object) -> WorkerInfo | None:

@@ -20,8 +20,8 @@ from tests.cli.looked_at import report, send
 from treadle import Treadle
 from treadle.cli.problems import find_problems
 from treadle.cli.status import StatusView
-from treadle.cli.worker_rows import fleet_of
 from treadle.errors import WorkFailed
+from treadle.fleet import Fleet
 from treadle.item import Count, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.worker_info import UndecodableType, WorkerInfo
@@ -30,11 +30,9 @@ NOW = 1_800_000_000.0
 LIVE = WorkerState("w1", NOW + 10, None, 3)
 
 
-def _problems(
-    *, max_wait: float = 300.0, tenant: str | None = None, **facts: object
-) -> list[tuple[str, str]]:
+def _problems(*, max_wait: float = 300.0, **facts: object) -> list[tuple[str, str]]:
     overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
-    found = find_problems(overview, fleet_of(overview.workers, NOW, tenant), max_wait)
+    found = find_problems(overview, Fleet(overview.workers, NOW), max_wait)
     return [(each.kind, each.text) for each in found]
 
 
@@ -54,6 +52,11 @@ def test_open_items_without_a_worker_are_a_problem() -> None:
         ("no_worker", "no worker is alive: 4 open items")
     ]
     assert _problems(counts=(_count("running", 3),), workers=(LIVE,)) == []
+    leaving = WorkerState("w1", NOW + 10, None, 3, WorkerInfo(draining=True))
+    by_hand = WorkerState("w2", NOW + 10, None, 1, WorkerInfo(manual=True))
+    assert _problems(counts=(_count("ready"),), workers=(leaving, by_hand)) == [
+        ("no_worker", "no worker takes new items: 1 open item")
+    ]
 
 
 def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
@@ -100,8 +103,8 @@ def test_arguments_that_do_not_decode_and_ids_that_were_never_submitted_are_prob
     types = {"t": UndecodableType(2, "expected int\x1b[2J", NOW + 420)}
     two = [WorkerState(id, NOW + 10, None, 0, WorkerInfo(undecodable=types)) for id in ("w1", "w2")]
     stuck = [ItemState(id=id, type="t", status="blocked", waiting_for=("never",)) for id in ("a", "b")]
-    overview = Overview(now=NOW, workers=tuple(two))
-    bad, waits = find_problems(overview, fleet_of(two, NOW, None), 300.0, stuck)
+    overview = Overview(now=NOW, workers=tuple(two), counts=(_count("scheduled"),))
+    bad, waits = find_problems(overview, Fleet(two, NOW), 300.0, stuck)
     assert bad.text == (
         "the arguments of 2 items of t do not fit the code of 2 workers: expected int\\x1b[2J; "
         "the first is dead in 7 min at the latest"
@@ -114,7 +117,7 @@ def test_arguments_that_do_not_decode_and_ids_that_were_never_submitted_are_prob
 def test_long_problems_are_wrapped_and_ids_are_whole() -> None:
     silent = WorkerState("w" * 60, NOW - 1, None, 1)
     overview = Overview(now=NOW, workers=(LIVE, silent, WorkerState("other-worker", NOW - 1, None, 1)))
-    fleet = fleet_of(overview.workers, NOW, None)
+    fleet = Fleet(overview.workers, NOW)
     lines = StatusView(overview, fleet, tuple(find_problems(overview, fleet, 300.0)), "queue").lines(80)
     assert max(map(len, lines)) <= 80
     assert "w" * 60 in "".join(lines)
@@ -146,11 +149,6 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
         ("paused", "queue q is paused for tenant acme"),
         ("dead", "10,002+ dead items: t, u"),
     ]
-
-
-def test_a_tenant_does_not_see_how_much_workers_run() -> None:
-    (seen,) = fleet_of((LIVE,), NOW, "acme").workers
-    assert (seen.id, seen.running) == (LIVE.id, None)
 
 
 async def _some(app: Treadle) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until_status
@@ -18,9 +19,10 @@ from treadle import Client, Context, Defer, Result, Retry, Treadle, group, work
 from treadle.backend import Backend
 from treadle.doers import balanced, concurrency, rate_limited
 from treadle.errors import UnsupportedError
-from treadle.item import Demand, Heartbeat
+from treadle.item import Demand, Heartbeat, Limit, PermitRequest
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.why import Reason, Why
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 QUICK: dict[str, Any] = {"heartbeat": 0.1}
 """A worker says soon what has changed."""
@@ -632,6 +634,48 @@ async def test_a_client_of_one_tenant_sees_the_workers_that_serve_it(make_app: M
         assert (await app.tenant("beta").overview()).workers == ()
 
 
+async def test_a_client_of_one_tenant_learns_nothing_of_the_others(
+    make_app: MakeApp, backend: Backend
+) -> None:
+    """Neither their names, nor what runs for them, nor where the workers run."""
+    app = make_app(send, limited, doer=concurrency(1))
+    said = WorkerInfo(host="secret-host", pid=7, lease=60.0, tenants=("acme", "secret-tenant"), room=1)
+    said = msgspec.structs.replace(said, declined={"mail.send": 12345}, waiting=12345, full=True)
+    hidden = WorkerInfo(host="secret-host", tenants=("secret-tenant",))
+    for id, info in (("w1", said), ("secret-worker", hidden)):
+        beat = Heartbeat(worker=id, lease=60.0, types=("mail.send",), info=encode_worker_info(info))
+        await backend.beat(beat)
+    await app.tenant("secret-tenant").enqueue(send(), id="secret-item")
+    assert (await backend.claim(Demand(worker="secret-worker", limit=1))).leases
+    shared = Limit("app:slots:all", 1, 1.0, "slots")
+    await backend.take_permits([PermitRequest((shared,))], worker="secret-worker")
+    acme, other = app.tenant("acme"), app.tenant("beta")
+    own, lost = await acme.enqueue(send()), await other.enqueue(send())
+    seen = [
+        await acme.workers(),
+        await acme.overview(),
+        await acme.limits(),
+        await acme.why(own),
+        await acme.why_queue("default"),
+        await other.workers(),
+        await other.overview(),
+        await other.why(lost),
+        await other.why_queue("default"),
+    ]
+    for answer in seen:
+        assert "secret" not in str(answer)
+        assert "12345" not in str(answer)
+    (worker,) = await acme.workers()
+    assert (worker.running, worker.info) == (
+        None,
+        WorkerInfo(lease=60.0, tenants=("acme",), room=1, full=True),
+    )
+    assert "limit app:slots:all: 1 of 1 in use" in only(await acme.why(own), "concurrency").text
+    assert only(await other.why(lost), "no_worker_for_tenant").text == "no live worker serves tenant beta"
+    (seen_by_all,) = [each for each in await app.workers() if each.id == "w1"]
+    assert seen_by_all.info == said
+
+
 async def test_other_workers_of_the_process_have_their_own_doer(make_app: MakeApp) -> None:
     """The limits of the app's doer apply to types that have none of their own."""
     app = make_app(send, doer=rate_limited(1, 600))
@@ -653,7 +697,7 @@ def test_the_sync_side(tmp_path: Any) -> None:
     with app.tenant("acme").sync as sync:
         handle = sync.enqueue(send(), delay=300)
         assert kinds(sync.why(handle)) == ["due_at"]
-        assert kinds(sync.why_queue("default")) == ["no_worker", "empty"]
+        assert kinds(sync.why_queue("default")) == ["no_worker_for_tenant", "empty"]
         assert kinds(sync.schedules.why("x")) == ["unknown"]
         assert (sync.workers(), sync.limits()) == ([], [])
         assert [count.count for count in sync.overview().counts] == [1]

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from treadle.engine.tenant_view import seen_workers
 from treadle.engine.why.facts import (
     GroupFacts,
     ItemFacts,
@@ -216,6 +217,17 @@ def test_arguments_that_do_not_decode_say_why_until_when_and_what_to_do() -> Non
     assert (
         "12 items of mail.send are in this state, and the first"
         in reasons_of(facts("scheduled", many, due_at=NOW + 9, claimed_at=NOW - 1, given_back=True))[0].text
+    )
+
+
+def test_a_tenant_learns_that_its_arguments_do_not_decode_and_nothing_of_others() -> None:
+    says = worker(undecodable={"mail.send": UndecodableType(12, "secret", NOW + 420)})
+    (seen,) = seen_workers([says], "acme")
+    back = facts("scheduled", seen, due_at=NOW + 9, claimed_at=NOW - 1, given_back=True)
+    reason = only(back, "undecodable")
+    assert reason.until is None
+    assert reason.text == (
+        "its arguments do not fit the code of w1; it is left to workers with other code and tried again"
     )
 
 

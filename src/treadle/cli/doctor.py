@@ -14,6 +14,7 @@ import typer
 
 from treadle.backend import Inspected
 from treadle.engine.why.wording import command
+from treadle.fleet import Fleet
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
 from treadle.wording import listed, plural, span
@@ -23,7 +24,7 @@ from .fleet import limit_used, read_limits, read_schedules
 from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
 from .shell import UNHEALTHY, Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
-from .worker_rows import FleetView
+from .worker_rows import fleet_text, no_worker_text
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
@@ -157,17 +158,15 @@ def _of_problems(seen: Findings, unfired: str) -> Iterable[Finding]:
             text, unfired = f"{text}; {unfired}", ""
         check = CHECK_OF[problem.kind]
         found[check].append(Finding(check, "problem", text, problem.fix))
-    if not seen.fleet.live and not found["workers"]:
-        text = (
-            f"no worker is alive; {unfired}" if unfired else "no worker is alive, and nothing waits for one"
-        )
+    if not seen.fleet.taking and not found["workers"]:
+        text = f"{no_worker_text(seen.fleet)}; {unfired or 'nothing waits for one'}"
         found["workers"].append(Finding("workers", "problem" if unfired else "note", text, START))
     for check, findings in found.items():
-        fine = seen.fleet.text() if check == "workers" else FINE[check]
+        fine = fleet_text(seen.fleet) if check == "workers" else FINE[check]
         yield from findings or [Finding(check, "fine", fine)]
 
 
-def _versions(fleet: FleetView) -> Iterable[Finding]:
+def _versions(fleet: Fleet) -> Iterable[Finding]:
     versions = sorted({worker.info.version for worker in fleet.live if worker.info and worker.info.version})
     if len(versions) > 1:
         text = f"workers run different versions of treadle: {listed(versions)}"
@@ -212,10 +211,10 @@ async def _schedules(shell: Shell) -> _Schedules:
     return _Schedules([each for each in found if not each.ended], now)
 
 
-def _unfired(fleet: FleetView, schedules: _Schedules) -> str:
-    """Which schedules are not fired because no worker is alive. Empty: none, or a worker is."""
+def _unfired(fleet: Fleet, schedules: _Schedules) -> str:
+    """Which schedules are not fired because no worker takes items. Empty: none, or a worker is."""
     names = [each.name for each in schedules.orphaned]
-    if fleet.live or not names:
+    if fleet.taking or not names:
         return ""
     return (
         f"{plural(len(names), 'schedule')} {'is' if len(names) == 1 else 'are'} not fired: {listed(names, 3)}"

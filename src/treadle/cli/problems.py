@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 from treadle.engine.why.wording import command
+from treadle.fleet import Fleet, last_beat
 from treadle.item import Count, Filter, ItemState, Status
 from treadle.item_facts import Overview
 from treadle.wording import close_to, first_line, listed, plural, span
@@ -22,7 +23,7 @@ from treadle.worker_info import UndecodableType
 
 from .shell import Shell
 from .text import ago
-from .worker_rows import FleetView, fleet_of
+from .worker_rows import no_worker_text
 
 ProblemKind = Literal["no_worker", "silent", "undecodable", "late", "not_submitted", "paused", "dead"]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
@@ -51,7 +52,7 @@ class Findings(NamedTuple):
     """What one look at the store has found."""
 
     overview: Overview
-    fleet: FleetView
+    fleet: Fleet
     problems: tuple[Problem, ...]
     """The most urgent first."""
 
@@ -59,7 +60,7 @@ class Findings(NamedTuple):
 async def look_at(shell: Shell, max_wait: float = MAX_WAIT) -> Findings:
     """Look at the store as a shell may see it."""
     overview = await shell.client.overview()
-    fleet = fleet_of(overview.workers, overview.now, shell.tenant)
+    fleet = Fleet(overview.workers, overview.now)
     stuck = await _read_stuck(shell, overview, max_wait)
     return Findings(overview, fleet, tuple(find_problems(overview, fleet, max_wait, stuck)))
 
@@ -81,17 +82,17 @@ async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list
 
 
 def find_problems(
-    overview: Overview, fleet: FleetView, max_wait: float, stuck: Sequence[ItemState] = ()
+    overview: Overview, fleet: Fleet, max_wait: float, stuck: Sequence[ItemState] = ()
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own. stuck: blocked items that
     wait for ids that nobody has submitted."""
     waiting = [each for each in overview.counts if each.status in WAITING]
-    if waiting and not fleet.live:
+    if waiting and not fleet.taking:
         yield _no_worker(fleet, waiting)
     else:
         yield from _unserved(overview, fleet)
         yield from _silent(fleet)
-        yield from _undecodable(fleet)
+        yield from _undecodable(overview, fleet)
         yield from _late(overview, max_wait)
     if stuck:
         yield _not_submitted(stuck)
@@ -107,16 +108,16 @@ def find_problems(
         yield Problem("dead", text, "treadle dead", types)
 
 
-def _no_worker(fleet: FleetView, waiting: Sequence[Count]) -> Problem:
+def _no_worker(fleet: Fleet, waiting: Sequence[Count]) -> Problem:
     count, more = total(waiting)
-    text = f"no worker is alive: {plural(count, 'open item', more)}"
-    if fleet.silent:
-        last = max(fleet.silent, key=lambda worker: worker.last_beat or worker.until)
-        text += f"; the last one, {last.id}, was seen {ago(last.last_beat or last.until, fleet.now)}"
+    text = f"{no_worker_text(fleet)}: {plural(count, 'open item', more)}"
+    if fleet.silent and not fleet.live:
+        last, at = max(((each, last_beat(each) or each.until) for each in fleet.silent), key=lambda it: it[1])
+        text += f"; the last one, {last.id}, was seen {ago(at, fleet.now)}"
     return Problem("no_worker", text, START, tuple(worker.id for worker in fleet.silent))
 
 
-def _silent(fleet: FleetView) -> Iterator[Problem]:
+def _silent(fleet: Fleet) -> Iterator[Problem]:
     silent = tuple(worker.id for worker in fleet.silent)
     if silent:
         text = f"{plural(len(silent), 'worker')} silent: {listed(silent, 3)}"
@@ -146,23 +147,23 @@ def _not_submitted(stuck: Sequence[ItemState]) -> Problem:
 # -- who is missing ------------------------------------------------------------------------------------
 
 
-def _unserved(overview: Overview, fleet: FleetView) -> Iterator[Problem]:
+def _unserved(overview: Overview, fleet: Fleet) -> Iterator[Problem]:
     ready = [each for each in overview.counts if each.status == "ready"]
     types = {each.type: plural(each.count, "ready item") for each in overview.unserved}
     since = {each.type: each.since for each in overview.unserved if each.since is not None}
-    known = {name for worker in fleet.live for name in worker.types or ()}
+    known = {name for worker in fleet.taking for name in worker.types or ()}
     yield from _missing("type", types, known, lambda name: f"no worker has the type {name}", since, fleet.now)
     queues = {
         queue: plural(*_ready(counts))
         for queue, counts in counts_by(ready, "queue").items()
-        if not fleet.serves_queue(queue)
+        if not fleet.serves(queue=queue)
     }
-    known = {name for worker in fleet.live if worker.info for name in worker.info.queues or ()}
+    known = {name for worker in fleet.taking if worker.info for name in worker.info.queues or ()}
     yield from _missing("queue", queues, known, lambda name: f"no worker serves the queue {name}")
     tenants = {
         tenant: plural(*_ready(counts))
         for tenant, counts in counts_by(ready, "tenant").items()
-        if not fleet.serves_tenant(tenant)
+        if not fleet.serves(tenant=tenant)
     }
     yield from _missing("tenant", tenants, (), lambda name: f"no worker serves the tenant {name}")
 
@@ -194,17 +195,20 @@ def _missing(
             yield Problem("no_worker", text, fix, (name,))
 
 
-def _undecodable(fleet: FleetView) -> Iterator[Problem]:
+def _undecodable(overview: Overview, fleet: Fleet) -> Iterator[Problem]:
     by_type: dict[str, list[UndecodableType]] = {}
-    for worker in fleet.live:
+    open_types = {each.type for each in overview.counts if each.status != "dead"}
+    for worker in fleet.taking:
         for type, found in (worker.info.undecodable if worker.info else {}).items():
-            by_type.setdefault(type, []).append(found)
+            if type in open_types:  # not only another tenant's
+                by_type.setdefault(type, []).append(found)
     for type, those in sorted(by_type.items()):
         count, first = max(each.count for each in those), min(each.until for each in those)
-        text = f"the arguments of {plural(count, 'item')} of {type} do not fit the code of "
-        text += f"{plural(len(those), 'worker')}: {first_line(those[0].error)}; "
-        dead = "it is dead" if count == 1 else "the first is dead"
-        text += f"{dead} {ago(first, fleet.now)} at the latest"
+        items = plural(count, "item") if count else "items"
+        text = f"the arguments of {items} of {type} do not fit the code of {plural(len(those), 'worker')}"
+        if count:
+            dies = "it is dead" if count == 1 else "the first is dead"
+            text += f": {first_line(those[0].error)}; {dies} {ago(first, fleet.now)} at the latest"
         fix = "treadle check says what does not fit; @work(upcast=...) turns old arguments into new ones"
         yield Problem("undecodable", text, fix, (type,))
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import typer
 
 from treadle.errors import InputError, StoreUnavailable
+from treadle.fleet import Fleet
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
 from treadle.wording import capped, listed, plain, plural, span
@@ -32,7 +33,7 @@ from .text import (
     terminal_width,
     wrapped,
 )
-from .worker_rows import FleetView, worker_json
+from .worker_rows import fleet_text, worker_json
 
 SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
 """Those that an overview counts."""
@@ -101,7 +102,7 @@ class StatusView(NamedTuple):
     """What one look at the store has seen."""
 
     overview: Overview
-    fleet: FleetView
+    fleet: Fleet
     problems: tuple[Problem, ...]
     by: By
 
@@ -132,7 +133,7 @@ class StatusView(NamedTuple):
                 for each in overview.unserved
             ],
             "paused": [{"queue": queue, "tenant": tenant} for queue, tenant in overview.paused],
-            "workers": [worker_json(each) for each in self.fleet.workers],
+            "workers": [worker_json(self.fleet, each) for each in self.fleet.workers],
         }
 
     def lines(self, width: int | None) -> list[str]:
@@ -141,7 +142,7 @@ class StatusView(NamedTuple):
             "",
             *_count_lines(self.overview, self.by, width),
             "",
-            plain(self.fleet.text()),
+            plain(fleet_text(self.fleet)),
         ]
 
 

@@ -144,8 +144,3 @@ class WorkerReport:
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()[:255]
-
-
-def encode_worker_info(info: WorkerInfo) -> bytes:
-    """What a heartbeat carries."""
-    return msgspec.json.encode(info)

@@ -110,7 +110,7 @@ def _unsettled(explained: Explanation) -> list[Reason]:
     item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
     if not fleet.taking:
         return [fleet.no_worker()]
-    having = fleet.for_type(item.type)
+    having = fleet.serving(type=item.type)
     _, missing = fleet.not_serving(
         having or fleet.taking, item.type if having else "", item.queue, item.tenant
     )

@@ -35,7 +35,7 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """An item, with the workers' `info` decoded."""
+    """An item."""
 
     explained: Explanation
     limits: tuple[LimitFact, ...] | None = None

@@ -26,7 +26,7 @@ def later_reasons(explained: Explanation) -> list[Reason]:
     if not explained.given_back:
         return [_due_at(explained, fix)]
     fleet, type = WorkerFleet(explained.workers, explained.now), explained.item.type
-    workers = fleet.for_type(type)
+    workers = fleet.serving(type=type)
     undecodable = undecodable_reasons(explained, workers)
     if undecodable:  # sooner is not better
         return [*undecodable, _due_at(explained, "")]
@@ -102,7 +102,7 @@ def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerS
     item = explained.item
     if not fleet.taking:
         return [], fleet.no_worker()
-    having = fleet.for_type(item.type)
+    having = fleet.serving(type=item.type)
     if not having:
         return [], fleet.no_worker_for_type(item.type, explained.unknown_since, item.due_at)
     return fleet.not_serving(having, item.type, item.queue, item.tenant)

@@ -9,7 +9,7 @@ from treadle.item_facts import Explanation
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain
 
-from .wording import info_of, until_text, worker_name
+from .wording import until_text, worker_name
 
 FIX = "turn old arguments into those of today: @work(upcast=...); to see what does not fit: treadle check"
 
@@ -23,22 +23,23 @@ def undecodable_reasons(explained: Explanation, workers: Iterable[WorkerState]) 
     said = [
         (worker, of_type)
         for worker in workers
-        if (info := info_of(worker)) is not None and (of_type := info.undecodable.get(item.type)) is not None
+        if (info := worker.info) is not None and (of_type := info.undecodable.get(item.type)) is not None
     ]
     if not said:
         return []
     first = min(of_type.until for _, of_type in said)
     count = max(of_type.count for _, of_type in said)
     names = listed(worker_name(worker) for worker, _ in said)
-    text = f"its arguments do not fit the code of {names}: {first_line(said[0][1].error)}; "
-    text += "it is left to workers with other code and tried again; "
+    error = first_line(said[0][1].error)
+    text = f"its arguments do not fit the code of {names}{f': {error}' if error else ''}; "
+    text += "it is left to workers with other code and tried again"
+    dies = f"dead (undecodable) {until_text(explained.now, first)} at the latest"
     if count == 1:
-        text += f"it is dead (undecodable) {until_text(explained.now, first)} at the latest"
-    else:
-        text += f"{count:,} items of {plain(item.type)} are in this state, and the first of them is dead "
-        text += f"(undecodable) {until_text(explained.now, first)} at the latest"
+        text += f"; it is {dies}"
+    elif count:
+        text += f"; {count:,} items of {plain(item.type)} are in this state, and the first of them is {dies}"
     refs = tuple(worker.id for worker, _ in said)
-    return [Reason(kind="undecodable", text=text, until=first, refs=refs, fix=FIX)]
+    return [Reason(kind="undecodable", text=text, until=first if count else None, refs=refs, fix=FIX)]
 
 
 def _came_back(item: ItemState) -> bool:
