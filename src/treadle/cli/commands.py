@@ -11,6 +11,7 @@ from treadle import __version__
 from treadle.cli import (
     check,
     dead,
+    delete,
     doctor,
     enqueue,
     fleet,
@@ -44,6 +45,7 @@ doctor.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
 enqueue.register(commands)
 verbs.register(commands)
+delete.register(commands)
 dead.register(commands)
 switches.register(commands, schedules_commands)
 

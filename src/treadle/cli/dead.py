@@ -13,14 +13,15 @@ from treadle.errors import InputError, NotFound
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
 
-from .bulk import Verb, change_items
+from .bulk import change_items
+from .delete import CascadeOption, OpenOption, deletion
 from .filters import ItemFilters
 from .pages import pages
 from .selection import Selection
 from .shell import Shell, operator_command, operator_group
 from .shown import first_line, item_lines, ref_json
 from .text import Cell, ago, capped, clock, iso, plain_lines, plural
-from .verbs import CascadeOption, OpenOption, deletion, requeue
+from .verbs import requeue
 
 By = Literal["error", "type", "reason"]
 MOST_MARKS: Final = 1000
@@ -240,13 +241,11 @@ async def dead_delete(
     open: OpenOption = False,
 ) -> int | None:
     """Remove dead items with their whole groups, and with the groups around these."""
-    change = deletion(shell, cascade=cascade, open=open or bool(selection.ids), roots=False)
-    verb = Verb(
-        "delete",
-        "deleted",
-        change,
-        ("dead",),
-        "`dead delete` is for dead items: `treadle delete` removes others",
-        "were in their groups",
+    verb = deletion(
+        cascade=cascade,
+        open=open or bool(selection.ids),
+        roots=False,
+        statuses=("dead",),
+        advice="`dead delete` is for dead items: `treadle delete` removes others",
     )
     return await change_items(shell, verb, selection, filters)
