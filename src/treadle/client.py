@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -13,6 +12,7 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 from treadle.backend import Backend, store_name
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
+from treadle.close_names import did_you_mean
 from treadle.codec import Codec
 from treadle.connect import check_backend, connect
 from treadle.engine.core import Core
@@ -303,8 +303,7 @@ def _check_names(given: Iterable[str]) -> None:
     known = ClientSettings.__annotations__
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise TypeError(f"there is no setting {name!r}: {hint}")
 
 

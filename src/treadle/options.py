@@ -15,7 +15,6 @@ seconds, ids and names.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -23,6 +22,7 @@ import msgspec
 from typing_extensions import TypedDict
 
 from .callables import check_plain
+from .close_names import did_you_mean
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
@@ -305,8 +305,7 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
         return TypeError(
             f"{where} has no option 'id', which names one item: give it to enqueue(work, id=...)"
         )
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known, f"it takes {', '.join(sorted(known))}")
     return TypeError(f"{where} has no option {name!r}: {hint}")
 
 

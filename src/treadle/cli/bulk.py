@@ -22,6 +22,7 @@ from treadle.item import Filter, ItemState
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
 from .bulk_verb import Preview, Verb, by_tenant, skipped_text, summary_json, tell_refusal
+from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters
 from .pages import filter_of
 from .selection import (
@@ -34,7 +35,7 @@ from .selection import (
     read_rate,
     read_wanted,
 )
-from .shell import INTERRUPTED, REFUSED, Shell
+from .shell import Shell
 from .shown import item_lines, ref_json
 from .text import capped, plural, styled
 

@@ -23,7 +23,7 @@ from treadle.cli import (
     trees,
     verbs,
 )
-from treadle.cli.child import USAGE_ERROR
+from treadle.cli.exit_codes import USAGE
 from treadle.cli.usage import OneLineErrors
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
@@ -95,4 +95,4 @@ def schema(kind: Annotated[str, typer.Argument(help="sqlite or postgres")]) -> N
 
 def _fail(message: str) -> NoReturn:
     typer.echo(f"treadle: {message}", err=True)
-    raise typer.Exit(USAGE_ERROR)
+    raise typer.Exit(USAGE)

@@ -126,19 +126,18 @@ def _by_type(shell: Shell, marks: Iterable[DeadMark], limit: int, now: float) ->
 
 async def _by_reason(shell: Shell, now: float) -> None:
     rows: dict[str, DeadRow] = {}
-    looked_at, more = 0, False
-    async for page in pages(shell, Filter(tenant=shell.tenant, status=("dead",))):
+    more = False
+    async for page in pages(shell, Filter(tenant=shell.tenant, status=("dead",)), most=LOOKED_AT):
         for item in page.items:
             reason = item.reason or "unknown"
             row = rows.get(reason, DeadRow(0, False, item.ended_at))
             last = max(row.last_at or 0.0, item.ended_at or 0.0)
             rows[reason] = DeadRow(row.count + 1, False, last)
-        looked_at += len(page.items)
-        if looked_at >= LOOKED_AT and page.cursor is not None:
-            more = True
-            break
+        more = page.cursor is not None
     rows = {reason: replace(row, capped=more) for reason, row in rows.items()}
     _rows(shell, "reason", sorted(rows.items(), key=lambda each: -each[1].count), now)
+    if more:
+        shell.warn(f"only the newest {plural(LOOKED_AT, 'dead item')} were looked at: there are more")
 
 
 def _rows(shell: Shell, by: By, rows: list[tuple[str, DeadRow]], now: float) -> None:

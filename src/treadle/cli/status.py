@@ -21,8 +21,9 @@ from treadle.errors import InputError, StoreUnavailable
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
 
+from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
-from .shell import UNHEALTHY, Shell, operator_command
+from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
     WIDTH,

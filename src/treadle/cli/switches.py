@@ -11,7 +11,8 @@ from treadle.ids import check_name
 from treadle.schedule import stored_name
 
 from .completion import complete_queue, complete_schedule
-from .shell import REFUSED, Shell, operator_command
+from .exit_codes import REFUSED
+from .shell import Shell, operator_command
 from .text import plural
 
 PRUNED_AT_ONCE: Final = 1000

@@ -19,7 +19,7 @@ import typer
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import TERMINAL, Filter, ItemState, Ref, Status, Wake
 
-from .filters import QueueOption, TypeOption, names_in
+from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
 from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, first_line, tries
 from .text import columns, cut, iso, plain, span, speaks_unicode, styled, terminal_width
@@ -231,7 +231,6 @@ def _failures(was: LastSeen, state: ItemState, now: float) -> Iterator[Happened]
 
 
 ENDS: Final[dict[Status, EventName]] = {"success": "succeeded", "dead": "dead", "cancelled": "cancelled"}
-OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
 LOOKS: Final[dict[EventName, Status]] = {
     "queued": "ready",
     "started": "running",

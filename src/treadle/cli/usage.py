@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from .shell import REFUSED, USAGE
+from .exit_codes import REFUSED, USAGE
 from .text import plain
 
 

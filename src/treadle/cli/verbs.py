@@ -16,12 +16,12 @@ from treadle.item import OPEN, TERMINAL, ItemState, Status
 from .bulk import change_items
 from .bulk_verb import PortionOutcome, Verb, all_or_none, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
-from .filters import ItemFilters, read_duration, read_start
+from .exit_codes import REFUSED
+from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
 from .selection import IdsArgument, Refusal, Selection, read_wanted
-from .shell import REFUSED, Shell, operator_command
+from .shell import Shell, operator_command
 from .text import plural
 
-OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 
 

@@ -9,7 +9,6 @@ decode 1.6. With a dataclass to validate it is 5, 1.8 and 3.5. Without annotatio
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ import msgspec
 from msgspec import inspect as info
 from typing_extensions import Unpack
 
+from treadle.close_names import did_you_mean
 from treadle.errors import (
     DecodeError,
     DefinitionError,
@@ -210,9 +210,8 @@ class Arguments:
         return self._refused(f"parameter {name!r}: {refused.problem}{where}", (name,) if name else ())
 
     def _unknown(self, name: str, known: typing.Iterable[str]) -> InputError:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f": did you mean {close[0]!r}?" if close else ""
-        return self._refused(f"unknown parameter {name!r}{hint}", (name,))
+        hint = did_you_mean(name, known)
+        return self._refused(f"unknown parameter {name!r}{': ' if hint else ''}{hint}", (name,))
 
     def _refused(self, problem: str, parameters: Sequence[str]) -> InputError:
         return InputError(f"{self.name}: {problem}", parameters=parameters, work_type=self.name)

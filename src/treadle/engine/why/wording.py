@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from treadle.close_names import close_names
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, WorkerState
 from treadle.timing import to_datetime
 from treadle.worker_info import WorkerInfo
@@ -119,8 +119,7 @@ def last_seen(worker: WorkerState) -> float:
 
 def close_to(name: str, names: Iterable[str]) -> str | None:
     """The name that was perhaps meant."""
-    close = difflib.get_close_matches(name[:100], [each[:100] for each in names if each != name], n=1)
-    return close[0] if close else None
+    return next(iter(close_names(name, names)), None)
 
 
 def command(verb: str, *args: str, tenant: str | None = None) -> str:
