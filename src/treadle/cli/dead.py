@@ -91,7 +91,7 @@ def mark_json(mark: DeadMark) -> dict[str, Any]:
         "error": mark.error,
         "count": mark.count,
         "capped": mark.capped,
-        "first_at": iso(mark.first_at),
+        "oldest_queued_at": iso(mark.oldest_queued_at),
         "last_at": iso(mark.last_at),
         "sample": mark.sample,
         "tenant": mark.tenant,
@@ -195,7 +195,7 @@ async def dead_show(
             ("error", f"{found.error_type}: {first_line(found.error)}"),
             ("reason", reason),
             ("items", capped(found.count, found.capped)),
-            ("oldest", f"queued {clock(found.first_at, now)}"),
+            ("oldest", f"queued {clock(found.oldest_queued_at, now)}"),
             ("newest", f"died {clock(found.last_at, now)}"),
         ]
     )
