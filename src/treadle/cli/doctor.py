@@ -20,9 +20,10 @@ from treadle.schedule import ScheduleState
 from treadle.wording import listed, plural, span
 
 from .declared_limits import declared_limits, declared_rule
+from .exit_codes import UNHEALTHY
 from .fleet import limit_used, read_limits, read_schedules
 from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
-from .shell import UNHEALTHY, Shell, operator_command
+from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text, no_worker_text
 

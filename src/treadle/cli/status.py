@@ -17,9 +17,10 @@ from treadle.item import Count, Status
 from treadle.item_facts import Overview
 from treadle.wording import capped, listed, plain, plural, span
 
+from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
 from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
-from .shell import UNHEALTHY, Shell, operator_command
+from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
     WIDTH,
