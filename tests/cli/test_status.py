@@ -110,7 +110,7 @@ def test_arguments_that_do_not_decode_and_ids_that_were_never_submitted_are_prob
         "the first is dead in 7 min at the latest"
     )
     assert "treadle check" in bad.fix
-    assert waits.text == "2 blocked items wait for ids that nobody has submitted: never"
+    assert waits.text == "2 blocked items wait for ids that were never submitted: never"
     assert (waits.kind, waits.fix, waits.refs) == ("not_submitted", "treadle why a", ("a", "b"))
 
 
