@@ -31,6 +31,8 @@ MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait."""
 BLOCKED_LOOKED_AT: Final = 50
 """So many blocked items, the oldest, are looked at for what they wait for."""
+LISTED_QUICKLY: Final = 10_000
+"""Among so many open items, the blocked ones are found in some milliseconds."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 START: Final = "start one: treadle worker MODULE:APP"
@@ -57,11 +59,13 @@ class Findings(NamedTuple):
     """The most urgent first."""
 
 
-async def look_at(shell: Shell, max_wait: float = MAX_WAIT) -> Findings:
-    """Look at the store as a shell may see it."""
+async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> Findings:
+    """Look at the store as a shell may see it. quick: leave out what takes longer in a larger store."""
     overview = await shell.client.overview()
     fleet = Fleet(overview.workers, overview.now)
-    stuck = await _read_stuck(shell, overview, max_wait)
+    count, more = total(each for each in overview.counts if each.status != "dead")
+    leave_out = quick and (more or count > LISTED_QUICKLY)
+    stuck = [] if leave_out else await _read_stuck(shell, overview, max_wait)
     return Findings(overview, fleet, tuple(find_problems(overview, fleet, max_wait, stuck)))
 
 

@@ -94,7 +94,7 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        overview, fleet, problems = await look_at(self._shell, self._max_wait)
+        overview, fleet, problems = await look_at(self._shell, self._max_wait, quick=True)
         left = tuple(each for each in problems if each.kind not in self._ignored)
         return StatusView(overview, fleet, left, self._by)
 
