@@ -20,7 +20,7 @@ from treadle.operator import core_of
 from .declared_limits import declared_limits, declared_rule
 from .fleet import limit_used, read_limits, read_schedules
 from .shell import UNHEALTHY, Shell, operator_command
-from .text import listed, plain, plural, span, speaks_unicode, styled
+from .text import ago, listed, plain, plural, span, speaks_unicode, styled
 from .worker_rows import fleet_text, no_worker_text
 
 SKEW: Final = 2.0
@@ -131,9 +131,17 @@ def _workers(fleet: Fleet) -> Iterable[Finding]:
             f"{plural(len(fleet.silent), 'worker')} silent: {ids}",
             "the process is gone or blocked: its items are freed by the next claim of any worker",
         )
+    if fleet.blocked:
+        ids = listed([worker.id for worker in fleet.blocked], 3)
+        yield Finding(
+            "workers",
+            "problem",
+            f"{plural(len(fleet.blocked), 'worker')} blocked: {ids}",
+            "a handler blocks the event loop (the log of the worker has the stack), or it is stopped",
+        )
     if not fleet.taking:
         yield Finding("workers", "note", no_worker_text(fleet), "start one: treadle worker MODULE:APP")
-    elif not fleet.silent:
+    elif not fleet.silent and not fleet.blocked:
         yield Finding("workers", "fine", fleet_text(fleet))
     versions = sorted({worker.info.version for worker in fleet.live if worker.info and worker.info.version})
     if len(versions) > 1:
@@ -169,10 +177,11 @@ async def _schedules(shell: Shell) -> Sequence[Finding]:
         return []
     found, now = await read_schedules(shell)
     waiting = [each for each in found if not each.ended]
-    orphaned = [each for each in waiting if each.orphaned]
+    orphaned = [each for each in waiting if each.state == "orphaned"]
+    overdue = [each for each in waiting if each.state == "overdue"]
     if not waiting:
         return []
-    if not orphaned:
+    if not orphaned and not overdue:
         return [
             Finding(
                 "schedules",
@@ -188,6 +197,14 @@ async def _schedules(shell: Shell) -> Sequence[Finding]:
             f"start a worker of its app, or end it: treadle schedules cancel {each.name}",
         )
         for each in orphaned
+    ] + [
+        Finding(
+            "schedules",
+            "problem",
+            f"schedule {each.name} was due {ago(each.next_at, now)}, and no process has fired it",
+            f"treadle why --schedule {each.name}",
+        )
+        for each in overdue
     ]
 
 

@@ -4,6 +4,7 @@ It is healthy if there is no problem. The kinds of problems:
 
     no_worker   items wait that no live worker can run: none is alive, has the type or serves the queue
     silent      a worker has sent no heartbeat for longer than its lease
+    blocked     the event loop of a worker does not run: a handler blocks it, or the process is stopped
     late        an item of a queue that is not paused has been ready for longer than `--max-wait`
     paused      a queue is paused
     dead        there are dead items
@@ -44,7 +45,7 @@ from .text import (
 )
 from .worker_rows import fleet_text, no_worker_text, worker_json
 
-ProblemKind = Literal["no_worker", "silent", "late", "paused", "dead"]
+ProblemKind = Literal["no_worker", "silent", "blocked", "late", "paused", "dead"]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
 """Those that an overview counts."""
@@ -83,8 +84,8 @@ async def status(
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
-    The exit code is 4 if there is a problem: no worker for items that wait, silent workers, items that wait
-    for longer than --max-wait, paused queues, dead items.
+    The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers, items
+    that wait for longer than --max-wait, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
@@ -179,6 +180,10 @@ def find_problems(overview: Overview, fleet: Fleet, max_wait: float) -> Iterable
     if silent:
         text = f"{plural(len(silent), 'worker')} silent: {listed(silent, 3)}"
         yield Problem("silent", text, "look at the process: it is gone, or blocked", tuple(silent))
+    if fleet.blocked:
+        blocked = tuple(worker.id for worker in fleet.blocked)
+        text = f"{plural(len(blocked), 'worker')} blocked: {listed(blocked, 3)}"
+        yield Problem("blocked", text, "a handler blocks the event loop, or the process is stopped", blocked)
     stopped = {queue for queue, tenant in overview.paused if tenant is None}
     for age in overview.ages:
         waited = overview.now - age.oldest_ready

@@ -12,6 +12,7 @@ from .text import Cell, ago, iso, listed, plural, speaks_unicode
 
 _STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
     "alive": ("●", "*", "green"),
+    "blocked": ("■", "#", "red"),
     "draining": ("◐", ">", "yellow"),
     "pressed": ("◑", "=", "yellow"),
     "manual": ("○", "o", ""),
@@ -75,6 +76,7 @@ def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
             "waiting": info.waiting,
             "pressed_until": iso(info.pressed_until),
             "declined": dict(info.declined),
+            "blocked_since": iso(info.blocked_since),
             "draining": info.draining,
         },
     }

@@ -27,7 +27,7 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
     info = worker.info
     if info is not None:
         tenants = None if info.tenants is None else (tenant,)
-        info = replace(info, host="", pid=0, tenants=tenants, declined={}, waiting=0)
+        info = replace(info, host="", pid=0, tenants=tenants, declined={}, waiting=0, schedules=None)
     return replace(worker, running=None, info=info)
 
 

@@ -30,6 +30,8 @@ REPEAT: Final = 60.0
 """After so many seconds it is sent again: another connection may have registered the worker without it."""
 MOST_TYPES: Final = 100
 """So many types are named at most."""
+MOST_SCHEDULES: Final = 100
+"""If there are more schedules, none is named."""
 
 
 class WorkerReport:
@@ -45,6 +47,7 @@ class WorkerReport:
         dispatcher: Dispatcher,
     ) -> None:
         self._store_clock = core.store_clock
+        self._scheduler = core.scheduler
         self._monotonic = core.settings.clock.monotonic
         self._types = types
         self._held = held
@@ -78,8 +81,15 @@ class WorkerReport:
         """Back-pressure: nothing is claimed for so long."""
         self._pressed_until = self._monotonic() + seconds
 
+    def blocked(self, since: float) -> WorkerInfo | None:
+        """What was sent last, and that the event loop has been blocked since then, by the monotonic clock.
+        None: nothing was sent. A thread calls it."""
+        if self._sent is None:
+            return None
+        return msgspec.structs.replace(self._sent[1], blocked_since=round(self._store_clock.at(since), 3))
+
     def forget(self) -> None:
-        """The store has lost it."""
+        """The store may not have it: it is sent again."""
         self._sent = None
 
     def due(self) -> WorkerInfo | None:
@@ -118,7 +128,12 @@ class WorkerReport:
             declined=self._declines.last_minute(self._monotonic()),
             waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
             draining=self._dispatcher.stopping,
+            schedules=self._schedules(),
         )
+
+    def _schedules(self) -> tuple[str, ...] | None:
+        names = self._scheduler.entries
+        return tuple(sorted(names)) if len(names) <= MOST_SCHEDULES else None
 
     def _rooms(self) -> dict[str, int | None]:
         rooms: dict[str, int | None] = {}
