@@ -313,9 +313,10 @@ class Backend(Protocol):
         ...
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Keep a worker alive for `lease` seconds from now, and register it if it is not known. It writes one
-        row, however many items the worker runs. A worker whose lease has lapsed but that was not removed yet
-        is alive again, with all its leases. The reply says which leases in `held` are lost, and why."""
+        """Keep a worker alive for `lease` seconds from now, and register it if it is not known, unless the
+        heartbeat only renews. It writes one row, however many items the worker runs. A worker whose lease has
+        lapsed but that was not removed yet is alive again, with all its leases. The reply says which leases
+        in `held` are lost, and why."""
         ...
 
     async def remove_worker(self, worker: str) -> int:

@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 
 from .item import WorkerState
 
-WorkerStanding: TypeAlias = Literal["alive", "draining", "pressed", "manual", "silent"]
-"""`pressed`: back-pressure. `manual`: a lease of `claim_one`. `silent`: its lease has lapsed."""
+WorkerStanding: TypeAlias = Literal["alive", "blocked", "draining", "pressed", "manual", "silent"]
+"""`blocked`: its event loop does not run. `pressed`: back-pressure. `manual`: a lease of `claim_one`.
+`silent`: its lease has lapsed."""
 
 
 class Fleet:
@@ -22,6 +23,7 @@ class Fleet:
         self.silent = [worker for worker in self.workers if worker.until <= now]
         self.taking = [worker for worker in self.live if _takes_items(worker)]
         """Those that claim items: no manual leases, and none that is stopping."""
+        self.blocked = [worker for worker in self.live if is_blocked(worker)]
 
     def find(self, id: str | None) -> WorkerState | None:
         """The worker of this id."""
@@ -34,6 +36,8 @@ class Fleet:
             return "silent"
         if info is None:
             return "alive"
+        if info.blocked_since is not None:
+            return "blocked"
         if info.manual:
             return "manual"
         if info.draining:
@@ -60,6 +64,11 @@ class Fleet:
 def _takes_items(worker: WorkerState) -> bool:
     info = worker.info
     return info is None or not (info.draining or info.manual)
+
+
+def is_blocked(worker: WorkerState) -> bool:
+    """Whether its event loop does not run, although its lease is renewed from elsewhere."""
+    return worker.info is not None and worker.info.blocked_since is not None
 
 
 def serves(

@@ -322,7 +322,10 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     types: tuple[str, ...] | None = None
     """The types it can run. None: no change; in the first heartbeat: every type."""
     info: bytes | None = None
-    """What the worker says about itself, for operators. Opaque to storage. None: no change."""
+    """What the worker says about itself, for operators: see `treadle.worker_info`. None: no change."""
+    registers: bool = True
+    """Whether it registers a worker that is not known. False: it comes from elsewhere, only renews a lease,
+    and has no `types` and no `held`. The reply says `fresh` if there was nothing to renew."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):

@@ -13,10 +13,10 @@ from typing import Final
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
-from treadle.engine.schedule.scheduler import is_unseen
+from treadle.engine.schedule.standing import is_orphaned
 from treadle.engine.slot_limits import slot_limits
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import Schedule
+from treadle.fleet import Fleet
 from treadle.item_facts import Overview
 from treadle.log_lines import WARNING, error_text, log_line
 from treadle.metrics.names import STORE_METRICS
@@ -115,9 +115,5 @@ async def _schedules(backend: Backend, overview: Overview | None) -> list[Metric
     if not schedules:
         return []
     now = await backend.now() if overview is None else overview.now
-    dead = overview is not None and not any(worker.until > now for worker in overview.workers)
-
-    def is_orphaned(schedule: Schedule) -> bool:
-        return dead or is_unseen(schedule, now)
-
-    return rows_of_schedules(schedules, is_orphaned)
+    fleet = None if overview is None else Fleet(overview.workers, now)
+    return rows_of_schedules(schedules, lambda schedule: is_orphaned(schedule, fleet, now))

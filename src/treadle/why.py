@@ -23,6 +23,7 @@ ReasonKind: TypeAlias = Literal[
     "lane_held",  # an earlier item of its lane holds the lane
     "rate",  # a limit on starts per time is reached
     "worker_full",  # the workers that could run it have no room
+    "worker_blocked",  # the event loop of the worker does not run
     "pressed",  # back-pressure
     "declined",  # `accept` of the workers declines its type
     "undecodable",  # workers could not decode its arguments
@@ -66,8 +67,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: str
     """The id of the item, or the name of the queue or schedule."""
-    status: Status | Literal["unknown", "open", "ended", "paused", "active"]
+    status: Status | Literal["unknown", "open", "ended", "paused", "active", "overdue", "orphaned"]
     """The status of the item. A group without its root is `open` or `ended`, a queue `active` or `paused`, a
-    schedule `active`, `paused` or `ended`. `unknown`: there is none."""
+    schedule `active`, `overdue`, `orphaned`, `paused` or `ended`. `unknown`: there is none."""
     reasons: tuple[Reason, ...] = ()
     """The most binding reason first."""

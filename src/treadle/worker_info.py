@@ -52,10 +52,15 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Types of which it cannot decode items that it has claimed in the last minute."""
     waiting: int = 0
     """Items that it holds and has not begun."""
+    blocked_since: float | None = None
+    """Its event loop has not run since then, by the store's clock: it is blocked, or the process is stopped.
+    Its supervisor or its watchdog says so."""
     draining: bool = False
     """It is stopping: it claims nothing more."""
     manual: bool = False
     """It is no worker but a lease of `claim_one`: it claims nothing more."""
+    schedules: tuple[str, ...] | None = None
+    """The schedules whose code it has, by their full names. None: not known, or too many to name."""
     unknown_type_grace: float | None = None
     """How long it lets items wait for a worker that has their type. None: without limit."""
 

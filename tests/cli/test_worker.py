@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import mmap
 import os
 import resource
 import signal
@@ -13,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -21,7 +24,12 @@ import pytest
 from tests.cli import shop
 from tests.support.proxy import Proxy
 from treadle import Client, WorkFailed
+from treadle.cli.child_leases import ChildLeases
+from treadle.cli.liveness import LoopLiveness
 from treadle.cli.supervisor import END_GRACE
+from treadle.fleet import Fleet
+from treadle.item import Heartbeat, WorkerState
+from treadle.operator import core_of
 
 PROJECT = Path(__file__).parents[2]
 LEASE = 2.0
@@ -311,6 +319,63 @@ async def test_a_killed_supervisor_leaves_no_files(
         one.kill()
     await asyncio.to_thread(process.wait, 20)
     assert not list(temporary.iterdir())
+
+
+async def test_operators_see_that_a_child_is_stopped(here: Shop) -> None:
+    """Its supervisor keeps its lease, and says that it does not run."""
+
+    async def until_stands(client: Client, standing: str) -> WorkerState:
+        async with asyncio.timeout(30):
+            while True:
+                fleet = Fleet(await client.workers(), await client.backend.now())
+                if [fleet.standing(each) for each in fleet.workers] == [standing]:
+                    return fleet.workers[0]
+                await asyncio.sleep(0.05)
+
+    async with here.client() as client:
+        handle = await client.enqueue(shop.linger(0.1))
+        here.start(lease=1.0)
+        (line,) = await here.written("linger")
+        await handle.result(timeout=20)
+        worker = await until_stands(client, "alive")
+        pid = int(line.split()[1])
+        await here.suspend([pid])
+        stopped = await until_stands(client, "blocked")
+        assert (stopped.id, stopped.info and stopped.info.pid) == (worker.id, pid)
+        waiting = await client.enqueue(shop.greet("stopped"))
+        assert (await client.why(waiting)).reasons[0].kind == "worker_blocked"
+        os.kill(pid, signal.SIGCONT)
+        await until_stands(client, "alive")
+
+
+async def test_a_supervisor_renews_a_lease_and_registers_no_worker(tmp_path: Path) -> None:
+    """A child whose event loop runs may have no worker yet, or none any more. One that the supervisor
+    registered would have every type: the time since when a type has had no worker would begin anew."""
+    path = tmp_path / "liveness"
+    path.write_bytes(bytes(mmap.PAGESIZE))
+    liveness = LoopLiveness(path)
+    writing = asyncio.ensure_future(liveness.run())
+    child: Any = SimpleNamespace(
+        worker="w1", pid=1, liveness=liveness, last_heartbeat=-math.inf, heartbeat=None
+    )
+    async with Client("memory://") as client:
+        leases = ChildLeases(client.backend, core_of(client).settings, lambda child, code, freed: None)
+
+        async def renew() -> list[WorkerState]:
+            await asyncio.sleep(0)  # the event loop of the child says that it runs
+            child.last_heartbeat = -math.inf
+            leases.renew(child)
+            await child.heartbeat
+            return await client.workers()
+
+        assert await renew() == []
+        assert liveness.last_beat() == 0.0
+        await client.backend.beat(Heartbeat(worker="w1", lease=1.0, types=("a",)))
+        (before,) = await client.workers()
+        (renewed,) = await renew()
+        assert (renewed.until > before.until, renewed.types) == (True, ("a",))
+        assert liveness.last_beat() > 0.0
+    writing.cancel()
 
 
 async def test_children_end_with_their_supervisor(make: Shop, client: Client) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
 
 from treadle.backend import Backend, store_name
 from treadle.cli.child_process import ChildProcess
@@ -15,8 +18,14 @@ from treadle.engine import store_retry
 from treadle.engine.outage import StoreOutage, is_outage
 from treadle.engine.run.outcome_log import named_items
 from treadle.engine.settings import Settings
+from treadle.fleet import Fleet
 from treadle.item import Heartbeat, Lease, Wake
 from treadle.log_lines import WARNING, error_text, log_line
+from treadle.worker_info import encode_worker_info
+
+BLOCKED: Final = 2.0
+"""After so many heartbeats without a sign of its event loop the store is told that a child is blocked. It
+notices itself that it was, after the same time."""
 
 
 class ChildLeases:
@@ -51,13 +60,29 @@ class ChildLeases:
     async def _beat(self, child: ChildProcess) -> None:
         sent = time.monotonic()
         try:
-            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
+            reply = await self._backend.beat(await self._heartbeat(child))
         except Exception as error:  # noqa: BLE001  the next one is tried
             self._failed(error, f"could not renew the leases of process {child.pid}")
             return
         child.last_heartbeat = sent
-        child.liveness.beat_sent(sent)
+        if not reply.fresh:
+            child.liveness.beat_sent(sent)
         self._outage.answered("renew")
+
+    async def _heartbeat(self, child: ChildProcess) -> Heartbeat:
+        """It registers no worker: a child that has not begun, or has stopped, has none. While the event loop
+        of the child is blocked it says so. A child that goes on says what is true then."""
+        heartbeat = Heartbeat(worker=child.worker, lease=self._settings.lease, registers=False)
+        blocked_for = child.liveness.blocked_for() or 0.0
+        if blocked_for <= BLOCKED * self._settings.heartbeat or "listing" not in self._backend.capabilities:
+            return heartbeat
+        worker = Fleet(await self._backend.workers(), now := await self._backend.now()).find(child.worker)
+        if worker is None or worker.info is None or worker.info.blocked_since is not None:
+            return heartbeat
+        if not child.is_blocked(BLOCKED * self._settings.heartbeat):
+            return heartbeat  # it has gone on meanwhile
+        info = replace(worker.info, blocked_since=round(now - blocked_for, 3))
+        return replace(heartbeat, info=encode_worker_info(info))
 
     def _failed(self, error: Exception, what: str) -> None:
         if is_outage(error):

@@ -24,7 +24,7 @@ from .exit_codes import UNHEALTHY
 from .fleet import limit_used, read_limits, read_schedules
 from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
 from .shell import Shell, operator_command
-from .text import speaks_unicode, styled, terminal_width, wrapped
+from .text import ago, speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text, no_worker_text
 
 SKEW: Final = 2.0
@@ -46,6 +46,7 @@ Check = Literal["workers", "queues", "items"]
 CHECK_OF: Final[dict[ProblemKind, Check]] = {
     "no_worker": "workers",
     "silent": "workers",
+    "blocked": "workers",
     "undecodable": "items",
     "late": "queues",
     "not_submitted": "items",
@@ -182,11 +183,12 @@ class _Schedules(NamedTuple):
 
     @property
     def orphaned(self) -> list[ScheduleState]:
-        return [each for each in self.waiting if each.orphaned]
+        return [each for each in self.waiting if each.state == "orphaned"]
 
     def findings(self) -> Iterable[Finding]:
         orphaned = self.orphaned
-        if self.waiting and not orphaned:
+        overdue = [each for each in self.waiting if each.state == "overdue"]
+        if self.waiting and not orphaned and not overdue:
             text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
             yield Finding("schedules", "fine", text)
         for each in orphaned[:MOST_ORPHANED]:
@@ -198,6 +200,9 @@ class _Schedules(NamedTuple):
                 f"no running process has schedule {each.name}: {seen}",
                 f"start a worker of its app, or end it: {end}",
             )
+        for each in overdue:
+            text = f"schedule {each.name} was due {ago(each.next_at, self.now)}, and no process has fired it"
+            yield Finding("schedules", "problem", text, command("why --schedule", each.name))
         if len(orphaned) > MOST_ORPHANED:
             more = listed([each.name for each in orphaned[MOST_ORPHANED:]], 3)
             yield Finding(

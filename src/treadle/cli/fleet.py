@@ -8,9 +8,8 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from treadle.engine.schedule.scheduler import is_unseen
 from treadle.fleet import Fleet
-from treadle.item import Filter, ItemState, Schedule
+from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
@@ -175,7 +174,7 @@ async def schedules(shell: Shell) -> int | None:
         [
             (
                 each.name,
-                schedule_state(each),
+                status_word(each.state),
                 ago(each.next_at, now),
                 ago(each.last_at, now),
                 timing_text(each.timing),
@@ -188,23 +187,8 @@ async def schedules(shell: Shell) -> int | None:
 
 
 async def read_schedules(shell: Shell) -> tuple[list[ScheduleState], float]:
-    """The schedules, and the time. One that this process has the code of is orphaned all the same if no
-    worker runs it: this process is no worker."""
-    found = await shell.client.schedules.list()
-    fleet = await read_fleet(shell)
-
-    def orphaned(each: ScheduleState) -> bool:
-        stored = Schedule(name=each.name, next_at=each.next_at, seen_at=each.seen_at)
-        return not fleet.live or is_unseen(stored, fleet.now)
-
-    return [msgspec.structs.replace(each, orphaned=orphaned(each)) for each in found], fleet.now
-
-
-def schedule_state(schedule: ScheduleState) -> Cell:
-    """Whether it fires: by word and shape."""
-    if schedule.ended:
-        return status_word("ended")
-    return status_word("paused" if schedule.paused else "orphaned" if schedule.orphaned else "active")
+    """The schedules, and the time."""
+    return await shell.client.schedules.list(), await shell.now()
 
 
 def timing_text(timing: Mapping[str, Any]) -> str:
@@ -224,7 +208,7 @@ def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
     """A schedule for programs: the names of `ScheduleState`."""
     return {
         "name": schedule.name,
-        "state": str(schedule_state(schedule)).partition(" ")[2],
+        "state": schedule.state,
         "next_at": iso(schedule.next_at),
         "last_at": iso(schedule.last_at),
         "seen_at": iso(schedule.seen_at),

@@ -56,6 +56,7 @@ OTHER_SHAPES: Final = {
     "open": ("●", "*", "cyan"),
     "ended": ("–", "-", "dim"),
     "paused": ("‖", "=", "yellow"),
+    "overdue": ("✕", "x", "yellow"),
     "orphaned": ("✕", "x", "red"),
 }
 """For queues, groups and schedules: a shape, one in ASCII, and a style."""

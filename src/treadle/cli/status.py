@@ -62,9 +62,9 @@ async def status(
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
-    The exit code is 4 if there is a problem: no worker for items that wait, silent workers, arguments that do
-    not decode, items that wait for longer than --max-wait, or for ids that were never submitted, paused
-    queues, dead items.
+    The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers,
+    arguments that do not decode, items that wait for longer than --max-wait, or for ids that were never
+    submitted, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")

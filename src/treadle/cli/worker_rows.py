@@ -13,6 +13,7 @@ from .text import Cell, ago, iso, speaks_unicode
 
 _STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
     "alive": ("●", "*", "green"),
+    "blocked": ("■", "#", "red"),
     "draining": ("◐", ">", "yellow"),
     "pressed": ("◑", "=", "yellow"),
     "manual": ("○", "o", ""),
@@ -80,6 +81,7 @@ def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
                 type: {"count": each.count, "error": each.error, "until": iso(each.until)}
                 for type, each in info.undecodable.items()
             },
+            "blocked_since": iso(info.blocked_since),
             "draining": info.draining,
         },
     }

@@ -29,7 +29,16 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
     if info is not None:
         tenants = None if info.tenants is None else (tenant,)
         undecodable = {type: UndecodableType(0, "", each.until) for type, each in info.undecodable.items()}
-        info = replace(info, host="", pid=0, tenants=tenants, declined={}, undecodable=undecodable, waiting=0)
+        info = replace(
+            info,
+            host="",
+            pid=0,
+            tenants=tenants,
+            declined={},
+            undecodable=undecodable,
+            waiting=0,
+            schedules=None,
+        )
     return replace(worker, running=None, info=info)
 
 

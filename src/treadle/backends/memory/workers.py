@@ -19,6 +19,8 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
     worker = store.workers.get(beat.worker)
     types = None if beat.types is None else frozenset(beat.types)
     fresh = worker is None
+    if worker is None and not beat.registers:
+        return HeartbeatReply(fresh=True)
     if worker is None:
         worker = store.workers[beat.worker] = MemoryWorker(beat.worker)
         _add_types(store, types)

@@ -13,6 +13,7 @@ from .connection import PostgresVerbs, Record
 from .statements import statement, statements
 
 BEAT: Final = statement("workers", "beat")
+RENEW: Final = statement("workers", "renew")
 _sql = statements("workers")
 
 LEASE_FIELDS: Final = len(Lease.__struct_fields__)
@@ -20,6 +21,9 @@ LEASE_FIELDS: Final = len(Lease.__struct_fields__)
 
 class PostgresWorkers(PostgresVerbs):
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        if not beat.registers:
+            known = await self._calls.value(RENEW, beat.worker, beat.lease, beat.info, vital=True)
+            return HeartbeatReply(fresh=not known)
         held = beat.held
         record = await self._calls.row(
             BEAT,

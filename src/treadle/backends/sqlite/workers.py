@@ -28,6 +28,8 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
     _end_leases_of_dead(tx, directory)
     found = tx.row(_SQL["worker"], beat.worker)
     until = tx.now + beat.lease
+    if found is None and not beat.registers:
+        return HeartbeatReply(fresh=True)
     if found is None:
         types = _encode_types(beat.types)
         tx.run(_SQL["register"], beat.worker, until, directory.lock_file, types, beat.info)

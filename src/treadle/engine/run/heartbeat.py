@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Callable
 from typing import cast
 
+from msgspec.structs import replace
+
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
@@ -25,7 +27,7 @@ from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 from treadle.log_lines import WARNING, log_line
 from treadle.wording import span
-from treadle.worker_info import encode_worker_info
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes
@@ -102,7 +104,13 @@ class HeartbeatLoop:
         now = self._clock.monotonic()
         if now - self._woke > 2 * self._heartbeat:
             self._resumed = now
+            self._report.forget()  # the store may have been told that it is blocked
         self._woke = now
+
+    def blocked(self) -> WorkerInfo | None:
+        """What there is to say if this loop should have woken up long ago. A thread calls it."""
+        late = self._clock.monotonic() - self._woke > 2 * self._heartbeat
+        return self._report.blocked(self._woke) if late else None
 
     async def beat(self) -> bool:
         """Send a heartbeat. Returns whether the worker was new to the store."""
@@ -170,7 +178,7 @@ class Watchdog:
         self._loop_heartbeat = loop_heartbeat
         self._connect = core.backend.heartbeat_connection
         self._log = core.hooks.log
-        self._message = Heartbeat(worker=worker, lease=core.settings.lease)
+        self._message = Heartbeat(worker=worker, lease=core.settings.lease, registers=False)
         self._heartbeat = core.settings.heartbeat
         self.over = threading.Event()
         self._loop = asyncio.get_running_loop()
@@ -221,6 +229,10 @@ class Watchdog:
                 stack,
             )
 
+    def _next_message(self) -> Heartbeat:
+        info = self._loop_heartbeat.blocked() if self._blocked else None
+        return self._message if info is None else replace(self._message, info=encode_worker_info(info))
+
     def _loop_answers(self) -> bool:
         """Whether the loop runs: then it is the store that is slow."""
         answered = threading.Event()
@@ -238,7 +250,7 @@ class Watchdog:
                 await connection.open()
                 while self._is_late() and not self.over.is_set() and not self._is_alone():
                     sent = time.monotonic()
-                    await connection.beat(self._message)
+                    await connection.beat(self._next_message())
                     self._loop_heartbeat.last_watchdog_beat = sent
                     self._report_blocked()
                     await asyncio.sleep(self._heartbeat)

@@ -31,6 +31,8 @@ REPEAT: Final = 60.0
 """After so many seconds it is sent again: another connection may have registered the worker without it."""
 MOST_TYPES: Final = 100
 """So many types are named at most."""
+MOST_SCHEDULES: Final = 100
+"""If there are more schedules, none is named."""
 
 
 class WorkerReport:
@@ -47,6 +49,7 @@ class WorkerReport:
         undecodable: UndecodableItems,
     ) -> None:
         self._store_clock = core.store_clock
+        self._scheduler = core.scheduler
         self._monotonic = core.settings.clock.monotonic
         self._types = types
         self._held = held
@@ -81,8 +84,15 @@ class WorkerReport:
         """Back-pressure: nothing is claimed for so long."""
         self._pressed_until = self._monotonic() + seconds
 
+    def blocked(self, since: float) -> WorkerInfo | None:
+        """What was sent last, and that the event loop has been blocked since then, by the monotonic clock.
+        None: nothing was sent. A thread calls it."""
+        if self._sent is None:
+            return None
+        return msgspec.structs.replace(self._sent[1], blocked_since=round(self._store_clock.at(since), 3))
+
     def forget(self) -> None:
-        """The store has lost it."""
+        """The store may not have it: it is sent again."""
         self._sent = None
 
     def due(self) -> WorkerInfo | None:
@@ -122,11 +132,16 @@ class WorkerReport:
             undecodable=self._undecodable_types(),
             waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
             draining=self._dispatcher.stopping,
+            schedules=self._schedules(),
         )
 
     def _undecodable_types(self) -> dict[str, UndecodableType]:
         types = self._undecodable.by_type(self._store_clock.at)
         return dict(sorted(types.items())[:MOST_TYPES])
+
+    def _schedules(self) -> tuple[str, ...] | None:
+        names = self._scheduler.entries
+        return tuple(sorted(names)) if len(names) <= MOST_SCHEDULES else None
 
     def _rooms(self) -> dict[str, int | None]:
         rooms: dict[str, int | None] = {}

@@ -6,6 +6,7 @@ meaning.py facts -> reasons, by parts: dependencies, ready items and workers, li
 wording.py words for times, workers, items and commands
 """
 
+from .facts import ScheduleFacts
 from .read import why_item, why_queue, why_schedule
 
-__all__ = ["why_item", "why_queue", "why_schedule"]
+__all__ = ["ScheduleFacts", "why_item", "why_queue", "why_schedule"]

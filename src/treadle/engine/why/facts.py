@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.item import Count, ItemState, Limit, Schedule, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
 
@@ -80,10 +81,11 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     now: float
     stored: Schedule | None = None
+    state: ScheduleStanding | Literal["unknown"] = "unknown"
     orphaned: bool = False
-    """No running process has its code."""
+    """No live worker has its code."""
     live: int = 0
-    """How many workers are alive."""
+    """How many live workers claim items."""
     names: tuple[str, ...] = ()
     """All schedules that are known."""
 

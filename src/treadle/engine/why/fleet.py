@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.engine.run.built_in import BUILT_IN
-from treadle.fleet import Fleet, serves
+from treadle.fleet import Fleet, is_blocked, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
 from treadle.wording import close_to, listed, plain, plural, span
@@ -81,17 +81,34 @@ class WorkerFleet(Fleet):
 
     def busy(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
         """Why none of the workers that could run an item takes it now. Empty if one could, or may."""
+        blocked = [worker for worker in workers if is_blocked(worker)]
         pressed = [worker for worker in workers if self.is_pressed(worker)]
         declining = [worker for worker in workers if _declines(worker, type)]
         full = [worker for worker in workers if _is_full(worker, type)]
-        held_back = {worker.id for worker in (*pressed, *declining, *full)}
+        held_back = {worker.id for worker in (*blocked, *pressed, *declining, *full)}
         if any(worker.id not in held_back for worker in workers):
             return []
         return [
+            *([self.worker_blocked(blocked)] if blocked else ()),
             *([self._pressed(pressed)] if pressed else ()),
             *self.declining(declining, type),
             *([_worker_full(full, type)] if full else ()),
         ]
+
+    def worker_blocked(self, workers: Sequence[WorkerState]) -> Reason:
+        """The event loops of these workers do not run."""
+        times = [info.blocked_since for worker in workers if (info := worker.info)]
+        since = min(each for each in times if each is not None)
+        names = listed(worker_name(worker) for worker in workers)
+        text = f"{names} {_verb(workers, 'is', 'are')} blocked: "
+        text += f"{_verb(workers, 'its event loop has', 'their event loops have')} not run for "
+        return Reason(
+            kind="worker_blocked",
+            text=f"{text}{span(self.now - since)}",
+            refs=_ids(workers),
+            fix="look at the process: a handler blocks it (the log of the worker has its stack), or it is "
+            "stopped (kill -CONT PID)",
+        )
 
     def _pressed(self, workers: Sequence[WorkerState]) -> Reason:
         times = [info.pressed_until for worker in workers if (info := worker.info)]

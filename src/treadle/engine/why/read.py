@@ -11,13 +11,11 @@ from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.engine.run.unsatisfied import cause_in
 from treadle.engine.tenant_view import seen_limits, seen_workers
-from treadle.fleet import Fleet
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
     Filter,
     ItemState,
-    Schedule,
     Status,
 )
 from treadle.item_facts import Explanation, Prerequisite
@@ -272,36 +270,6 @@ async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence
     ]
 
 
-async def why_schedule(
-    core: Core,
-    name: str,
-    stored: Schedule | None,
-    *,
-    tenant: str | None,
-    names: Sequence[str],
-    here: bool,
-    seen: bool,
-) -> Why:
-    """Why a schedule has not fired. names: all that are known. here: this process runs it. seen: a process
-    that has its code was seen not long ago."""
-    now = await core.backend.now()
-    workers = await core.backend.workers() if "listing" in core.backend.capabilities else ()
-    live = len(Fleet(workers, now).live)
-    facts = ScheduleFacts(
-        name=name,
-        tenant=tenant,
-        now=now,
-        stored=stored,
-        orphaned=not here and not (live and seen),
-        live=live,
-        names=tuple(names),
-    )
-    return Why(id=name, status=_schedule_status(stored), reasons=reasons_of(facts))
-
-
-def _schedule_status(stored: Schedule | None) -> Literal["unknown", "ended", "paused", "active"]:
-    if stored is None:
-        return "unknown"
-    if stored.next_at is None:
-        return "ended"
-    return "paused" if stored.paused else "active"
+def why_schedule(facts: ScheduleFacts) -> Why:
+    """Why a schedule has not fired."""
+    return Why(id=facts.name, status=facts.state, reasons=tuple(reasons_of(facts)))

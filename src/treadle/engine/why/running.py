@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treadle.fleet import is_blocked
 from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
@@ -27,7 +28,10 @@ def running_reasons(explained: Explanation) -> list[Reason]:
     if info is not None and info.waiting:
         text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
     fix = f"to stop it: {command('cancel', item.id, tenant=tenant_option(item.tenant))}"
-    return [Reason(kind="running", text=text, refs=_worker_ids(item), fix=fix)]
+    running = Reason(kind="running", text=text, refs=_worker_ids(item), fix=fix)
+    if worker is not None and is_blocked(worker):
+        return [WorkerFleet(explained.workers, now).worker_blocked([worker]), running]
+    return [running]
 
 
 def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason:

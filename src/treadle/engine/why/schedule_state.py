@@ -29,6 +29,10 @@ def schedule_reasons(facts: ScheduleFacts) -> list[Reason]:
         text = f"it is due {until_text(now, row.next_at)}; {last}"
         fix = f"to run it now: {command('schedules trigger', name, tenant=facts.tenant)}"
         reasons.append(Reason(kind="not_due", text=text, until=row.next_at, refs=(name,), fix=fix))
+    elif facts.state == "overdue":
+        text = f"it was due {since_text(now, row.next_at)}, and no process has fired it; {last}"
+        fix = "look at the logs of the workers that have its code: its `run` may fail or take long"
+        reasons.append(Reason(kind="overdue", text=text, refs=(name,), fix=fix))
     elif not reasons:
         text = f"it was due {since_text(now, row.next_at)}: a process that has its code fires it soon; {last}"
         reasons.append(Reason(kind="overdue", text=text, refs=(name,), fix="look again"))

@@ -66,6 +66,19 @@ class HeartbeatCases:
         await backend.beat(Heartbeat(worker="w", lease=100, info=b"\x00\xff{"))  # of another version
         assert await infos(backend) == {"silent": None, "w": None}
 
+    async def test_a_heartbeat_from_elsewhere_registers_no_worker(self, subject: Subject) -> None:
+        """It only renews the lease of one that is known: also if it was removed meanwhile."""
+        backend, renewal = subject.backend, Heartbeat(worker="w", lease=200, registers=False)
+        assert (await backend.beat(renewal)).fresh
+        assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+        await beat(backend, "w", 100)
+        assert not (await backend.beat(renewal)).fresh
+        await subject.advance(150)
+        assert (await backend.claim(Demand(worker="w", limit=1))).alive
+        await backend.remove_worker("w")
+        assert (await backend.beat(renewal)).fresh
+        assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+
     @needs("watching")
     async def test_a_heartbeat_from_elsewhere_keeps_what_a_worker_said(self, backend: Backend) -> None:
         """That of a connection of its own, for a worker whose event loop is blocked."""
@@ -73,7 +86,7 @@ class HeartbeatCases:
         connection = backend.heartbeat_connection()
         await connection.open()
         try:
-            await connection.beat(Heartbeat(worker="w", lease=1000))
+            await connection.beat(Heartbeat(worker="w", lease=1000, registers=False))
         finally:
             await connection.close()
         worker = only(await backend.workers())

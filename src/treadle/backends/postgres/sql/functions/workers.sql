@@ -29,6 +29,17 @@ begin
   end if;
 end $$;
 
+-- Keep a worker alive on behalf of its process, and register none. Answer whether it is known.
+create or replace function treadle.renew(p_worker text, p_lease float8, p_info bytea) returns boolean
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
+as $$
+begin
+  update treadle.worker w set until = treadle.clock() + p_lease, info = coalesce(p_info, w.info)
+    where w.id = p_worker and not w.gone;
+  return found;
+end $$;
+
 -- Why tokens do not own their items: 0 this token settled it  1 taken  2 completed  3 cancelled  4 not found.
 -- Tokens that own their items are left out.
 create or replace function treadle.lease_losses(p_no bigint[], p_token bigint[], p_tenant text[])

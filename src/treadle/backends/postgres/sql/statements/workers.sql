@@ -3,6 +3,9 @@ select * from treadle.beat(
   :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[],
   :info::bytea)
 
+-- :name renew
+select treadle.renew(:worker, :lease, :info::bytea)
+
 -- :name begin
 select * from treadle.begin_attempts(:no::bigint[], :token::bigint[], :tenant::text[])
 
