@@ -11,8 +11,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from tests.cli.calling import call
 from tests.backends.postgres_store import connected
+from tests.cli.calling import call
 from treadle import Retry, Treadle, WorkFailed, work
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"

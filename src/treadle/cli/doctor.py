@@ -18,8 +18,9 @@ from treadle.operator import core_of
 from treadle.wording import listed, plain, plural, span
 
 from .declared_limits import declared_limits, declared_rule
+from .exit_codes import UNHEALTHY
 from .fleet import limit_used, read_limits, read_schedules
-from .shell import UNHEALTHY, Shell, operator_command
+from .shell import Shell, operator_command
 from .text import speaks_unicode, styled
 from .worker_rows import FleetView, fleet_of
 

@@ -12,7 +12,8 @@ from treadle.errors import InputError
 from treadle.why import Reason, Why
 from treadle.wording import plain
 
-from .shell import REFUSED, Shell, operator_command
+from .exit_codes import REFUSED
+from .shell import Shell, operator_command
 from .shown import status_word
 from .text import Cell, clock, iso, speaks_unicode, styled, terminal_width
 

@@ -22,8 +22,9 @@ from treadle.item import Count, Status
 from treadle.item_facts import Overview
 from treadle.wording import capped, listed, plain, plural, span
 
+from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
-from .shell import UNHEALTHY, Shell, operator_command
+from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, cut, iso, speaks_unicode, styled, table_lines, terminal_width
 from .worker_rows import FleetView, fleet_of, worker_json

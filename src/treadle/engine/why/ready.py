@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.item import WorkerState
 from treadle.item_facts import Explanation
+from treadle.rules.watching import MOST_AHEAD, MOST_LANES
 from treadle.why import Reason
 from treadle.wording import first_line, plain, plural
 
@@ -12,9 +13,6 @@ from .fleet import WorkerFleet, unknown_workers
 from .limits import limit_reasons
 from .wording import command, item_name, since_text, tenant_option, until_text
 
-MOST_AHEAD = 1000
-"""The store counts no further: see `Explanation.ahead`."""
-MOST_LANES = 100
 ON_TRIAL = 2
 """After so many losses in a row an item runs beside fewer others: see treadle.engine.run.isolation."""
 
