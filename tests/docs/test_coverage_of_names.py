@@ -175,7 +175,7 @@ def test_every_kind_of_reason_and_problem_has_a_row(
 
 def test_links_have_a_target() -> None:
     root = DOCS.parent
-    for file in [root / "README.md", root / "CHANGELOG.md", *DOCS.glob("*.md")]:
+    for file in [*root.glob("*.md"), *DOCS.glob("*.md")]:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):
             place = (file.parent / target).resolve() if target else file
             assert place.exists(), f"{file.name}: {target}"
