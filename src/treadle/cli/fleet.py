@@ -18,7 +18,7 @@ from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
-from .text import Cell, ago, iso, listed, number, span
+from .text import Cell, ago, iso, listed, number
 from .worker_rows import WORKER_COLUMNS, FleetView, fleet_of, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
@@ -211,11 +211,19 @@ def timing_text(timing: Mapping[str, Any]) -> str:
     if "cron" in timing:
         parts.append(f"{timing['cron']} {timing.get('tz', 'UTC')}")
     if isinstance(every := timing.get("every"), int | float):
-        parts.append(f"every {span(every)}")
+        parts.append(f"every {_interval(every)}")
     if "next" in timing:
         parts.append(f"by {timing['next']}")
     parts += [f"{name} {iso(timing[name])}" for name in ("start", "end") if timing.get(name) is not None]
     return ", ".join(parts)
+
+
+def _interval(seconds: float) -> str:
+    """Exactly, in the largest unit that it is a multiple of: 90 s, 5 min, 1 d."""
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds % unit == 0:
+            return f"{seconds / unit:g} {name}"
+    return f"{seconds:g} s"
 
 
 def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
