@@ -9,17 +9,19 @@ import msgspec
 import typer
 
 from treadle.engine.schedule.scheduler import is_unseen
+from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState, Schedule
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
+from treadle.wording import listed, span
 
 from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
-from .text import Cell, ago, iso, listed, number
-from .worker_rows import WORKER_COLUMNS, FleetView, fleet_of, worker_json, worker_row
+from .text import Cell, ago, iso, number
+from .worker_rows import WORKER_COLUMNS, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
 """Running items that `workers --items` looks at."""
@@ -44,17 +46,17 @@ async def workers(
     if shell.json:
         for worker in fleet.workers:
             own = {"items": [ref_json(each) for each in running.get(worker.id, ())]} if items else {}
-            shell.emit({**worker_json(worker), **own})
+            shell.emit({**worker_json(fleet, worker), **own})
         return None
     if not fleet.workers:
         shell.print("no workers")
         return None
     shell.table(
         WORKER_COLUMNS,
-        [worker_row(worker, fleet.now) for worker in fleet.workers],
+        [worker_row(fleet, worker) for worker in fleet.workers],
         numbers=("RUNNING", "PID"),
         keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
-        drop=("QUEUES", "PID", "UP", "TYPES", "HOST"),
+        drop=("QUEUES", "TYPES", "UP", "HOST"),
     )
     for worker in fleet.workers:
         if running.get(worker.id):
@@ -64,9 +66,9 @@ async def workers(
     return None
 
 
-async def read_fleet(shell: Shell) -> FleetView:
+async def read_fleet(shell: Shell) -> Fleet:
     """The workers that the shell may see."""
-    return fleet_of(await shell.client.workers(), await shell.now(), shell.tenant)
+    return Fleet(await shell.client.workers(), await shell.now())
 
 
 async def _running(shell: Shell) -> dict[str, list[ItemState]]:
@@ -211,19 +213,11 @@ def timing_text(timing: Mapping[str, Any]) -> str:
     if "cron" in timing:
         parts.append(f"{timing['cron']} {timing.get('tz', 'UTC')}")
     if isinstance(every := timing.get("every"), int | float):
-        parts.append(f"every {_interval(every)}")
+        parts.append(f"every {span(every)}")
     if "next" in timing:
         parts.append(f"by {timing['next']}")
     parts += [f"{name} {iso(timing[name])}" for name in ("start", "end") if timing.get(name) is not None]
     return ", ".join(parts)
-
-
-def _interval(seconds: float) -> str:
-    """Exactly, in the largest unit that it is a multiple of: 90 s, 5 min, 1 d."""
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds % unit == 0:
-            return f"{seconds / unit:g} {name}"
-    return f"{seconds:g} s"
 
 
 def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
