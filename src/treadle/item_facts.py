@@ -145,7 +145,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     count: int
     """Up to the cap of the call."""
     capped: bool
-    first_at: float
+    oldest_queued_at: float
     """When the oldest of them was submitted."""
     last_at: float
     """When the newest of them died."""

@@ -67,10 +67,7 @@ class Observer:
         return msgspec.structs.replace(overview, workers=tuple(self._decoded(overview.workers)))
 
     async def _begin_read(self) -> None:
-        backend = self._core.backend
-        if "watching" not in backend.capabilities:
-            raise UnsupportedError("watching", type(backend).__name__)
-        await self._core.connect()
+        await begin_read(self._core)
 
     def _decoded(self, workers: Sequence[WorkerState]) -> list[WorkerState]:
         decoded = [
@@ -96,3 +93,10 @@ def _seen_by(tenant: str, use: LimitUse) -> LimitUse | None:
         return None
     holders = tuple(msgspec.structs.replace(holder, items=()) for holder in use.holders)
     return msgspec.structs.replace(use, holders=holders)
+
+
+async def begin_read(core: Core) -> None:
+    """Open the backend, for a read that not all backends have."""
+    if "watching" not in core.backend.capabilities:
+        raise UnsupportedError("watching", type(core.backend).__name__)
+    await core.connect()

@@ -11,12 +11,13 @@ from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Attempt, Filter, GroupState, ItemState
+from treadle.wording import first_line, plural, span
 
+from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption
 from .pages import filter_of, first_items, pages
-from .shell import REFUSED, Shell, operator_command
+from .shell import Shell, operator_command
 from .shown import (
-    first_line,
     group_json,
     group_text,
     item_headers,
@@ -30,7 +31,7 @@ from .shown import (
     tries,
     value_text,
 )
-from .text import Cell, clock, plain_lines, plural, size, span
+from .text import Cell, clock, plain_lines, size
 from .where import find, read_condition
 
 MOST_PREREQUISITES: Final = 100
@@ -276,13 +277,8 @@ async def export(
 ) -> int | None:
     """Write items as JSON, one per line, newest first, to standard output. Any number of them."""
     where = await filter_of(shell, filters)
-    left = limit
-    async for page in pages(shell, where, history=history):
-        for item in page.items[:left]:
+    async for page in pages(shell, where, most=limit, history=history):
+        for item in page.items:
             shell.emit(item_json(shell.registry, item, history=history))
         shell.flush()
-        if left is not None:
-            left -= len(page.items)
-            if left <= 0:
-                return None
     return None
