@@ -28,7 +28,7 @@ _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY
 # How many items are looked at in all. A long queue among many is counted less far than the caller asked for.
 _MOST_COUNTED = 5_000
 # Of these, the index does not have the type: each takes a look into the table.
-_MOST_LOOKED_UP = 1_500
+_MOST_LOOKED_UP = 2_500
 _MOST_HEADS = 600
 _LEAST = 100
 
