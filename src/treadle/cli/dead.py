@@ -208,6 +208,8 @@ async def dead_show(
         shell.print(f"Traceback of {found.sample}", "bold")
         shell.lines(f"  {line}" for line in plain_lines(text))
     shell.print()
+    if reason == "lease_lost":
+        shell.print("they may end the next worker too: see the logs of the workers that died first", "yellow")
     shell.print(f"run them again: treadle dead requeue --mark {shlex.quote(found.mark)} --canary 5", "dim")
     return None
 
