@@ -46,5 +46,5 @@ def report(error: CannotLoad) -> None:
     """Write to standard error why the app was not loaded, for the person who started the command. If its
     module raised: the traceback, from the user's code on."""
     if error.__cause__ is not None:
-        print(traceback_of(error.__cause__, only_users=True), file=sys.stderr)  # noqa: T201
+        print(traceback_of(error.__cause__), file=sys.stderr)  # noqa: T201
     print(f"treadle: {one_line(str(error))}", file=sys.stderr)  # noqa: T201
