@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .context_log import LOGGER
+from .callables import check_not_awaitable
+from .context_log import LOGGER, OF_RECORDS
 from .errors import class_name, message_of
 from .headers import trace_id_of
 from .item import Lease
@@ -54,6 +55,29 @@ def item_fields(lease: Lease) -> dict[str, Any]:
     if lease.options and (trace_id := trace_id_of(lease.options)) is not None:
         fields["trace_id"] = trace_id
     return fields
+
+
+def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[str, Any]:
+    """Return the fields that the `log_context` of a type computes. Empty if it raises: a log must not fail
+    an attempt."""
+    try:
+        fields = log_context()
+        check_not_awaitable(fields, "log_context")
+        return {_field_name(name): value for name, value in fields.items()}
+    except BaseException as error:  # noqa: BLE001  the user's function
+        log_line(
+            ERROR,
+            f"log_context of {one_line(type, 100)} failed, its fields are missing in the log: "
+            f"{error_text(error)}",
+            error=error,
+            trace=traceback_of(error),
+        )
+        return {}
+
+
+def _field_name(name: str) -> str:
+    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
+    return f"input_{name}" if name in OF_RECORDS else name
 
 
 def log_line(

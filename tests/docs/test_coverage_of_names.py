@@ -23,6 +23,7 @@ from treadle import (
     doers,
     errors,
     events,
+    logging,
     metrics,
     testing,
 )
@@ -124,6 +125,7 @@ NAMES: dict[str, set[str]] = {
     "metrics": {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
+    "logging": set(logging.__all__),
     "testing": set(testing.__all__),
     "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
