@@ -8,8 +8,13 @@ from typing import Any, Final
 
 LOGGER: Final = logging.getLogger("treadle")
 
-OF_RECORDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
-"""The attributes that every record has."""
+RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""The fields that `logging` has in records."""
+
+
+def field_name(name: str) -> str:
+    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
+    return f"input_{name}" if name in RECORD_FIELDS else name
 
 
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .callables import check_not_awaitable
-from .context_log import LOGGER, OF_RECORDS
+from .context_log import LOGGER, field_name
 from .errors import class_name, message_of
 from .headers import trace_id_of
 from .item import Lease
@@ -63,7 +63,7 @@ def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[
     try:
         fields = log_context()
         check_not_awaitable(fields, "log_context")
-        return {_field_name(name): value for name, value in fields.items()}
+        return {field_name(name): value for name, value in fields.items()}
     except BaseException as error:  # noqa: BLE001  the user's function
         log_line(
             ERROR,
@@ -73,11 +73,6 @@ def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[
             trace=traceback_of(error),
         )
         return {}
-
-
-def _field_name(name: str) -> str:
-    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
-    return f"input_{name}" if name in OF_RECORDS else name
 
 
 def log_line(

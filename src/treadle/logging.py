@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .context_log import LOGGER, OF_RECORDS
+from .context_log import LOGGER, RECORD_FIELDS
 from .log_lines import lines
 from .wording import one_line, printable_json
 
@@ -66,7 +66,7 @@ class JsonFormatter(TextFormatter):
             "message": _short(_message(record), MOST_MESSAGE),
         }
         for name, value in vars(record).items():
-            if name not in OF_RECORDS and value is not None:
+            if name not in RECORD_FIELDS and value is not None:
                 facts[f"extra_{name}" if name in facts else name] = _field(value)
         if trace := self.traceback(record):
             facts["traceback"] = trace

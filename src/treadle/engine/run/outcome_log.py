@@ -10,9 +10,9 @@ import asyncio
 import functools
 from typing import Any
 
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
-from treadle.engine.telemetry import AttemptSpan
 from treadle.item import Lease, Loss
 from treadle.log_lines import (
     ERROR,
@@ -46,7 +46,12 @@ class OutcomeLog:
         self._collecting: asyncio.TimerHandle | None = None
 
     def failed(
-        self, lease: Lease, decision: RunAgain, now: float, held: HeldLease | None, span: AttemptSpan | None
+        self,
+        lease: Lease,
+        decision: RunAgain,
+        now: float,
+        held: HeldLease | None,
+        span: GuardedAttempt | None,
     ) -> None:
         """An attempt failed and is tried again. `now`: by the store's clock."""
         if not self._failures or decision.kind != "retry":
@@ -57,7 +62,7 @@ class OutcomeLog:
             _fields(lease, held, span),
         )
 
-    def died(self, lease: Lease, decision: Die, held: HeldLease | None, span: AttemptSpan | None) -> None:
+    def died(self, lease: Lease, decision: Die, held: HeldLease | None, span: GuardedAttempt | None) -> None:
         if not self._failures:
             return
         begun = f" after {_attempt(lease)}" if decision.error is not None else ""
@@ -120,7 +125,7 @@ def named_items(leases: list[Lease]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _fields(lease: Lease, held: HeldLease | None, span: AttemptSpan | None) -> dict[str, Any]:
+def _fields(lease: Lease, held: HeldLease | None, span: GuardedAttempt | None) -> dict[str, Any]:
     """The fields of a record: as `ctx.log` of the attempt has them. The span of the attempt may belong to
     another trace than the submit."""
     fields = item_fields(lease)
