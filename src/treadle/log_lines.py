@@ -65,13 +65,7 @@ def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[
         check_not_awaitable(fields, "log_context")
         return {field_name(name): value for name, value in fields.items()}
     except BaseException as error:  # noqa: BLE001  the user's function
-        log_line(
-            ERROR,
-            f"log_context of {one_line(type, 100)} failed, its fields are missing in the log: "
-            f"{error_text(error)}",
-            error=error,
-            trace=traceback_of(error),
-        )
+        log_error(f"log_context of {one_line(type, 100)} failed, its fields are missing in the log", error)
         return {}
 
 
@@ -102,6 +96,11 @@ def log_line(
     if trace:
         record.exc_text = trace
     LOGGER.handle(record)
+
+
+def log_error(message: str, error: BaseException, level: int = logging.ERROR) -> None:
+    """Log an error of a user's function, with its traceback. It never raises."""
+    log_line(level, f"{message}: {error_text(error)}", error=error, trace=traceback_of(error))
 
 
 WARNING: Final = logging.WARNING

@@ -65,7 +65,7 @@ class OutcomeLog:
     def died(self, lease: Lease, decision: Die, held: HeldLease | None, span: GuardedAttempt | None) -> None:
         if not self._failures:
             return
-        begun = f" after {_attempt(lease)}" if decision.error is not None else ""
+        begun = f" after {_attempt(lease)}" if held is not None and held.started else ""
         log_line(
             ERROR,
             f"{named(lease)} is dead{begun}, {decision.reason}: {_why(decision)}",
