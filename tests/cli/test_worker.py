@@ -393,6 +393,8 @@ async def test_a_child_that_does_not_end_with_its_drain_is_killed(
         (why,) = [each for each in here.errors().splitlines() if f"killed process {pid}" in each]
         assert "was told to end" in why
         assert f"waiting for process {pid}" in here.errors()
+    assert f"process {stopped.split()[1]} is stopped: " in here.errors()
+    assert f"the stacks of process {stopped.split()[1]}" not in here.errors()
 
 
 async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tries_again(here: Shop) -> None:

@@ -24,6 +24,7 @@ from treadle import (
     doers,
     errors,
     events,
+    logging,
     metrics,
     testing,
 )
@@ -133,6 +134,7 @@ NAMES: dict[str, set[str]] = {
     "metrics": {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
+    "logging": set(logging.__all__),
     "testing": set(testing.__all__),
     "why": {"ReasonKind"} | _struct_names(Why, Reason),
     "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),

@@ -85,9 +85,9 @@ class AfterCommit:
             return
         self._count(pending, held, now)
         if isinstance(pending.decision, RunAgain):
-            self.log.failed(lease, pending.decision, at, pending.span)
+            self.log.failed(lease, pending.decision, at, held, pending.span)
         elif isinstance(pending.decision, Die):
-            self.log.died(lease, pending.decision, pending.span)
+            self.log.died(lease, pending.decision, held, pending.span)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):
