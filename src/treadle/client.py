@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -42,6 +41,7 @@ from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
+from treadle.wording import close_to
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -303,8 +303,8 @@ def _check_names(given: Iterable[str]) -> None:
     known = ClientSettings.__annotations__
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+            close = close_to(name, known)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(sorted(known))}"
             raise TypeError(f"there is no setting {name!r}: {hint}")
 
 

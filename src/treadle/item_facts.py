@@ -136,7 +136,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """Dead items that died alike: of one type, by one error, at one place."""
 
     mark: str
-    """The fingerprint: `Settlement.mark`. Empty: of items that died before there were fingerprints."""
+    """The fingerprint: `Settlement.mark`. Items that died before there were fingerprints have `old:TYPE`."""
     type: str
     """Of the newest of them: the one that died last."""
     error_type: str

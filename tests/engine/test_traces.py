@@ -1,4 +1,4 @@
-"""Traces: every row of the table in docs/tracing.md, on every native backend."""
+"""Traces: every row of the table in docs/headers-and-traces.md, on every native backend."""
 
 from __future__ import annotations
 

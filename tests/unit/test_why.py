@@ -16,7 +16,7 @@ from treadle.engine.why.facts import (
 )
 from treadle.engine.why.meaning import reasons_of
 from treadle.engine.why.read import next_name
-from treadle.engine.why.wording import listed, plain, since_text, span, until_text
+from treadle.engine.why.wording import since_text, until_text
 from treadle.item import (
     GROUP_MARK,
     Attempt,
@@ -37,6 +37,7 @@ from treadle.item_facts import (
     UnservedType,
 )
 from treadle.why import Reason
+from treadle.wording import span
 from treadle.worker_info import WorkerInfo
 
 NOW = 1_794_820_000.0
@@ -168,7 +169,7 @@ FAILED = Attempt(2, "SmtpError", "timed\nout", "", NOW - 5, "w1")
     ("given", "text"),
     [
         ({}, "it was submitted for later"),
-        ({"history": (FAILED,), "claimed_at": NOW - 6}, "attempt 2 of 3 failed (SmtpError: timed out)"),
+        ({"history": (FAILED,), "claimed_at": NOW - 6}, "attempt 2 of 3 failed (SmtpError: timed)"),
         ({"history": (FAILED,), "claimed_at": NOW - 2}, "its handler deferred it"),
         ({"claimed_at": NOW - 2}, "its handler deferred it"),
         ({"freed": True, "losses": 1}, "its worker died while it ran, once"),
@@ -313,7 +314,7 @@ def test_a_limit_on_starts_says_when_the_next_is_allowed() -> None:
     used = LimitFact(RATE, LimitUse(RATE.name, "token_bucket", 100, retry_after=12.0))
     reason = only(facts("ready", worker(), limits=(used,)), "rate")
     assert reason.text == (
-        "limit mail:token_bucket/60:all: 100 starts per 60 s are used; the next may start in 12 s"
+        "limit mail:token_bucket/60:all: 100 starts per 1 min are used; the next may start in 12 s"
     )
     assert reason.until == NOW + 12
 
@@ -569,7 +570,7 @@ def queue(*workers: WorkerState, ready: int = 3, **given: Any) -> QueueFacts:
 
 def test_a_queue_says_what_is_ready_and_since_when() -> None:
     reason = only(queue(worker(), age=QueueAge("mail", NOW - 95)), "turn")
-    assert reason.text == "3 or more items are ready, the oldest for 2 min; also 2 dead"
+    assert reason.text == "3 or more items are ready, the oldest for 1 min 35 s; also 2 dead"
 
 
 def test_a_queue_says_what_holds_all_of_it_up() -> None:
@@ -603,7 +604,7 @@ def schedule(
 
 def test_a_schedule_says_when_it_is_due() -> None:
     reason = only(schedule(last_at=NOW - 30), "not_due")
-    assert (reason.text, reason.until) == ("it is due in 60 s; it fired last 30 s ago", NOW + 60)
+    assert (reason.text, reason.until) == ("it is due in 1 min; it fired last 30 s ago", NOW + 60)
     assert reason.fix == "to run it now: treadle schedules trigger nightly"
 
 
@@ -628,26 +629,6 @@ def test_a_schedule_that_has_ended_or_is_about_to_fire_or_is_unknown() -> None:
 # -- words ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-1, "0 s"),
-        (0.04, "0 s"),
-        (0.4, "0.4 s"),
-        (9.94, "9.9 s"),
-        (40.4, "40 s"),
-        (100, "2 min"),
-        (3599, "60 min"),
-        (3600, "1 h"),
-        (7500, "2 h 5 min"),
-        (86400, "1 d"),
-        (273600, "3 d 4 h"),
-    ],
-)
-def test_spans_of_time(seconds: float, text: str) -> None:
-    assert span(seconds) == text
-
-
 def test_times_far_away_have_a_clock_time() -> None:
     assert until_text(NOW, NOW + 7200) == "in 2 h (at 11:06 UTC)"
     assert since_text(NOW, NOW - 172800) == "2 d ago (2026-11-14 09:06 UTC)"
@@ -655,15 +636,7 @@ def test_times_far_away_have_a_clock_time() -> None:
     assert until_text(NOW, 1e18) == f"in {span(1e18 - NOW)}"
 
 
-def test_lists_are_short() -> None:
-    assert listed(["a", "b"]) == "a, b"
-    assert listed("abcdef") == "a, b, c and 3 more"
-    assert listed("ab", total=1002) == "a, b and 1,000 more"
-
-
 def test_hostile_texts_stay_on_one_line() -> None:
-    assert plain("a\x1b[31m\nb\u202ec") == "a\\x1b[31m b\\u202ec"
-    assert len(plain("x" * 10_000_000)) == 160
     hostile = ended("dead", reason="aborted", error="E: \x1b]0;x\x07\r\n" + "y" * 10_000)
     (reason,) = reasons_of(hostile)
     assert reason.text.isprintable()

@@ -19,6 +19,7 @@ import msgspec
 from treadle.client import Client
 from treadle.errors import ConflictError, InputError, NotFound, TreadleError
 from treadle.item import Filter, ItemState, Status
+from treadle.wording import plural
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
 from .filters import ItemFilters
@@ -37,7 +38,7 @@ from .selection import (
 )
 from .shell import INTERRUPTED, REFUSED, Shell
 from .shown import item_lines, ref_json
-from .text import plural, styled
+from .text import styled
 
 COUNT_CAP: Final = 10_000
 EXAMPLES: Final = 3

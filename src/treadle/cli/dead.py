@@ -12,14 +12,15 @@ import typer
 from treadle.errors import InputError, NotFound
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
+from treadle.wording import capped, first_line, plural
 
 from .bulk import Verb, change_items
 from .filters import ItemFilters
 from .pages import pages
 from .selection import Selection
 from .shell import Shell, operator_command, operator_group
-from .shown import first_line, item_lines, ref_json
-from .text import Cell, ago, capped, clock, iso, plain_lines, plural
+from .shown import item_lines, ref_json
+from .text import Cell, ago, clock, iso, plain_lines
 from .verbs import CascadeOption, OpenOption, deletion, requeue
 
 By = Literal["error", "type", "reason"]

@@ -15,11 +15,12 @@ import typer
 from treadle.backend import Inspected
 from treadle.item_facts import Overview
 from treadle.operator import core_of
+from treadle.wording import listed, plain, plural, span
 
 from .declared_limits import declared_limits, declared_rule
 from .fleet import limit_used, read_limits, read_schedules
 from .shell import UNHEALTHY, Shell, operator_command
-from .text import listed, plain, plural, span, speaks_unicode, styled
+from .text import speaks_unicode, styled
 from .worker_rows import FleetView, fleet_of
 
 SKEW: Final = 2.0
@@ -105,7 +106,7 @@ async def _clock(shell: Shell) -> Finding:
     return Finding(
         "clock",
         "problem",
-        f"the clock of this machine is {span(skew)} {direction} the store's",
+        f"the clock of this machine is {span(abs(skew))} {direction} the store's",
         "set one of them: run_at= and deadline= are instants of the caller's clock, and the store's decides",
     )
 

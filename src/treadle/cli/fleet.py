@@ -13,12 +13,13 @@ from treadle.item import Filter, ItemState, Schedule
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
+from treadle.wording import listed, span
 
 from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
-from .text import Cell, ago, iso, listed, number, span
+from .text import Cell, ago, iso, number
 from .worker_rows import WORKER_COLUMNS, FleetView, fleet_of, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000

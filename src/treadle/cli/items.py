@@ -11,12 +11,12 @@ from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Attempt, Filter, GroupState, ItemState
+from treadle.wording import first_line, plural, span
 
 from .filters import CursorOption, ItemFilters, LimitOption
 from .pages import filter_of, first_items, pages
 from .shell import REFUSED, Shell, operator_command
 from .shown import (
-    first_line,
     group_json,
     group_text,
     item_headers,
@@ -30,7 +30,7 @@ from .shown import (
     tries,
     value_text,
 )
-from .text import Cell, clock, plain_lines, plural, size, span
+from .text import Cell, clock, plain_lines, size
 from .where import find, read_condition
 
 MOST_PREREQUISITES: Final = 100

@@ -10,10 +10,11 @@ import typer
 
 from treadle.errors import InputError
 from treadle.why import Reason, Why
+from treadle.wording import plain
 
 from .shell import REFUSED, Shell, operator_command
 from .shown import status_word
-from .text import Cell, clock, iso, plain, speaks_unicode, styled, terminal_width
+from .text import Cell, clock, iso, speaks_unicode, styled, terminal_width
 
 
 def register(commands: typer.Typer) -> None:

@@ -20,8 +20,9 @@ from treadle.errors import DecodeError, message_of, shown
 from treadle.group_ref import GroupRef, shown_names
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState, Status
+from treadle.wording import first_line, plural
 
-from .text import Cell, ago, iso, json_line, plain, plural, speaks_unicode, table_lines, terminal_width
+from .text import Cell, ago, iso, json_line, speaks_unicode, table_lines, terminal_width
 
 SHAPES: Final[dict[Status, str]] = {
     "blocked": "◇",
@@ -234,12 +235,6 @@ def what(item: ItemState) -> str:
     if error:
         return error
     return f"key {item.key}" if item.key else ""
-
-
-def first_line(text: str, most: int = 300) -> str:
-    """The first line of a text that may be long."""
-    line = text.strip().partition("\n")[0][:most]
-    return plain(line)
 
 
 def value_text(value: object, most: int = 2000) -> str:

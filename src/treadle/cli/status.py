@@ -20,27 +20,12 @@ import typer
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
+from treadle.wording import capped, listed, plain, plural, span
 
 from .filters import names_in, read_duration
 from .shell import UNHEALTHY, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
-from .text import (
-    WIDTH,
-    Cell,
-    capped,
-    clock,
-    columns,
-    cut,
-    iso,
-    listed,
-    plain,
-    plural,
-    span,
-    speaks_unicode,
-    styled,
-    table_lines,
-    terminal_width,
-)
+from .text import WIDTH, Cell, clock, columns, cut, iso, speaks_unicode, styled, table_lines, terminal_width
 from .worker_rows import FleetView, fleet_of, worker_json
 
 ProblemKind = Literal["no_worker", "silent", "late", "paused", "dead"]

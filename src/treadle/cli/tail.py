@@ -18,11 +18,12 @@ import typer
 
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import TERMINAL, Filter, ItemState, Ref, Status, Wake
+from treadle.wording import first_line, plain, span
 
 from .filters import QueueOption, TypeOption, names_in
 from .shell import Shell, operator_command
-from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, first_line, tries
-from .text import columns, cut, iso, plain, span, speaks_unicode, styled, terminal_width
+from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, tries
+from .text import columns, cut, iso, speaks_unicode, styled, terminal_width
 
 EventName = Literal["queued", "started", "failed", "lost", "succeeded", "dead", "cancelled"]
 EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)

@@ -13,13 +13,13 @@ from treadle.client import Client
 from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
 from treadle.item import OPEN, TERMINAL, GroupState, ItemState, Status
 from treadle.operator import core_of, tenant_of
+from treadle.wording import plural
 
 from .bulk import PortionOutcome, Verb, all_or_none, change_items, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
 from .filters import ItemFilters, read_duration, read_start
 from .selection import IdsArgument, Refusal, Selection, read_wanted
 from .shell import REFUSED, Shell, operator_command
-from .text import plural
 
 OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")

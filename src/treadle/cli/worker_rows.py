@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.item import WorkerState
+from treadle.wording import listed, plural
 from treadle.worker_info import WorkerInfo
 
-from .text import Cell, ago, iso, listed, plural, speaks_unicode
+from .text import Cell, ago, iso, speaks_unicode
 
 WorkerStanding = Literal["alive", "draining", "pressed", "silent"]
 

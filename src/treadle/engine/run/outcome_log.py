@@ -10,11 +10,11 @@ import asyncio
 from typing import Any
 
 from treadle.engine.guarded_telemetry import GuardedAttempt
-from treadle.engine.outage import duration
 from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
-from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, one_line, traceback_of
+from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, traceback_of
+from treadle.wording import one_line, span
 
 from .decide import Die, RunAgain
 from .held import HeldLease
@@ -41,11 +41,9 @@ class OutcomeLog:
         """An attempt failed and is tried again. `now`: by the store's clock."""
         if not self._failures or decision.kind != "retry":
             return
-        delay = decision.delay if decision.run_at is None else decision.run_at - now
-        when = f"tried again in {duration(delay)}" if delay > 0.05 else "tried again at once"
         log_line(
             WARNING,
-            f"{named(lease)} failed ({_attempt(lease)}), {when}: {_why(decision)}",
+            f"{named(lease)} failed ({_attempt(lease)}), {_when(decision, now)}: {_why(decision)}",
             _fields(lease, span),
         )
 
@@ -126,6 +124,12 @@ def _attempt(lease: Lease) -> str:
     if failure == lease.attempt:
         return f"attempt {lease.attempt} of {lease.attempts}"
     return f"attempt {lease.attempt}, failure {failure} of {lease.attempts}"
+
+
+def _when(decision: RunAgain, now: float) -> str:
+    """When it is tried again."""
+    delay = decision.delay if decision.run_at is None else decision.run_at - now
+    return f"tried again in {span(delay)}" if delay > 0.05 else "tried again at once"
 
 
 def _why(decision: RunAgain | Die) -> str:

@@ -15,12 +15,12 @@ import hashlib
 from collections.abc import Callable
 
 from treadle.engine.core import Core
-from treadle.engine.outage import duration
 from treadle.engine.seldom import Seldom
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
-from treadle.log_lines import WARNING, item_fields, log_line, one_line
+from treadle.log_lines import WARNING, item_fields, log_line
 from treadle.retry import Retry
+from treadle.wording import one_line, span
 
 from .decide import Decision, GiveBack, undecodable
 from .outcome_log import named
@@ -77,7 +77,7 @@ class UndecodableItems:
                 WARNING,
                 f"the arguments of {named(lease)} do not fit the code of this worker "
                 f"({one_line(message_of(error))}): it is left to others and tried again for at most "
-                f"{duration(left)}, then it is dead: undecodable{more}",
+                f"{span(left)}, then it is dead: undecodable{more}",
                 item_fields(lease),
             )
 

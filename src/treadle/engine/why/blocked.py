@@ -7,9 +7,10 @@ from typing import assert_never
 from treadle.item import GROUP_MARK, TERMINAL
 from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason
+from treadle.wording import listed, plain, plural
 
 from .fleet import WorkerFleet
-from .wording import command, counted, item_name, listed, plain, since_text, tenant_option
+from .wording import command, item_name, since_text, tenant_option
 
 
 def blocked_reasons(explained: Explanation) -> list[Reason]:
@@ -38,12 +39,12 @@ def _dependency(explained: Explanation) -> Reason:
     waits_for = open_prerequisites(explained)
     total = len(explained.item.after)
     counts = "succeeded" if explained.counting == "success" else "ended"
-    text = f"{explained.met:,} of {counted(total, 'prerequisite')} {counts}, needs {explained.need:,}"
+    text = f"{explained.met:,} of {plural(total, 'prerequisite')} {counts}, needs {explained.need:,}"
     if waits_for:
         names = [item_name(each.id, each.type, each.status) for each in waits_for]
         # `open` counts all that can still count, those that were never submitted included.
         total_open = max(len(waits_for), explained.open - len(_missing(explained)))
-        text += f"; waits for {listed(names, total_open)}"
+        text += f"; waits for {listed(names, total=total_open)}"
     lost = [each for each in explained.prerequisites if _ended_in_vain(explained, each)]
     if lost:
         text += f"; not counted: {listed(item_name(each.id, each.type, each.status) for each in lost)}"

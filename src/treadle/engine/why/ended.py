@@ -6,9 +6,10 @@ from typing import assert_never
 
 from treadle.item import GROUP_MARK, DeathReason, ItemState
 from treadle.why import Reason
+from treadle.wording import first_line, listed, plain, plural
 
 from .facts import GroupFacts, ItemFacts, NoItem
-from .wording import command, counted, item_name, listed, plain, since_text, tenant_option, worker_name
+from .wording import command, item_name, since_text, tenant_option, worker_name
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
@@ -31,7 +32,7 @@ def _ended(facts: ItemFacts) -> Reason:
             )
             return Reason(kind="ended", text=f"it succeeded{when}{by}")
         case "cancelled":
-            error = "" if item.error is None else f": {plain(item.error)}"
+            error = "" if item.error is None else f": {first_line(item.error)}"
             again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
@@ -40,7 +41,7 @@ def _ended(facts: ItemFacts) -> Reason:
             causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
             text += f": {listed(causes)}" if causes else ""
             if item.error is not None and not causes:
-                text += f"; the last error: {plain(item.error)}"
+                text += f"; the last error: {first_line(item.error)}"
             refs = tuple(each.id.removeprefix(GROUP_MARK) for each in facts.causes)
             return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
 
@@ -50,7 +51,7 @@ def _death(item: ItemState) -> str:
     match reason:
         case "exhausted":
             return (
-                f"all of its {counted(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
+                f"all of its {plural(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
             )
         case "aborted":
             return "its handler, or `on_failure`, said not to try again"
@@ -89,8 +90,8 @@ def group_reasons(group: GroupFacts) -> list[Reason]:
         return [
             Reason(kind="ended", text=f"group {plain(group.id)} ended{when}; its root is not stored any more")
         ]
-    names = listed((item_name(each.id, each.type, each.status) for each in group.members), group.open)
-    text = f"group {plain(group.id)} is open: {counted(group.open, 'member')} "
+    names = listed((item_name(each.id, each.type, each.status) for each in group.members), total=group.open)
+    text = f"group {plain(group.id)} is open: {plural(group.open, 'member')} "
     text += f"{'has' if group.open == 1 else 'have'} not ended: {names}"
     fix = command("group", group.id, tenant=tenant_option(group.tenant))
     return [Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from treadle.item import WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
+from treadle.wording import first_line, plain, plural
 
 from .facts import ItemFacts
 from .fleet import WorkerFleet, unknown_workers
 from .limits import limit_reasons
-from .wording import command, counted, item_name, plain, since_text, tenant_option, until_text
+from .wording import command, item_name, since_text, tenant_option, until_text
 
 MOST_AHEAD = 1000
 """The store counts no further: see `Explanation.ahead`."""
@@ -44,7 +45,7 @@ def _why_later(explained: Explanation) -> str:
     if explained.given_back:
         return "a worker gave it back before it ran"
     if failed is not None and (claimed is None or claimed <= failed.at):
-        error = plain(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
+        error = first_line(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
         return f"attempt {failed.attempt:,}{_of(item.attempts)} failed ({error})"
     if claimed is not None:
         return "its handler deferred it"
@@ -125,7 +126,7 @@ def _isolated(explained: Explanation) -> list[Reason]:
 def _turn(explained: Explanation, unknown: str) -> Reason:
     more = " or more" if explained.ahead >= MOST_AHEAD else ""
     go = "goes" if explained.ahead == 1 else "go"
-    text = f"{counted(explained.ahead, 'item')}{more} of its line {go} first"
+    text = f"{plural(explained.ahead, 'item')}{more} of its line {go} first"
     if explained.lanes > 1:
         many = " or more" if explained.lanes >= MOST_LANES else ""
         text += f"; {explained.lanes:,}{many} lines of queue {plain(explained.item.queue)} take turns"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
+from treadle.wording import span
 
 from .fleet import WorkerFleet
-from .wording import command, info_of, last_seen, span, tenant_option, worker_name
+from .wording import command, info_of, last_seen, tenant_option, worker_name
 
 
 def running_reasons(explained: Explanation) -> list[Reason]:

@@ -1,0 +1,74 @@
+"""Wording: how durations, counts, lists and texts from elsewhere are said, in logs and on terminals."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+MOST_CHARACTERS: Final = 500
+"""Of a text in a line."""
+MOST_LISTED: Final = 3
+MINUTE, HOUR, DAY = 60, 3600, 86400
+_UNITS: Final = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s"))
+"""Each with the one that is named after it."""
+
+
+def span(seconds: float, *, brief: bool = False) -> str:
+    """A duration: `250 ms`, `1.5 s`, `40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. brief: with one unit, as
+    tables show it: `90 s`, `3 min`, `36 h`, `3 d`."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    for unit, name, smaller, smaller_name in _UNITS:
+        if round(seconds / smaller) * smaller >= (2 * unit if brief else unit):
+            if brief:
+                return f"{round(seconds / unit)} {name}"
+            large, rest = divmod(round(seconds / smaller), unit // smaller)
+            return f"{large} {name} {rest} {smaller_name}" if rest else f"{large} {name}"
+    return f"{round(seconds)} s"
+
+
+def plain(text: str) -> str:
+    """A text from elsewhere on one line: what cannot be printed is escaped as Python would, so it cannot make
+    a line look like two, or write to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
+    """The same, cut to `most` characters before that."""
+    return plain(text if len(text) <= most else f"{text[: most - 3]}...")
+
+
+def first_line(text: str, most: int = 300) -> str:
+    """The first line of a text that may be long."""
+    return one_line(text.strip().partition("\n")[0].rstrip(), most)
+
+
+def capped(count: int, more: bool) -> str:
+    """A count that may be a lower bound: `10,000+`."""
+    return f"{count:,}+" if more else f"{count:,}"
+
+
+def plural(count: int, noun: str, more: bool = False) -> str:
+    """`1 item`, `2 items`, `10,000+ items`."""
+    return f"{capped(count, more)} {noun if count == 1 and not more else noun + 's'}"
+
+
+def listed(names: Iterable[str], most: int = MOST_LISTED, *, total: int | None = None) -> str:
+    """`a, b, c and 4 more`, as `plain` shows them. total: how many there are, if not all are given."""
+    given = list(names)
+    more = (len(given) if total is None else total) - min(len(given), most)
+    shown = ", ".join(map(plain, given[:most]))
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def close_to(name: str, names: Iterable[str]) -> str | None:
+    """The name that was perhaps meant."""
+    known = {each[:100]: each for each in names if each != name}
+    close = difflib.get_close_matches(name[:100], known, n=1)
+    return known[close[0]] if close else None
