@@ -22,6 +22,7 @@ from treadle import __version__
 from treadle.engine.telemetry import AttemptSpan, Carried, SubmissionSpan, Trace, TracedAttempt, Verb
 from treadle.errors import InputError
 from treadle.item import Item
+from treadle.signature import class_path
 
 from .carrier import pack, span_context, use_trace
 from .spans import BATCH_COUNT, SpanMaker, fail, operation, server_of
@@ -35,9 +36,10 @@ LinkStyle: TypeAlias = Literal["auto", "parent", "link"]
 class OpenTelemetry:
     """Traces of submits and attempts.
 
-    link: `auto` makes the span of an attempt a child of the span that submitted its item, if that call waits
-        for the end of the item (`.result()`, `.group()`), for what such an item queues, and for schedules. In
-        all other cases it begins a new trace with a link. `parent` and `link` always do the one or the other.
+    link: `auto` makes the span of an attempt a child of the attempt that queued its item, or of the span
+        that submitted it, if that call waits for its end (`.result()`, `.group()`) or is a schedule. After
+        any other submit it begins a new trace with a link. `parent` and `link` always do the one or the
+        other.
     create_spans: an `enqueue_many` of at most so many items makes a span `create` for each of them.
     internals: spans of the engine's own calls to the store too.
     baggage: store the baggage of the submitter with its items too.
@@ -91,7 +93,7 @@ class OpenTelemetry:
         try:
             yield
         except Exception as error:
-            fail(span, f"{type(error).__module__}.{type(error).__qualname__}")
+            fail(span, class_path(error))
             raise
         finally:
             span.end()

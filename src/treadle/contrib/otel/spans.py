@@ -14,6 +14,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
 
 from treadle.engine.telemetry import Trace, TracedAttempt
 from treadle.item import Item
+from treadle.signature import class_path
 
 from .carrier import CHILD, pack, span_context, unpack, unpack_baggage
 
@@ -84,20 +85,19 @@ class SendSpan(EnteredSpan):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object, /) -> None:
         self._leave()
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            fail(self._span, f"{type(error).__module__}.{type(error).__qualname__}")
+            fail(self._span, class_path(error))
         self._span.end()
 
 
 class ProcessSpan(EnteredSpan):
     """The span of a call of a handler. It ends when the outcomes of all its attempts are decided.
 
-    attempts: how many share the call. child, baggage: how its context is stored with what it queues.
+    attempts: how many share the call. baggage: whether it is stored with what they queue.
     """
 
-    def __init__(self, span: Span, within: Context, attempts: int, *, child: bool, baggage: bool) -> None:
+    def __init__(self, span: Span, within: Context, attempts: int, *, baggage: bool) -> None:
         super().__init__(span, within)
         self.recording = span.is_recording()
-        self._child = child
         self._baggage = baggage
         self._undecided = attempts
         self._outcomes: set[str] = set()
@@ -105,9 +105,8 @@ class ProcessSpan(EnteredSpan):
 
     @property
     def trace(self) -> Trace | None:
-        if not self.recording:
-            return None
-        return pack(self._context, child=self._child, baggage=self._baggage)
+        # What an attempt queues is a part of its trace, so that a workflow can be seen as one.
+        return pack(self._context, child=True, baggage=self._baggage) if self.recording else None
 
     @property
     def log_fields(self) -> Mapping[str, str]:
@@ -235,13 +234,12 @@ class SpanMaker:
             }
         )
         attributes |= self._of_line(lease.lane, lease.tenant)
-        is_awaited = stored is not None and CHILD in stored
         within, links = Context(), list[Link]()
-        if stored is not None and (self._link == "parent" or (self._link == "auto" and is_awaited)):
+        if stored is not None and (self._link == "parent" or (self._link == "auto" and CHILD in stored)):
             within = unpack(stored)
         elif stored is not None:
             within, links = unpack_baggage(stored), _links([attempt])
-        return self._process(attempt.type, within, attributes, links, attempts=1, child=is_awaited)
+        return self._process(attempt.type, within, attributes, links, attempts=1)
 
     def process_batch(self, attempts: Sequence[TracedAttempt]) -> ProcessSpan:
         first = attempts[0]
@@ -250,7 +248,7 @@ class SpanMaker:
         attributes |= {} if queue is None else {DESTINATION: queue}
         attributes[WAIT] = max(attempt.wait for attempt in attempts)
         links, count = _links(attempts), len(attempts)
-        return self._process(first.type, Context(), attributes, links, attempts=count, child=False)
+        return self._process(first.type, Context(), attributes, links, attempts=count)
 
     def _process(
         self,
@@ -260,10 +258,9 @@ class SpanMaker:
         links: list[Link],
         *,
         attempts: int,
-        child: bool,
     ) -> ProcessSpan:
         span = self._tracer.start_span(f"process {type}", within, SpanKind.CONSUMER, attributes, links)
-        return ProcessSpan(span, within, attempts, child=child, baggage=self._baggage)
+        return ProcessSpan(span, within, attempts, baggage=self._baggage)
 
     def _pack(self, current: Context, child: bool) -> Trace | None:
         return pack(current, child=child, baggage=self._baggage)
