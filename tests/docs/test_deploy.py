@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in `deploy/` are PromQL that names existing metrics, labels and values."""
+"""The dashboard and the alert rules in `deploy/` are PromQL that names existing metrics, labels, values."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any, Final
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.metrics import Counter, Histogram
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
 
 from treadle.engine.telemetry import Trace, TracedAttempt
@@ -17,6 +19,7 @@ from treadle.item import Item
 from treadle.signature import class_path
 
 from .carrier import CHILD, pack, span_context, unpack, unpack_baggage
+from .instruments import MessagingInstruments
 
 SYSTEM: Final = "messaging.system"
 OPERATION: Final = "messaging.operation.name"
@@ -36,6 +39,8 @@ WAIT: Final = "treadle.wait"
 OUTCOME: Final = "treadle.outcome"
 SCHEDULE: Final = "treadle.schedule"
 DEPENDENCIES: Final = "treadle.dependencies"
+OTHER: Final = "_OTHER"
+"""The type of an error that is not known, as the conventions have it."""
 
 Attributes = dict[str, str | int | float]
 
@@ -76,15 +81,22 @@ class EnteredSpan:
 
 
 class SendSpan(EnteredSpan):
-    """The span of a submit: `send`, or `create` for a schedule."""
+    """The span of a submit: `send`, or `create` for a schedule. sent: the items are counted there, with what
+    is common to them."""
 
-    def __init__(self, span: Span, within: Context, traces: Sequence[Trace | None]) -> None:
+    def __init__(
+        self, span: Span, within: Context, traces: Sequence[Trace | None], sent: Counter, common: Attributes
+    ) -> None:
         super().__init__(span, within)
         self.traces = traces
+        self._sent = sent
+        self._common = common
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object, /) -> None:
         self._leave()
-        if error is not None and not isinstance(error, asyncio.CancelledError):
+        if error is None:
+            self._sent.add(len(self.traces), self._common)
+        elif not isinstance(error, asyncio.CancelledError):
             fail(self._span, class_path(error))
         self._span.end()
 
@@ -92,11 +104,24 @@ class SendSpan(EnteredSpan):
 class ProcessSpan(EnteredSpan):
     """The span of a call of a handler. It ends when the outcomes of all its attempts are decided.
 
-    attempts: how many share the call. baggage: whether it is stored with what they queue.
+    attempts: how many share the call. baggage: whether it is stored with what they queue. processed: its
+    duration is recorded there, with what is `common` to its attempts.
     """
 
-    def __init__(self, span: Span, within: Context, attempts: int, *, baggage: bool) -> None:
+    def __init__(
+        self,
+        span: Span,
+        within: Context,
+        attempts: int,
+        *,
+        baggage: bool,
+        processed: Histogram,
+        common: Attributes,
+    ) -> None:
         super().__init__(span, within)
+        self._began = time.perf_counter()
+        self._processed = processed
+        self._common = common
         self.recording = span.is_recording()
         self._baggage = baggage
         self._undecided = attempts
@@ -136,23 +161,35 @@ class ProcessSpan(EnteredSpan):
         self._span.set_attribute(OUTCOME, outcome)
         if self._error_type is not None:
             fail(self._span, self._error_type)
+            self._common[ERROR_TYPE] = self._error_type or OTHER
         self._span.add_event("settled", {OUTCOME: outcome})
         self._span.end()
+        self._processed.record(time.perf_counter() - self._began, self._common)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object, /) -> None:
         self._leave()
 
 
 def fail(span: Span, error_type: str) -> None:
-    span.set_attribute(ERROR_TYPE, error_type or "_OTHER")
+    span.set_attribute(ERROR_TYPE, error_type or OTHER)
     span.set_status(StatusCode.ERROR)
 
 
 class SpanMaker:
     """Starts spans, with the attributes and parents that the settings of `OpenTelemetry` ask for."""
 
-    def __init__(self, tracer: Tracer, link: str, create_spans: int, *, baggage: bool, tenant: bool) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        instruments: MessagingInstruments,
+        link: str,
+        create_spans: int,
+        *,
+        baggage: bool,
+        tenant: bool,
+    ) -> None:
         self._tracer = tracer
+        self._instruments = instruments
         self._link = link
         self._create_spans = create_spans
         self._baggage = baggage
@@ -179,7 +216,8 @@ class SpanMaker:
             attributes,
         )
         inside = trace.set_span_in_context(span, within)
-        return SendSpan(span, within, self._traces(span, inside, items, awaited))
+        traces = self._traces(span, inside, items, awaited)
+        return SendSpan(span, within, traces, self._instruments.sent, _measured("send", queue))
 
     def _traces(self, span: Span, inside: Context, items: Sequence[Item], child: bool) -> list[Trace | None]:
         if not span.is_recording():
@@ -202,7 +240,8 @@ class SpanMaker:
         stored = None
         if span.is_recording():
             stored = self._pack(trace.set_span_in_context(span, within), child=True)
-        return SendSpan(span, within, [stored] * len(items))
+        common = _measured("create", items[0].queue)
+        return SendSpan(span, within, [stored] * len(items), self._instruments.sent, common)
 
     def _of_item(self, item: Item) -> Attributes:
         attributes: Attributes = {
@@ -260,10 +299,23 @@ class SpanMaker:
         attempts: int,
     ) -> ProcessSpan:
         span = self._tracer.start_span(f"process {type}", within, SpanKind.CONSUMER, attributes, links)
-        return ProcessSpan(span, within, attempts, baggage=self._baggage)
+        return ProcessSpan(
+            span,
+            within,
+            attempts,
+            baggage=self._baggage,
+            processed=self._instruments.processed,
+            common=_measured("process", attributes.get(DESTINATION)) | {TYPE: type},
+        )
 
     def _pack(self, current: Context, child: bool) -> Trace | None:
         return pack(current, child=child, baggage=self._baggage)
+
+
+def _measured(name: str, queue: Any) -> Attributes:
+    """The attributes of what is measured for an operation. queue: if it has one."""
+    attributes: Attributes = {SYSTEM: "treadle", OPERATION: name}
+    return attributes if queue is None else attributes | {DESTINATION: queue}
 
 
 def _links(attempts: Sequence[TracedAttempt]) -> list[Link]:
