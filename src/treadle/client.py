@@ -41,7 +41,7 @@ from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
-from treadle.wording import close_to
+from treadle.wording import did_you_mean
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -303,8 +303,7 @@ def _check_names(given: Iterable[str]) -> None:
     known = ClientSettings.__annotations__
     for name in given:
         if name not in known:
-            close = close_to(name, known)
-            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise TypeError(f"there is no setting {name!r}: {hint}")
 
 

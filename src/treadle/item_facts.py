@@ -80,14 +80,15 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which ready items wait to run, and that no live worker has. Doomed items do not."""
+    """A type of which ready items wait to run, and that no live worker has which claims items: see
+    `treadle.fleet`. Doomed items do not wait."""
 
     type: str
     count: int
     """Up to the cap of the call."""
     since: float | None
     """When the last worker that had it was removed, or its lease lapsed. None: there never was one, as far as
-    the store knows."""
+    the store knows, or it is still alive and stops."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -145,7 +146,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     count: int
     """Up to the cap of the call."""
     capped: bool
-    first_at: float
+    oldest_queued_at: float
     """When the oldest of them was submitted."""
     last_at: float
     """When the newest of them died."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Final
 
 MOST_CHARACTERS: Final = 500
 """Of a text in a line."""
 MOST_LISTED: Final = 3
+MOST_COMPARED: Final = 100
+"""Characters of a name: it may come from anywhere, and a comparison of long names takes long."""
 MINUTE, HOUR, DAY = 60, 3600, 86400
 _UNITS: Final = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s"))
 """Each with the one that is named after it."""
@@ -67,8 +68,20 @@ def listed(names: Iterable[str], most: int = MOST_LISTED, *, total: int | None =
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
-def close_to(name: str, names: Iterable[str]) -> str | None:
+def close_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known names that are similar, the closest first. Not the name itself."""
+    import difflib
+
+    by_start = {each[:MOST_COMPARED]: each for each in known if each != name}
+    return [by_start[each] for each in difflib.get_close_matches(name[:MOST_COMPARED], by_start, n=most)]
+
+
+def close_to(name: str, known: Iterable[str]) -> str | None:
     """The name that was perhaps meant."""
-    known = {each[:100]: each for each in names if each != name}
-    close = difflib.get_close_matches(name[:100], known, n=1)
-    return known[close[0]] if close else None
+    return next(iter(close_names(name, known)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint for a message: `did you mean 'send'?`."""
+    close = close_to(name, known)
+    return f"did you mean {close!r}?" if close else otherwise

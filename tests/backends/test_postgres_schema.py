@@ -191,7 +191,7 @@ async def test_a_process_of_version_4_that_is_open_goes_on(postgres_url: str) ->
 
 async def _use_old_items(backend: PostgresBackend) -> None:
     (old,) = await backend.marks(tenant="default")
-    assert (old.mark, old.count, old.sample, old.first_at) == ("old:work", 4, "alone", 0)
+    assert (old.mark, old.count, old.sample, old.oldest_queued_at) == ("old:work", 4, "alone", 0)
     assert (await backend.overview()).counts == tuple(sorted(await backend.counts(), key=_labels))
     found = await group(backend, "root")
     assert (found.value, found.failed, [one.id for one in found.deaths]) == (b"value", 2, ["charge", "email"])

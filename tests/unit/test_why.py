@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from treadle.engine.tenant_view import seen_workers
 from treadle.engine.why.facts import (
     GroupFacts,
     ItemFacts,
@@ -38,7 +39,7 @@ from treadle.item_facts import (
 )
 from treadle.why import Reason
 from treadle.wording import span
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 NOW = 1_794_820_000.0
 
@@ -160,6 +161,13 @@ def test_an_id_that_nobody_has_submitted_is_named(deadline: float | None) -> Non
     assert next_name(missing) is None
 
 
+@pytest.mark.parametrize(("need", "first"), [(2, "not_submitted"), (1, "dependency")])
+def test_an_id_that_was_not_submitted_comes_first_if_the_others_are_not_enough(need: int, first: str) -> None:
+    prerequisites = (Prerequisite("p1", "ready", "page"), Prerequisite("p2", "missing"))
+    blocked = facts("blocked", after=("p1", "p2"), need=need, open=2, prerequisites=prerequisites)
+    assert kinds(blocked)[0] == first
+
+
 # -- scheduled ------------------------------------------------------------------------------------------
 
 FAILED = Attempt(2, "SmtpError", "timed\nout", "", NOW - 5, "w1")
@@ -193,8 +201,49 @@ def test_an_item_that_was_declined_says_by_whom() -> None:
     assert "w1 (host h, pid 7) declined 40 in the last minute" in only(scheduled, "declined").text
 
 
+def test_arguments_that_do_not_decode_say_why_until_when_and_what_to_do() -> None:
+    says = worker(undecodable={"mail.send": UndecodableType(1, "expected int\x07 - at $.n", NOW + 420)})
+    back = facts("scheduled", says, due_at=NOW + 9, claimed_at=NOW - 1, given_back=True)
+    reason, later = reasons_of(back)
+    assert reason.text == (
+        "its arguments do not fit the code of w1 (host h, pid 7): expected int\\x07 - at $.n; it is left to "
+        "workers with other code and tried again; it is dead (undecodable) in 7 min at the latest"
+    )
+    assert (reason.kind, reason.until, reason.refs) == ("undecodable", NOW + 420, ("w1",))
+    assert "upcast" in reason.fix
+    assert "treadle check" in reason.fix
+    assert (later.kind, later.fix) == ("due_at", "")
+    many = worker(undecodable={"mail.send": UndecodableType(12, "no", NOW + 420)})
+    assert (
+        "12 items of mail.send are in this state, and the first"
+        in reasons_of(facts("scheduled", many, due_at=NOW + 9, claimed_at=NOW - 1, given_back=True))[0].text
+    )
+
+
+def test_a_tenant_learns_that_its_arguments_do_not_decode_and_nothing_of_others() -> None:
+    says = worker(undecodable={"mail.send": UndecodableType(12, "secret", NOW + 420)})
+    (seen,) = seen_workers([says], "acme")
+    back = facts("scheduled", seen, due_at=NOW + 9, claimed_at=NOW - 1, given_back=True)
+    reason = only(back, "undecodable")
+    assert reason.until is None
+    assert reason.text == (
+        "its arguments do not fit the code of w1; it is left to workers with other code and tried again"
+    )
+
+
+def test_a_ready_item_that_did_not_decode_says_so_first() -> None:
+    says = worker(undecodable={"mail.send": UndecodableType(1, "no", NOW + 420)}, full=True)
+    assert kinds(facts("ready", says, claimed_at=NOW - 1)) == ["undecodable", "worker_full"]
+    assert kinds(facts("scheduled", says, claimed_at=NOW - 1, due_at=NOW - 1))[0] == "undecodable"
+    assert kinds(facts("ready", says)) == ["worker_full"]  # no worker has had it
+    ran = {"claimed_at": NOW - 2, "started_at": NOW - 2}
+    assert kinds(facts("ready", says, **ran)) == ["worker_full"]
+
+
 def test_an_item_that_is_due_and_not_claimed_says_what_a_ready_one_says() -> None:
-    assert kinds(facts("scheduled", due_at=NOW - 14)) == ["overdue", "no_worker"]
+    assert kinds(facts("scheduled", due_at=NOW - 14)) == ["no_worker", "overdue"]
+    behind = facts("scheduled", worker(full=True), due_at=NOW - 14, ahead=3)
+    assert kinds(behind) == ["worker_full", "overdue", "turn"]
     overdue = facts("scheduled", worker(), due_at=NOW - 14)
     assert kinds(overdue) == ["overdue"]
     assert "14 s ago" in only(overdue, "overdue").text
@@ -466,6 +515,7 @@ def test_a_running_item_says_where_since_when_and_which_attempt() -> None:
     )
     assert reason.fix == "to stop it: treadle cancel a1"
     assert "attempt 2" in only(running(attempts=None), "running").text
+    assert only(running(attempts=1), "running").text.endswith("attempt 2")  # one was lost, and does not count
 
 
 def test_an_item_that_was_claimed_ahead_has_not_begun() -> None:
@@ -517,7 +567,24 @@ def test_a_death_says_why_and_how_to_run_it_again() -> None:
 def test_every_reason_of_a_death_has_words_of_its_own(reason: DeathReason) -> None:
     texts = {only(ended("dead", reason=each, failures=2), "ended").text for each in get_args(DeathReason)}
     assert len(texts) == len(get_args(DeathReason))
-    assert only(ended("dead", reason=reason), "ended").fix == "treadle requeue a1"
+    assert only(ended("dead", reason=reason), "ended").fix.endswith("treadle requeue a1")
+
+
+def test_an_item_that_ended_its_workers_names_these_and_warns() -> None:
+    lost = [Attempt(n, "LeaseLost", f"worker w{n} died", "", NOW - 9 + n, f"w{n}") for n in (1, 2, 3)]
+    death = Attempt(3, "LeaseLost", "3 workers in a row died", "", NOW, "innocent")
+    dead = ended(
+        "dead", reason="lease_lost", losses=3, worker="innocent", history=(*lost, death), mark="f00d"
+    )
+    reason = only(dead, "ended")
+    assert reason.text == (
+        "it died 3 min ago: 3 workers in a row died, or lost the lease, while they ran it: w3, w2, "
+        "w1 (host h, pid 7)"
+    )
+    assert reason.refs == ("w3", "w2", "w1")
+    assert reason.fix == (
+        "it may end the next worker too: see the logs of these workers before you run treadle requeue a1"
+    )
 
 
 def test_an_item_that_died_of_another_names_that_one() -> None:
@@ -549,6 +616,25 @@ def test_a_group_that_is_open_names_its_members() -> None:
     )
     assert reason.refs == ("m1", "m2")
     assert next_name(root) == "m1"
+
+
+def test_a_group_that_failed_names_the_first_death_and_how_to_repair_it() -> None:
+    cause = item("dead", id="m1", reason="exhausted", failures=3, error="SmtpError: no")
+    group = GroupFacts(id="a1", tenant="acme", open=0, failed=2, cause=cause, ended_at=NOW - 5, now=NOW)
+    root = ended("success", group=group, tenant="acme")
+    assert kinds(root) == ["ended", "group_failed"]
+    reason = only(root, "group_failed")
+    assert reason.text == (
+        "group a1 has failed: 2 members died, first m1 (mail.send): all of its 3 attempts failed; "
+        "SmtpError: no"
+    )
+    assert (reason.refs, reason.fix) == (("m1",), "to run what died again: treadle repair a1 --tenant acme")
+    assert next_name(root) == "m1"
+    members = (item("ready", id="m2"),)
+    half = GroupFacts(id="a1", tenant="acme", open=1, members=members, failed=1, cause=cause, now=NOW)
+    assert kinds(half) == ["group_failed", "open"]
+    assert "has failed: a member died: m1" in only(half, "group_failed").text
+    assert next_name(half) == "m2"
 
 
 def test_a_group_without_its_root() -> None:

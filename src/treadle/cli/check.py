@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
@@ -15,10 +14,11 @@ from treadle.engine.registry import Registry
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.errors import DecodeError, InputError, message_of
 from treadle.item import Filter, Item, ItemState, Status
-from treadle.wording import first_line, plain, plural
+from treadle.wording import close_names, first_line, plain, plural
 
+from .exit_codes import UNHEALTHY
 from .filters import StatusOption, names_in, read_statuses
-from .shell import UNHEALTHY, Shell, operator_command
+from .shell import Shell, operator_command
 from .text import Cell, speaks_unicode, styled
 
 CHECKED: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running", "dead")
@@ -45,7 +45,7 @@ class TypeCheck:
         self.declared_only = type is not None and not type.has_handler
         self.alias_of = None if type is None or type.name == name else type.name
         self.upcast = type is not None and type.options.get("upcast") is not None
-        self.close = difflib.get_close_matches(name, registry.types, n=2) if self.unknown else []
+        self.close = close_names(name, registry.types, 2) if self.unknown else []
         self.looked_at = 0
         self.broken = 0
         self.errors: dict[str, tuple[str, int]] = {}

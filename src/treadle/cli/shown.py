@@ -209,7 +209,14 @@ def tries(item: ItemState) -> str:
     """How many attempts have begun, and how many it may have."""
     if item.attempt == 0:
         return ""
-    return f"{item.attempt}/{item.attempts}" if item.attempts is not None else str(item.attempt)
+    # Lost attempts do not count among those that may fail, so there may be more.
+    counts = item.attempts is not None and item.attempt <= item.attempts
+    return f"{item.attempt}/{item.attempts}" if counts else str(item.attempt)
+
+
+def died_unrun(item: ItemState) -> bool:
+    """Whether a worker ended it as dead without an attempt. Its last error is no attempt's then."""
+    return item.status == "dead" and item.reason in ("lease_lost", "unsatisfiable", "unknown_type")
 
 
 def when(item: ItemState, now: float) -> str:

@@ -12,7 +12,8 @@ from treadle.schedule import stored_name
 from treadle.wording import plural
 
 from .completion import complete_queue, complete_schedule
-from .shell import REFUSED, Shell, operator_command
+from .exit_codes import REFUSED
+from .shell import Shell, operator_command
 
 PRUNED_AT_ONCE: Final = 1000
 

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TextIO
@@ -52,6 +53,20 @@ def cut(text: str, width: int) -> str:
             break
         kept += each
     return kept + ellipsis()
+
+
+def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+    """A text in lines of at most `width` columns, if it has blanks: ids are not broken. None: in one line."""
+    if width is None:
+        return [indent + plain(text)]
+    return textwrap.wrap(
+        plain(text),
+        max(width, len(indent) + LEAST_COLUMN),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def columns(text: str) -> int:

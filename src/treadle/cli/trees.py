@@ -69,7 +69,7 @@ async def group(
     """Show a group: how it stands, its value, and its members as a tree. Nested groups are included."""
     _check_forms(dot, mermaid)
     found = await _find_group(shell, check_id(id))
-    tree = await _members(shell, found, limit)
+    tree = await group_members(shell, found, limit)
     if shell.json:
         shell.emit({**group_json(shell.registry, found), **tree.json()})
         return None
@@ -142,7 +142,7 @@ async def _find_group(shell: Shell, id: str) -> GroupState:
     return found
 
 
-async def _members(shell: Shell, root: GroupState, limit: int) -> Tree:
+async def group_members(shell: Shell, root: GroupState, limit: int) -> Tree:
     """The members of a group, and of the groups inside it."""
     items: list[ItemState] = []
     waiting, more = [root.id], False

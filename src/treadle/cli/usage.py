@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from treadle.wording import plain
 
-from .shell import REFUSED, USAGE
+from .exit_codes import REFUSED, USAGE
 
 
 class OneLineErrors(TyperGroup):

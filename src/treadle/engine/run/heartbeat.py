@@ -25,12 +25,13 @@ from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 from treadle.log_lines import WARNING, log_line
 from treadle.wording import span
+from treadle.worker_info import encode_worker_info
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes
 from .held import HeldLeases, Stop
 from .outcome_log import named_items
-from .worker_report import WorkerReport, encode_worker_info
+from .worker_report import WorkerReport
 
 
 class HeartbeatLoop:

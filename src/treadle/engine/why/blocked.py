@@ -15,13 +15,16 @@ from .wording import command, item_name, since_text, tenant_option
 
 def blocked_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that waits for others."""
-    reasons: list[Reason] = []
-    if any(each.status != "missing" for each in explained.prerequisites) or not explained.item.waiting_for:
-        reasons.append(_dependency(explained))
     missing = _missing(explained)
-    if missing:
-        reasons.append(_not_submitted(explained, missing))
-    return reasons
+    submitted = any(each.status != "missing" for each in explained.prerequisites)
+    dependency = [_dependency(explained)] if submitted or not explained.item.waiting_for else []
+    if not missing:
+        return dependency
+    not_submitted = _not_submitted(explained, missing)
+    could_come = explained.open - len(missing)
+    if explained.met + could_come < explained.need:  # those that are submitted are not enough
+        return [not_submitted, *dependency]
+    return [*dependency, not_submitted]
 
 
 def _missing(explained: Explanation) -> list[str]:
@@ -107,7 +110,7 @@ def _unsettled(explained: Explanation) -> list[Reason]:
     item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
     if not fleet.taking:
         return [fleet.no_worker()]
-    having = fleet.for_type(item.type)
+    having = fleet.serving(type=item.type)
     _, missing = fleet.not_serving(
         having or fleet.taking, item.type if having else "", item.queue, item.tenant
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from treadle.fleet import last_beat
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, WorkerState
 from treadle.timing import to_datetime
 from treadle.wording import HOUR, plain, span
-from treadle.worker_info import WorkerInfo
 
 
 def until_text(now: float, at: float) -> str:
@@ -44,9 +44,9 @@ def item_name(id: str, type: str = "", *words: str) -> str:
     return f"{name} ({inside})" if inside else name
 
 
-def info_of(worker: WorkerState) -> WorkerInfo | None:
-    """What a worker says about itself. None: it says nothing."""
-    return worker.info if isinstance(worker.info, WorkerInfo) else None
+def attempt_name(attempt: int, attempts: int | None) -> str:
+    """`attempt 2 of 3`. attempts: how many may fail. Lost ones do not count there: there may be more."""
+    return f"attempt {attempt:,}" + (f" of {attempts:,}" if attempts and attempt <= attempts else "")
 
 
 def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState] = ()) -> str:
@@ -56,7 +56,7 @@ def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState]
     if isinstance(worker, str):
         found = next((each for each in workers if each.id == worker), None)
         return plain(worker) if found is None else worker_name(found)
-    info = info_of(worker)
+    info = worker.info
     if info is None or not (info.host or info.pid):
         return plain(worker.id)
     return f"{plain(worker.id)} (host {plain(info.host)}, pid {info.pid})"
@@ -64,8 +64,8 @@ def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState]
 
 def last_seen(worker: WorkerState) -> float:
     """When its last heartbeat came, by the store's clock. If that is not known: when its lease lapsed."""
-    info = info_of(worker)
-    return worker.until - (0.0 if info is None else info.lease)
+    beat = last_beat(worker)
+    return worker.until if beat is None else beat
 
 
 def command(verb: str, *args: str, tenant: str | None = None) -> str:
