@@ -491,7 +491,7 @@ def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> N
         command = [sys.executable, "-m", "treadle", *arguments]
         return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
 
-    assert "up to date" in treadle("migrate", store_url)
+    treadle("migrate", store_url)
     assert "up to date" in treadle("migrate", store_url)
     kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
     assert "create table" in treadle("schema", kind).lower()

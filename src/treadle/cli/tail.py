@@ -20,6 +20,7 @@ from treadle.errors import InputError, StoreUnavailable
 from treadle.item import TERMINAL, Filter, ItemState, Ref, Status, Wake
 
 from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
+from .names import remark_filters
 from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, first_line, tries
 from .text import columns, cut, iso, plain, span, speaks_unicode, styled, terminal_width
@@ -82,6 +83,7 @@ async def tail(
         if name not in EVENT_NAMES:
             raise InputError.of("--event", name, f"does not exist: it is one of {', '.join(EVENT_NAMES)}")
     where = Filter(tenant=shell.tenant, type=type, queue=queue)
+    await remark_filters(shell, type, queue)
     watcher = Watcher(shell, where)
     left = count
     try:
