@@ -12,7 +12,6 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 from treadle.backend import Backend, store_name
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
-from treadle.close_names import did_you_mean
 from treadle.codec import Codec
 from treadle.connect import check_backend, connect
 from treadle.engine.core import Core
@@ -42,6 +41,7 @@ from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
+from treadle.wording import did_you_mean
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -368,8 +368,6 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    if telemetry is not None:
-        telemetry.use_store(store_name(backend))
     core = Core(
         backend,
         settings,
@@ -378,6 +376,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,
     )
+    if core.telemetry is not None:
+        core.telemetry.use_store(store_name(backend))
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core

@@ -20,13 +20,13 @@ def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[
     try:
         fields = log_context()
         check_not_awaitable(fields, "log_context")
-        return {_field_name(name): value for name, value in fields.items()}
+        return {field_name(name): value for name, value in fields.items()}
     except Exception:
         LOGGER.exception("log_context of %s failed: its fields are missing in the log", type)
         return {}
 
 
-def _field_name(name: str) -> str:
+def field_name(name: str) -> str:
     """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
     return f"input_{name}" if name in RECORD_FIELDS else name
 

@@ -58,7 +58,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from .close_names import close_names
+from .wording import close_names
 
 if TYPE_CHECKING:
     from .timing import Duration, Instant

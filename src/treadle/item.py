@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .worker_info import WorkerInfo
+
 # --------------------------------------------------------------------------------------------------- words
 
 Status: TypeAlias = Literal["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]
@@ -289,7 +291,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     begun: bool = True
     """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
     ready_at: float = 0.0
-    """When it became ready for this attempt. For a scheduled item: when it was due. 0: unknown."""
+    """When it became ready for this attempt. For a scheduled item: when it was due. One that was given back
+    without a delay has been ready all the time. 0: unknown."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -586,9 +589,11 @@ class WorkerState(msgspec.Struct, frozen=True, gc=False):
     until: float
     """When its lease lapses."""
     types: tuple[str, ...] | None
-    running: int
-    info: object = None
-    """What it says about itself: `WorkerInfo`, or None. A backend returns bytes, a client decodes them."""
+    """None: every type."""
+    running: int | None
+    """How many items it runs. None: a client of one tenant is not told, they may be those of others."""
+    info: WorkerInfo | None = None
+    """What it says about itself. None: nothing, or nothing that this version can read."""
 
 
 # ----------------------------------------------------------------------------------- operating, coordinating

@@ -80,14 +80,15 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which ready items wait to run, and that no live worker has. Doomed items do not."""
+    """A type of which ready items wait to run, and that no live worker has which claims items: see
+    `treadle.fleet`. Doomed items do not wait."""
 
     type: str
     count: int
     """Up to the cap of the call."""
     since: float | None
     """When the last worker that had it was removed, or its lease lapsed. None: there never was one, as far as
-    the store knows."""
+    the store knows, or it is still alive and stops."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -136,7 +137,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """Dead items that died alike: of one type, by one error, at one place."""
 
     mark: str
-    """The fingerprint: `Settlement.mark`. Empty: of items that died before there were fingerprints."""
+    """The fingerprint: `Settlement.mark`. Items that died before there were fingerprints have `old:TYPE`."""
     type: str
     """Of the newest of them: the one that died last."""
     error_type: str

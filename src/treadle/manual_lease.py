@@ -40,7 +40,7 @@ from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.run.settle import Settler
 from treadle.engine.run.undecodable import UndecodableItems
-from treadle.engine.run.worker_report import encode_worker_info, host_name
+from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
 from treadle.headers import headers_of
@@ -50,7 +50,7 @@ from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
 from treadle.version import VERSION
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 MOST_CLAIMS: Final = 100
 """How often `claim_one` asks the store, if what it gets needs no handler."""
@@ -167,7 +167,16 @@ async def claim_one(
     if "strict" in core.backend.capabilities:
         demand = replace(demand, strict=_strict_types(core))
     info = encode_worker_info(
-        WorkerInfo(host=host_name(), pid=os.getpid(), version=VERSION, lease=lease, room=1, manual=True)
+        WorkerInfo(
+            host=host_name(),
+            pid=os.getpid(),
+            version=VERSION,
+            lease=lease,
+            queues=queues,
+            tenants=demand.tenants,
+            room=1,
+            manual=True,
+        )
     )
     for _ in range(MOST_CLAIMS):
         await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, info=info))

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
 from treadle.engine.core import Core
+from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.engine.why import why_item, why_queue
 from treadle.errors import UnsupportedError
 from treadle.ids import check_name, ids_of
@@ -16,7 +16,6 @@ from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
 from treadle.options import HasId
 from treadle.why import Why
-from treadle.worker_info import WorkerInfo, decode_worker_info
 
 
 class Observer:
@@ -46,53 +45,29 @@ class Observer:
 
     async def workers(self) -> list[WorkerState]:
         """Return the workers that have a lease in the store, lapsed or not, by id. `info` is what each says
-        about itself: a `WorkerInfo`, or None. A client of one tenant gets those that serve the tenant."""
+        about itself. A client of one tenant gets those that serve the tenant, and is not told where they run
+        or what they do for others."""
         await self._core.connect()
-        return self._decoded(await self._core.backend.workers())
+        workers = seen_workers(await self._core.backend.workers(), self._tenant)
+        return sorted(workers, key=lambda worker: worker.id)
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
         """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
-        first `count`. A client of one tenant gets no limits of other tenants, and no ids of their items."""
+        first `count`. A client of one tenant gets no limits of other tenants, and is not told who
+        holds those that all share."""
         await self._begin_read()
         uses = await self._core.backend.limits(names, count=count)
-        if self._tenant is not None:
-            uses = [seen for use in uses if (seen := _seen_by(self._tenant, use)) is not None]
-        return sorted(uses, key=lambda use: use.name)
+        return sorted(seen_limits(uses, self._tenant), key=lambda use: use.name)
 
     async def overview(self, *, cap: int = 10_000) -> Overview:
         """Return how the store stands: what waits, since when, who works. It looks at no more than `cap`
         items of each queue and status, so it does not take longer when more items are kept."""
         await self._begin_read()
         overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
-        return msgspec.structs.replace(overview, workers=tuple(self._decoded(overview.workers)))
+        return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
     async def _begin_read(self) -> None:
         await begin_read(self._core)
-
-    def _decoded(self, workers: Sequence[WorkerState]) -> list[WorkerState]:
-        decoded = [
-            msgspec.structs.replace(worker, info=decode_worker_info(worker.info)) for worker in workers
-        ]
-        return sorted(
-            [worker for worker in decoded if self._tenant is None or _serves(worker, self._tenant)],
-            key=lambda worker: worker.id,
-        )
-
-
-def _serves(worker: WorkerState, tenant: str) -> bool:
-    """Whether a worker serves a tenant, as far as it says."""
-    info = worker.info
-    return not isinstance(info, WorkerInfo) or info.tenants is None or tenant in info.tenants
-
-
-def _seen_by(tenant: str, use: LimitUse) -> LimitUse | None:
-    """A limit as a client of this tenant may see it. None: it belongs to another tenant."""
-    if is_limit_of_tenant(use.name, tenant):
-        return use
-    if not is_limit_of_all(use.name):
-        return None
-    holders = tuple(msgspec.structs.replace(holder, items=()) for holder in use.holders)
-    return msgspec.structs.replace(use, holders=holders)
 
 
 async def begin_read(core: Core) -> None:

@@ -22,7 +22,6 @@ import msgspec
 from typing_extensions import TypedDict
 
 from .callables import check_plain
-from .close_names import did_you_mean
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
@@ -48,6 +47,7 @@ from .option_checks import (
 from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
 from .tx_check import check_tx
+from .wording import did_you_mean
 
 
 class HasId(Protocol):

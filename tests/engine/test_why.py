@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until_status
@@ -18,9 +19,10 @@ from treadle import Client, Context, Defer, Result, Retry, Treadle, group, work
 from treadle.backend import Backend
 from treadle.doers import balanced, concurrency, rate_limited
 from treadle.errors import UnsupportedError
-from treadle.item import Demand, Heartbeat
+from treadle.item import Demand, Heartbeat, Limit, PermitRequest
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
 from treadle.why import Reason, Why
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 QUICK: dict[str, Any] = {"heartbeat": 0.1}
 """A worker says soon what has changed."""
@@ -129,7 +131,7 @@ async def test_an_id_that_was_never_submitted(make_app: MakeApp) -> None:
     ready = await app.enqueue(send(), id="ready")
     waiting = await app.enqueue(send(), after=[ready, "never"], expires_in=600)
     why = await app.why(waiting)
-    assert kinds(why) == ["dependency", "not_submitted", "deadline", "no_worker"]
+    assert kinds(why) == ["not_submitted", "dependency", "deadline", "no_worker"]
     assert only(why, "not_submitted").refs == ("never",)
     assert only(why, "dependency").refs == ("ready",)
     (state,) = await app.get(waiting.id)
@@ -154,6 +156,29 @@ async def test_a_group_is_followed_to_an_open_member(make_app: MakeApp) -> None:
     assert only(root, "due_at").about in opened.refs
     assert kinds(dependent) == ["dependency", "open", "due_at"]
     assert [reason.about for reason in dependent.reasons][1] == "root"
+
+
+async def test_a_group_that_failed_names_its_first_death(make_app: MakeApp) -> None:
+    @work(name="parent")
+    async def parent(ctx: Context) -> Result[Any]:
+        return ctx.queue(fails()).next(send())
+
+    app = make_app(parent, send, fails)
+    async with app:
+        handle = await app.enqueue(parent(), id="root")
+        waiting = await app.enqueue(send(), after=group(handle))
+        await until_status(app, waiting.id, "dead")
+        root, dependent = await app.why("root"), await app.why(waiting)
+        alone = await app.enqueue(fails(), id="alone")
+        await until_status(app, alone.id, "dead")
+        assert kinds(await app.why(alone)) == ["ended"]
+    assert (root.status, kinds(root)) == ("success", ["ended", "group_failed", "ended"])
+    failed = only(root, "group_failed")
+    assert "2 members died, first" in failed.text
+    assert "(fails): it failed; ValueError: no" in failed.text
+    assert failed.fix == "to run what died again: treadle repair root"
+    assert root.reasons[2].about == failed.refs[0]
+    assert kinds(dependent) == ["ended", "group_failed", "ended"]
 
 
 async def test_a_nested_group_is_followed_to_an_open_member(make_app: MakeApp) -> None:
@@ -198,7 +223,7 @@ async def test_a_failed_attempt_a_deferral_and_a_release(make_app: MakeApp) -> N
 async def test_a_due_item_that_no_worker_has_claimed(make_app: MakeApp) -> None:
     app = make_app(send)
     handle = await app.enqueue(send(), delay=0.01)
-    await until_why(lambda: app.why(handle), "overdue", "no_worker")
+    await until_why(lambda: app.why(handle), "no_worker", "overdue")
 
 
 # -- pauses and workers -----------------------------------------------------------------------------------
@@ -400,6 +425,24 @@ async def test_a_hook_that_declines(make_app: MakeApp) -> None:
         assert "the hook `accept` declines mail.send" in reason.text
 
 
+async def test_arguments_that_do_not_decode(make_app: MakeApp) -> None:
+    @work(name="mail.send")
+    async def newer(n: list[int]) -> None: ...
+
+    old, app = make_app(send), make_app(newer, undecodable_grace=600, **QUICK)
+    handle = await old.enqueue(send(7))
+    async with app:
+        reason = await until_kind(app, handle, "undecodable")
+        assert "array" in reason.text
+        assert "it is dead (undecodable) in 10 min at the latest" in reason.text
+        assert reason.until is not None
+        assert reason.until > await app.backend.now() + 500
+        (worker,) = await app.workers()
+        assert worker.info is not None
+        assert list(worker.info.undecodable) == ["mail.send"]
+        assert not any("trigger" in each.fix for each in (await app.why(handle)).reasons)
+
+
 async def test_nothing_in_its_way(make_app: MakeApp, backend: Backend) -> None:
     """A worker that could take it, and does not ask."""
     app = make_app(send)
@@ -459,6 +502,22 @@ async def test_a_silent_worker_keeps_its_item_until_another_claims(
     assert "w0, which runs it, has been without a lease for" in why.reasons[0].text
     await app.backend.beat(Heartbeat(worker="w2", lease=60))
     assert kinds(await app.why(handle)) == ["lease_lapsed"]
+
+
+async def test_an_item_that_ended_its_worker_names_that_one(make_app: MakeApp, backend: Backend) -> None:
+    @work(name="poison", retry=Retry(max_losses=0))
+    async def poison() -> None: ...
+
+    app = make_app(poison, worker_id="innocent")
+    handle = await app.enqueue(poison())
+    assert await silent_worker(backend, "w0", lease=60) == [handle.id]
+    await backend.remove_worker("w0")
+    async with app:
+        await until_status(app, handle.id, "dead")
+        reason = only(await app.why(handle), "ended")
+    assert "1 worker in a row died, or lost the lease, while they ran it: w0" in reason.text
+    assert "innocent" not in reason.text
+    assert (reason.refs, reason.fix.startswith("it may end the next worker too")) == (("w0",), True)
 
 
 VICTIM = """
@@ -575,6 +634,48 @@ async def test_a_client_of_one_tenant_sees_the_workers_that_serve_it(make_app: M
         assert (await app.tenant("beta").overview()).workers == ()
 
 
+async def test_a_client_of_one_tenant_learns_nothing_of_the_others(
+    make_app: MakeApp, backend: Backend
+) -> None:
+    """Neither their names, nor what runs for them, nor where the workers run."""
+    app = make_app(send, limited, doer=concurrency(1))
+    said = WorkerInfo(host="secret-host", pid=7, lease=60.0, tenants=("acme", "secret-tenant"), room=1)
+    said = msgspec.structs.replace(said, declined={"mail.send": 12345}, waiting=12345, full=True)
+    hidden = WorkerInfo(host="secret-host", tenants=("secret-tenant",))
+    for id, info in (("w1", said), ("secret-worker", hidden)):
+        beat = Heartbeat(worker=id, lease=60.0, types=("mail.send",), info=encode_worker_info(info))
+        await backend.beat(beat)
+    await app.tenant("secret-tenant").enqueue(send(), id="secret-item")
+    assert (await backend.claim(Demand(worker="secret-worker", limit=1))).leases
+    shared = Limit("app:slots:all", 1, 1.0, "slots")
+    await backend.take_permits([PermitRequest((shared,))], worker="secret-worker")
+    acme, other = app.tenant("acme"), app.tenant("beta")
+    own, lost = await acme.enqueue(send()), await other.enqueue(send())
+    seen = [
+        await acme.workers(),
+        await acme.overview(),
+        await acme.limits(),
+        await acme.why(own),
+        await acme.why_queue("default"),
+        await other.workers(),
+        await other.overview(),
+        await other.why(lost),
+        await other.why_queue("default"),
+    ]
+    for answer in seen:
+        assert "secret" not in str(answer)
+        assert "12345" not in str(answer)
+    (worker,) = await acme.workers()
+    assert (worker.running, worker.info) == (
+        None,
+        WorkerInfo(lease=60.0, tenants=("acme",), room=1, full=True),
+    )
+    assert "limit app:slots:all: 1 of 1 in use" in only(await acme.why(own), "concurrency").text
+    assert only(await other.why(lost), "no_worker_for_tenant").text == "no live worker serves tenant beta"
+    (seen_by_all,) = [each for each in await app.workers() if each.id == "w1"]
+    assert seen_by_all.info == said
+
+
 async def test_other_workers_of_the_process_have_their_own_doer(make_app: MakeApp) -> None:
     """The limits of the app's doer apply to types that have none of their own."""
     app = make_app(send, doer=rate_limited(1, 600))
@@ -596,7 +697,7 @@ def test_the_sync_side(tmp_path: Any) -> None:
     with app.tenant("acme").sync as sync:
         handle = sync.enqueue(send(), delay=300)
         assert kinds(sync.why(handle)) == ["due_at"]
-        assert kinds(sync.why_queue("default")) == ["no_worker", "empty"]
+        assert kinds(sync.why_queue("default")) == ["no_worker_for_tenant", "empty"]
         assert kinds(sync.schedules.why("x")) == ["unknown"]
         assert (sync.workers(), sync.limits()) == ([], [])
         assert [count.count for count in sync.overview().counts] == [1]

@@ -16,7 +16,6 @@ from treadle.rules.watching import (
     MOST_HOLDERS,
     WaitsAgain,
     capped_counts,
-    is_served,
     rate_use,
     shown_prerequisites,
     slots_use,
@@ -95,12 +94,6 @@ class TestServing:
     LIVE = WorkerState("live", NOW + 1, ("a",), 0)
     LAPSED = WorkerState("lapsed", NOW - 50, ("b",), 0)
     GONE = WorkerState("gone", NOW - 70, None, 0)
-
-    def test_a_live_worker_serves_its_types(self) -> None:
-        assert is_served("a", [self.LIVE, self.LAPSED], NOW)
-        assert not is_served("b", [self.LIVE, self.LAPSED], NOW)
-        assert not is_served("a", [self.GONE], NOW)
-        assert is_served("b", [WorkerState("all", NOW + 1, None, 0)], NOW)
 
     def test_a_served_type_is_not_unserved(self) -> None:
         assert unserved_since("a", [self.LIVE], {"a": 5.0}, NOW) is None

@@ -19,6 +19,7 @@ import msgspec
 
 from treadle.errors import InputError, TreadleError
 from treadle.item import Filter, ItemState
+from treadle.wording import capped, plural
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
 from .bulk_verb import Preview, Verb, by_tenant, skipped_text, summary_json, tell_refusal
@@ -38,7 +39,7 @@ from .selection import (
 )
 from .shell import Shell
 from .shown import item_lines, ref_json
-from .text import capped, plural, styled
+from .text import styled
 
 COUNT_CAP: Final = 10_000
 EXAMPLES: Final = 3

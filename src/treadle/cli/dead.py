@@ -12,6 +12,7 @@ import typer
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
+from treadle.wording import capped, first_line, plural
 
 from .bulk import change_items
 from .delete import CascadeOption, OpenOption, deletion
@@ -20,8 +21,8 @@ from .names import MOST_MARKS, find_mark
 from .pages import pages
 from .selection import Selection
 from .shell import Shell, operator_command, operator_group
-from .shown import first_line, item_lines, ref_json
-from .text import Cell, ago, capped, clock, iso, plain_lines, plural
+from .shown import item_lines, ref_json
+from .text import Cell, ago, clock, iso, plain_lines
 from .verbs import requeue
 
 By = Literal["error", "type", "reason"]
@@ -207,6 +208,8 @@ async def dead_show(
         shell.print(f"Traceback of {found.sample}", "bold")
         shell.lines(f"  {line}" for line in plain_lines(text))
     shell.print()
+    if reason == "lease_lost":
+        shell.print("they may end the next worker too: see the logs of the workers that died first", "yellow")
     shell.print(f"run them again: treadle dead requeue --mark {shlex.quote(found.mark)} --canary 5", "dim")
     return None
 

@@ -11,13 +11,13 @@ from treadle.client import Client
 from treadle.errors import ConflictError, NotFound
 from treadle.item import GroupState, ItemState, Status
 from treadle.operator import core_of, tenant_of
+from treadle.wording import plural
 
 from .bulk import COUNT_CAP, change_items
 from .bulk_verb import PortionOutcome, Preview, Verb, all_or_none
 from .filters import ItemFilters
 from .selection import Refusal, Selection
 from .shell import Shell, operator_command
-from .text import plural
 from .trees import group_members
 
 MOST_GROUPS: Final = 200

@@ -8,20 +8,21 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from treadle.close_names import did_you_mean
 from treadle.engine.schedule.scheduler import is_unseen
+from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState, Schedule
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
+from treadle.wording import did_you_mean, listed, span
 
 from .declared_limits import declared_limits, declared_rule
 from .exit_codes import REFUSED
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
-from .text import Cell, ago, iso, listed, number, span
-from .worker_rows import WORKER_COLUMNS, FleetView, fleet_of, worker_json, worker_row
+from .text import Cell, ago, iso, number
+from .worker_rows import WORKER_COLUMNS, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
 """Running items that `workers --items` looks at."""
@@ -46,17 +47,17 @@ async def workers(
     if shell.json:
         for worker in fleet.workers:
             own = {"items": [ref_json(each) for each in running.get(worker.id, ())]} if items else {}
-            shell.emit({**worker_json(worker), **own})
+            shell.emit({**worker_json(fleet, worker), **own})
         return None
     if not fleet.workers:
         shell.print("no workers")
         return None
     shell.table(
         WORKER_COLUMNS,
-        [worker_row(worker, fleet.now) for worker in fleet.workers],
+        [worker_row(fleet, worker) for worker in fleet.workers],
         numbers=("RUNNING", "PID"),
         keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
-        drop=("QUEUES", "PID", "UP", "TYPES", "HOST"),
+        drop=("QUEUES", "TYPES", "UP", "HOST"),
     )
     for worker in fleet.workers:
         if running.get(worker.id):
@@ -66,9 +67,9 @@ async def workers(
     return None
 
 
-async def read_fleet(shell: Shell) -> FleetView:
+async def read_fleet(shell: Shell) -> Fleet:
     """The workers that the shell may see."""
-    return fleet_of(await shell.client.workers(), await shell.now(), shell.tenant)
+    return Fleet(await shell.client.workers(), await shell.now())
 
 
 async def _running(shell: Shell) -> dict[str, list[ItemState]]:

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from treadle.context_log import LOGGER, RECORD_FIELDS
-from treadle.log_lines import lines, one_line
+from treadle.log_lines import lines
+from treadle.wording import one_line
 
 MOST_MESSAGE = 10_000
 MOST_FIELD = 2_000

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from treadle.close_names import close_names, did_you_mean
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.ids import check_id, check_name
 from treadle.item import DEFAULT_QUEUE
-
-from .text import listed, plural
+from treadle.wording import close_names, did_you_mean, listed, plural
 
 if TYPE_CHECKING:
     from treadle.backend import Backend

@@ -18,9 +18,10 @@ import typer
 from treadle.backend import store_name
 from treadle.errors import DefinitionError, InputError, SchemaError, StoreUnavailable, TreadleError
 from treadle.operator import core_of, tenant_of
+from treadle.wording import plain
 
 from .exit_codes import AWAY, INTERRUPTED, REFUSED, USAGE
-from .text import fact_lines, json_line, plain, table_lines, terminal_width
+from .text import fact_lines, json_line, table_lines, terminal_width
 
 if TYPE_CHECKING:
     from treadle.app import Treadle

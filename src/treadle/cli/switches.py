@@ -7,16 +7,15 @@ from typing import Annotated, Final
 
 import typer
 
-from treadle.close_names import did_you_mean
 from treadle.errors import InputError, NotFound, ScheduleError
 from treadle.ids import check_name
 from treadle.schedule import stored_name
+from treadle.wording import did_you_mean, listed, plural
 
 from .completion import complete_queue, complete_schedule
 from .exit_codes import REFUSED
 from .names import queue_remark
 from .shell import Shell, operator_command
-from .text import listed, plural
 
 PRUNED_AT_ONCE: Final = 1000
 

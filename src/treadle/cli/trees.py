@@ -11,6 +11,7 @@ from treadle.errors import InputError, NotFound
 from treadle.group_ref import GroupRef, shown_names
 from treadle.ids import check_id, check_name
 from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Status
+from treadle.wording import plain, plural
 
 from .pages import first_items
 from .shell import Shell, operator_command
@@ -25,7 +26,7 @@ from .shown import (
     what,
     when,
 )
-from .text import Cell, fact_lines, plain, plural, speaks_unicode, table_lines, terminal_width
+from .text import Cell, fact_lines, speaks_unicode, table_lines, terminal_width
 
 DotOption = Annotated[bool, typer.Option("--dot", help="as a graph for Graphviz")]
 MermaidOption = Annotated[bool, typer.Option("--mermaid", help="as a graph for Mermaid")]

@@ -9,8 +9,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from treadle.wording import plain
+
 from .exit_codes import REFUSED, USAGE
-from .text import plain
 
 
 class OneLineErrors(TyperGroup):

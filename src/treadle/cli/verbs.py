@@ -12,6 +12,7 @@ import typer
 from treadle.client import Client
 from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
 from treadle.item import OPEN, TERMINAL, ItemState, Status
+from treadle.wording import plural
 
 from .bulk import change_items
 from .bulk_verb import PortionOutcome, Verb, all_or_none, tell_refusal
@@ -20,7 +21,6 @@ from .exit_codes import REFUSED
 from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
 from .selection import IdsArgument, Refusal, Selection, read_wanted
 from .shell import Shell, operator_command
-from .text import plural
 
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 

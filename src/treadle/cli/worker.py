@@ -28,9 +28,10 @@ from treadle.cli.reload import FileWatcher
 from treadle.cli.shell import fail
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
-from treadle.log_lines import INFO, WARNING, log_line, one_line
+from treadle.log_lines import INFO, WARNING, log_line
 from treadle.operator import core_of
 from treadle.store_metrics import StoreReader
+from treadle.wording import one_line
 
 
 def worker(

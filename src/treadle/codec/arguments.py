@@ -19,7 +19,6 @@ import msgspec
 from msgspec import inspect as info
 from typing_extensions import Unpack
 
-from treadle.close_names import did_you_mean
 from treadle.errors import (
     DecodeError,
     DefinitionError,
@@ -29,6 +28,7 @@ from treadle.errors import (
     message_of,
     shown,
 )
+from treadle.wording import did_you_mean
 
 from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec

@@ -202,7 +202,7 @@ STORE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _of_store("oldest_ready_seconds", "How long the oldest ready item of the queue has waited.", "queue"),
     _of_store("unserved_items", "Ready items whose type no live worker has, at most 10,000.", "type"),
-    _of_store("workers", "Workers whose lease has not lapsed."),
+    _of_store("workers", "Live workers that claim items: no manual leases, and none that is stopping."),
     _of_store("worker_last_beat_timestamp_seconds", "When the last heartbeat of any worker came."),
     _of_store("queue_paused", "1 if the queue is paused for all tenants.", "queue"),
     _of_store(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from treadle.fleet import Fleet, last_beat
 from treadle.item import Schedule
 from treadle.item_facts import LimitUse, Overview
-from treadle.worker_info import WorkerInfo, decode_worker_info
 
 from .names import STORE_METRICS
 from .registry import MAX_TYPES, OTHER
@@ -44,18 +44,19 @@ class StoreRows:
 
     def of_overview(self, overview: Overview) -> list[MetricRow]:
         now, queue, type = overview.now, self._queues.of, self._types.of
+        fleet = Fleet(overview.workers, now)
         counts = [((queue(each.queue), type(each.type), each.status), each.count) for each in overview.counts]
         ages = [((queue(each.queue),), max(0.0, now - each.oldest_ready)) for each in overview.ages]
         unserved = [((type(each.type),), each.count) for each in overview.unserved]
         known = {each.queue for each in overview.counts} | {each.queue for each in overview.ages}
         stopped = {name for name, tenant in overview.paused if tenant is None}
         paused = [((queue(name),), int(name in stopped)) for name in sorted(known | stopped)]
-        beats = [beat for each in overview.workers if (beat := _last_beat(each.info, each.until)) is not None]
+        beats = [beat for each in fleet.workers if (beat := last_beat(each)) is not None]
         return [
             *_rows("items", counts, sum),
             *_rows("oldest_ready_seconds", ages, max),
             *_rows("unserved_items", unserved, sum),
-            *_rows("workers", [((), sum(each.until > now for each in overview.workers))], sum),
+            *_rows("workers", [((), len(fleet.taking))], sum),
             *_rows("worker_last_beat_timestamp_seconds", [((), beat) for beat in beats], max),
             *_rows("queue_paused", paused, max),
         ]
@@ -71,11 +72,6 @@ def _rows(
     for labels, value in values:
         found.setdefault(labels, []).append(value)
     return [MetricRow(_EXPORTED[name], labels, together(each)) for labels, each in found.items()]
-
-
-def _last_beat(info: object, until: float) -> float | None:
-    known = info if isinstance(info, WorkerInfo) else decode_worker_info(info)
-    return None if known is None or not known.lease else until - known.lease
 
 
 def rows_of_limits(uses: Sequence[LimitUse], slots: Mapping[str, int]) -> list[MetricRow]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from treadle.fleet import serves
 from treadle.item import TERMINAL, Algorithm, Count, Counting, ItemState, Limit, Status, Verdict, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse, Prerequisite
 
@@ -68,11 +69,6 @@ def shown_prerequisites(
 # ------------------------------------------------------------------------------------------------ the fleet
 
 
-def is_served(type: str, workers: Iterable[WorkerState], now: float) -> bool:
-    """Whether a live worker has this type. A worker whose lease has lapsed is not alive."""
-    return any(worker.until > now and _has(worker, type) for worker in workers)
-
-
 def unserved_since(
     type: str, workers: Iterable[WorkerState], lost: Mapping[str, float], now: float
 ) -> float | None:
@@ -81,16 +77,11 @@ def unserved_since(
     `lost`: by type, when the last worker that had it was removed; under the empty name, when the last one
     that had every type was.
     """
-    workers = list(workers)
-    if is_served(type, workers, now):
+    instants = [worker.until for worker in workers if serves(worker, type=type)]
+    if any(until > now for until in instants):
         return None
-    instants = [worker.until for worker in workers if _has(worker, type)]
     instants += [lost[name] for name in (type, "") if name in lost]
     return max(instants, default=None)
-
-
-def _has(worker: WorkerState, type: str) -> bool:
-    return worker.types is None or type in worker.types
 
 
 CountKey: TypeAlias = tuple[str, str, str, Status]

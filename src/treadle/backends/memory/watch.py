@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from treadle.fleet import Fleet
 from treadle.item import GROUP_MARK, Algorithm, Status, WorkerState
 from treadle.item_facts import (
     DeadMark,
@@ -23,7 +24,6 @@ from treadle.rules.watching import (
     MOST_WORKERS,
     CountKey,
     capped_counts,
-    is_served,
     rate_use,
     shown_prerequisites,
     slots_use,
@@ -173,12 +173,12 @@ def _names(level: FairLevel) -> Iterable[str]:
 def _unserved(
     store: MemoryTables, tenant: str | None, cap: int, workers: Sequence[WorkerState], now: float
 ) -> Iterator[UnservedType]:
-    lost = _lost_types(store)
+    lost, fleet = _lost_types(store), Fleet(workers, now)
     doomed = Counter(row.kind for row in _doomed(store) if row.status == "ready")
     for type, kinds in sorted(store.types.items()):
         found = [kind for kind in kinds if tenant in (None, kind.tenant)]
         ready = sum(kind.counts["ready"] - doomed[kind] for kind in found)
-        if ready and not is_served(type, workers, now):
+        if ready and not fleet.serves(type=type):
             yield UnservedType(type, min(ready, cap), unserved_since(type, workers, lost, now))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
+from treadle.worker_info import decode_worker_info
 
 from . import transitions
 from .rows import MemoryWorker
@@ -104,7 +105,7 @@ def list_workers(store: MemoryTables) -> list[WorkerState]:
             worker.until,
             None if worker.types is None else tuple(sorted(worker.types)),
             sum(lease.verdict is None for lease in worker.held.values()),
-            worker.info,
+            decode_worker_info(worker.info),
         )
         for worker in store.workers.values()
     ]

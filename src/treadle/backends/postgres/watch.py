@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from treadle.fleet import Fleet
 from treadle.item import Algorithm, Counting, Status, WorkerState
 from treadle.item_facts import (
     DeadMark,
@@ -27,11 +28,11 @@ from treadle.rules.limits import LimitState
 from treadle.rules.watching import (
     CountKey,
     capped_counts,
-    is_served,
     rate_use,
     unserved_since,
     why_again,
 )
+from treadle.worker_info import decode_worker_info
 
 from .codes import ALGORITHM_CODES, VERDICTS, decoded, status_of
 from .columns import split
@@ -113,7 +114,7 @@ def _prerequisites(found: Record) -> Iterator[Prerequisite]:
 def _workers(found: Record) -> tuple[WorkerState, ...]:
     columns = (found[f"worker_{name}"] or () for name in ("id", "until", "types", "running", "info"))
     return tuple(
-        WorkerState(id, until, None if types is None else split(types), running, info)
+        WorkerState(id, until, None if types is None else split(types), running, decode_worker_info(info))
         for id, until, types, running, info in zip(*columns, strict=True)
     )
 
@@ -124,6 +125,7 @@ def _workers(found: Record) -> tuple[WorkerState, ...]:
 def _overview(found: Record, cap: int) -> Overview:
     counts, cut = _counted(found)
     workers, now = _workers(found), found["now"]
+    fleet = Fleet(workers, now)
     lost: dict[str, float] = dict(_rows(found, "lost_type", "lost"))
     ready: Counter[str] = Counter()
     for (_, _, type, status), count in counts.items():
@@ -136,7 +138,7 @@ def _overview(found: Record, cap: int) -> Overview:
         unserved=tuple(
             UnservedType(type, min(count, cap), unserved_since(type, workers, lost, now))
             for type, count in sorted(ready.items())
-            if not is_served(type, workers, now)
+            if not fleet.serves(type=type)
         ),
         paused=tuple(
             (queue, tenant or None) for queue, tenant in _rows(found, "paused_queue", "paused_tenant")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.worker_info import decode_worker_info
 
 from .codes import LOSSES, SETTLED, VERDICTS
 from .connection import PostgresVerbs, Record
@@ -60,7 +61,7 @@ class PostgresWorkers(PostgresVerbs):
 
     async def workers(self) -> Sequence[WorkerState]:
         return [
-            WorkerState(id, until, None if types is None else tuple(types), running, info)
+            WorkerState(id, until, None if types is None else tuple(types), running, decode_worker_info(info))
             for id, until, types, running, info in await self._calls.rows(_sql("workers"))
         ]
 

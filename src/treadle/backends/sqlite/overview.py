@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from treadle.fleet import Fleet
 from treadle.item import Status, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.rules.watching import (
     MOST_AGED_LINES,
     CountKey,
     capped_counts,
-    is_served,
     unserved_since,
 )
 
@@ -145,11 +145,11 @@ def _ages(tx: Tx, tenants: Tenants, parked: Sequence[str]) -> Iterator[QueueAge]
 
 
 def _unserved(
-    tx: Tx, fleet: Sequence[WorkerState], cap: int, ready: Mapping[str, int] | None
+    tx: Tx, workers: Sequence[WorkerState], cap: int, ready: Mapping[str, int] | None
 ) -> Iterator[UnservedType]:
     """`ready`: the ready items of a tenant, by type. None: of all tenants."""
-    lost = lost_types(tx)
+    lost, fleet = lost_types(tx), Fleet(workers, tx.now)
     for type in tx.names(_SQL["next_ready_type"]) if ready is None else sorted(ready):
-        if not is_served(type, fleet, tx.now):
+        if not fleet.serves(type=type):
             count = tx.value(_SQL["ready_of_type"], type, cap) if ready is None else min(ready[type], cap)
-            yield UnservedType(type, count, unserved_since(type, fleet, lost, tx.now))
+            yield UnservedType(type, count, unserved_since(type, workers, lost, tx.now))

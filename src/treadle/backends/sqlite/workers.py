@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 from treadle.rules.settlement import Counters, after_loss, lost_attempt
+from treadle.worker_info import decode_worker_info
 
 from .endings import record_attempts
 from .process_directory import ProcessDirectory
@@ -74,7 +75,9 @@ def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:
 
 def workers(tx: Tx) -> list[WorkerState]:
     return [
-        WorkerState(id, until, None if types is None else decode_ids(types), running, info)
+        WorkerState(
+            id, until, None if types is None else decode_ids(types), running, decode_worker_info(info)
+        )
         for id, until, types, running, info in tx.rows(_SQL["workers"])
     ]
 

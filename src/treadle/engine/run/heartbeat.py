@@ -20,17 +20,18 @@ from typing import cast
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
-from treadle.engine.outage import duration
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 from treadle.log_lines import WARNING, log_line
+from treadle.wording import span
+from treadle.worker_info import encode_worker_info
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes
 from .held import HeldLeases, Stop
 from .outcome_log import named_items
-from .worker_report import WorkerReport, encode_worker_info
+from .worker_report import WorkerReport
 
 
 class HeartbeatLoop:
@@ -156,7 +157,7 @@ class HeartbeatLoop:
         if stopped:
             log_line(
                 WARNING,
-                f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
+                f"could not renew the worker's lease for {span(silent)}: stopped {len(stopped)} "
                 f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
             )
 

@@ -18,11 +18,12 @@ import msgspec
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.version import VERSION
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes, Dispatcher
 from .held import HeldLeases
+from .undecodable import UndecodableItems
 
 OFTEN: Final = 5.0
 """A change is sent at most once in so many seconds, or in half a lease if that is less."""
@@ -43,6 +44,7 @@ class WorkerReport:
         held: HeldLeases,
         runner: AttemptRunner,
         dispatcher: Dispatcher,
+        undecodable: UndecodableItems,
     ) -> None:
         self._store_clock = core.store_clock
         self._monotonic = core.settings.clock.monotonic
@@ -51,6 +53,7 @@ class WorkerReport:
         self._pools = runner.pools
         self._declines = runner.declines
         self._dispatcher = dispatcher
+        self._undecodable = undecodable
         self._every = min(OFTEN, core.settings.lease / 2)
         self._fixed = WorkerInfo(
             host=host_name(),
@@ -116,9 +119,14 @@ class WorkerReport:
             full_types=() if full else full_types,
             pressed_until=pressed_until,
             declined=self._declines.last_minute(self._monotonic()),
+            undecodable=self._undecodable_types(),
             waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
             draining=self._dispatcher.stopping,
         )
+
+    def _undecodable_types(self) -> dict[str, UndecodableType]:
+        types = self._undecodable.by_type(self._store_clock.at)
+        return dict(sorted(types.items())[:MOST_TYPES])
 
     def _rooms(self) -> dict[str, int | None]:
         rooms: dict[str, int | None] = {}
@@ -136,8 +144,3 @@ class WorkerReport:
 def host_name() -> str:
     """The name of this machine."""
     return socket.gethostname()[:255]
-
-
-def encode_worker_info(info: WorkerInfo) -> bytes:
-    """What a heartbeat carries."""
-    return msgspec.json.encode(info)

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from treadle.engine.run.built_in import BUILT_IN
+from treadle.fleet import Fleet, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
-from treadle.worker_info import WorkerInfo
+from treadle.wording import close_to, listed, plain, plural, span
 
-from .wording import (
-    close_to,
-    command,
-    counted,
-    info_of,
-    last_seen,
-    listed,
-    plain,
-    since_text,
-    span,
-    until_text,
-    worker_name,
-)
+from .wording import command, last_seen, since_text, until_text, worker_name
 
 
-class WorkerFleet:
-    """The workers that have a lease, as of one instant."""
-
-    def __init__(self, workers: Sequence[WorkerState], now: float) -> None:
-        self.now = now
-        self.all = workers
-        self.alive = [worker for worker in workers if worker.until > now]
-        self.taking = [worker for worker in self.alive if _takes_items(info_of(worker))]
-        """Those that claim items."""
-
-    # -- who could run it ------------------------------------------------------------------------------
-
-    def for_type(self, type: str) -> list[WorkerState]:
-        """Those that claim items and have this type."""
-        return [worker for worker in self.taking if worker.types is None or type in worker.types]
+class WorkerFleet(Fleet):
+    """The workers, with the reasons for which they do not run an item."""
 
     def types(self) -> list[str]:
         """The types that the workers have."""
@@ -50,16 +26,16 @@ class WorkerFleet:
     def no_worker(self) -> Reason:
         """No worker claims items."""
         start = "start one: treadle worker MODULE:APP"
-        if self.alive:
-            stopping = [worker for worker in self.alive if (info := info_of(worker)) and info.draining]
-            names = listed(worker_name(worker) for worker in stopping or self.alive)
+        if self.live:
+            stopping = [worker for worker in self.live if (info := worker.info) and info.draining]
+            names = listed(worker_name(worker) for worker in stopping or self.live)
             state = "is stopping" if len(stopping) == 1 else "are stopping"
             text = f"no worker takes new items: {names} {state if stopping else 'runs one item by hand'}"
-            return Reason(kind="no_worker", text=text, refs=_ids(self.alive), fix=start)
-        if not self.all:
+            return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=start)
+        if not self.workers:
             return Reason(kind="no_worker", text="no worker is alive", fix=start)
-        last = max(self.all, key=last_seen)
-        seen = "was last seen" if info_of(last) is not None else "lost its lease"
+        last = max(self.workers, key=last_seen)
+        seen = "was last seen" if last.info is not None else "lost its lease"
         text = f"no worker is alive: the last one, {worker_name(last)}, {seen} {self._since(last_seen(last))}"
         return Reason(kind="no_worker", text=text, refs=(last.id,), fix=start)
 
@@ -74,7 +50,7 @@ class WorkerFleet:
         if close is not None:
             text += f", but {plain(close)} is known"
         text += f"; the last that had it left {self._since(lost_at)}" if lost_at is not None else ""
-        graces = [info.unknown_type_grace for worker in self.taking if (info := info_of(worker))]
+        graces = [info.unknown_type_grace for worker in self.taking if (info := worker.info)]
         grace = min([each for each in graces if each is not None], default=None)
         dies_at = None if grace is None else max(waits_since, lost_at or 0.0) + grace
         if dies_at is not None:
@@ -88,12 +64,12 @@ class WorkerFleet:
         self, workers: Sequence[WorkerState], type: str, queue: str, tenant: str | None
     ) -> tuple[list[WorkerState], Reason | None]:
         """Those of `workers` that serve the queue and the tenant (None: any). If there is none: why."""
-        served = [worker for worker in workers if _serves(worker, queue, lambda info: info.queues)]
+        served = [worker for worker in workers if serves(worker, queue=queue)]
         if not served:
             return [], _no_worker_for_queue(workers, type, queue)
         if tenant is None:
             return served, None
-        both = [worker for worker in served if _serves(worker, tenant, lambda info: info.tenants)]
+        both = [worker for worker in served if serves(worker, tenant=tenant)]
         return both, None if both else _no_worker_for_tenant(served, tenant)
 
     # -- what holds them back --------------------------------------------------------------------------
@@ -105,7 +81,7 @@ class WorkerFleet:
 
     def busy(self, workers: Sequence[WorkerState], type: str) -> list[Reason]:
         """Why none of the workers that could run an item takes it now. Empty if one could, or may."""
-        pressed = [worker for worker in workers if self._is_pressed(worker)]
+        pressed = [worker for worker in workers if self.is_pressed(worker)]
         declining = [worker for worker in workers if _declines(worker, type)]
         full = [worker for worker in workers if _is_full(worker, type)]
         held_back = {worker.id for worker in (*pressed, *declining, *full)}
@@ -117,12 +93,8 @@ class WorkerFleet:
             *([_worker_full(full, type)] if full else ()),
         ]
 
-    def _is_pressed(self, worker: WorkerState) -> bool:
-        info = info_of(worker)
-        return info is not None and info.pressed_until is not None and info.pressed_until > self.now
-
     def _pressed(self, workers: Sequence[WorkerState]) -> Reason:
-        times = [info.pressed_until for worker in workers if (info := info_of(worker))]
+        times = [info.pressed_until for worker in workers if (info := worker.info)]
         until = min(each for each in times if each is not None)
         names = listed(worker_name(worker) for worker in workers)
         text = (
@@ -142,7 +114,7 @@ class WorkerFleet:
 
 def unknown_workers(workers: Iterable[WorkerState]) -> str:
     """What is not known about workers that say nothing about themselves. Empty: all of them do."""
-    silent = [worker for worker in workers if info_of(worker) is None]
+    silent = [worker for worker in workers if worker.info is None]
     if not silent:
         return ""
     names = listed(worker_name(worker) for worker in silent)
@@ -151,23 +123,12 @@ def unknown_workers(workers: Iterable[WorkerState]) -> str:
     return f"{names} say nothing about themselves: their queues, tenants and room are not known"
 
 
-def _takes_items(info: WorkerInfo | None) -> bool:
-    return info is None or not (info.draining or info.manual)
-
-
-def _serves(worker: WorkerState, name: str, named: Callable[[WorkerInfo], tuple[str, ...] | None]) -> bool:
-    """Whether a worker serves a queue or a tenant. If it does not say: perhaps."""
-    info = info_of(worker)
-    names = None if info is None else named(info)
-    return names is None or name in names
-
-
 def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
-    queues = sorted({name for worker in workers if (info := info_of(worker)) for name in info.queues or ()})
+    queues = sorted({name for worker in workers if (info := worker.info) for name in info.queues or ()})
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
     named = listed(map(plain, queues), most=5)
-    text = f"no worker serves queue {plain(queue)}: {counted(len(workers), 'worker')}{have} "
+    text = f"no worker serves queue {plain(queue)}: {plural(len(workers), 'worker')}{have} "
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
@@ -176,20 +137,20 @@ def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) 
 
 
 def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
-    tenants = sorted({name for worker in workers if (info := info_of(worker)) for name in info.tenants or ()})
-    text = f"no worker serves tenant {plain(tenant)}: {counted(len(workers), 'worker')} "
+    tenants = sorted({name for worker in workers if (info := worker.info) for name in info.tenants or ()})
+    text = f"no worker serves tenant {plain(tenant)}: {plural(len(workers), 'worker')} "
     text += f"{_verb(workers, 'serves', 'serve')} {listed(map(plain, tenants), most=5)}"
     fix = f"start a worker for it: {command('worker MODULE:APP --tenants', tenant)}"
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
 
 
 def _declines(worker: WorkerState, type: str) -> bool:
-    info = info_of(worker)
+    info = worker.info
     return info is not None and info.declined.get(type, 0) > 0
 
 
 def _declined(workers: Sequence[WorkerState], type: str) -> Reason:
-    counts = [(worker, info.declined.get(type, 0)) for worker in workers if (info := info_of(worker))]
+    counts = [(worker, info.declined.get(type, 0)) for worker in workers if (info := worker.info)]
     said = listed(f"{worker_name(worker)} declined {count:,}" for worker, count in counts)
     text = f"the hook `accept` declines {plain(type)}: {said} in the last minute"
     return Reason(
@@ -198,11 +159,11 @@ def _declined(workers: Sequence[WorkerState], type: str) -> Reason:
 
 
 def _is_full(worker: WorkerState, type: str) -> bool:
-    info = info_of(worker)
+    info = worker.info
     if info is None:
         return False
     # The count of the store is newer than what the worker said. It says all if all types share one doer.
-    counted_full = not info.rooms and info.room is not None and worker.running >= info.room
+    counted_full = not info.rooms and info.room is not None and (worker.running or 0) >= info.room
     return counted_full or info.full or type in info.full_types
 
 
@@ -221,15 +182,17 @@ def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:
 
 
 def _fullness(worker: WorkerState, type: str) -> str:
-    info, name = info_of(worker), worker_name(worker)
+    info, name = worker.info, worker_name(worker)
     room = None if info is None else info.rooms.get(type, info.room)
     if info is None or room is None:
         return f"{name} has no room for {plain(type)}"
     if type in info.rooms:
         return f"{name} runs at most {room:,} of {plain(type)} at once"
+    if worker.running is None:
+        return f"the doer of {name} is full ({room:,} at once)"
     if worker.running >= room and not info.rooms:
         return f"{name} runs {worker.running:,} of {room:,}"
-    return f"{name} runs {counted(worker.running, 'item')}, and its doer is full ({room:,} at once)"
+    return f"{name} runs {plural(worker.running, 'item')}, and its doer is full ({room:,} at once)"
 
 
 def _verb(workers: Sequence[WorkerState], one: str, many: str) -> str:

@@ -7,10 +7,11 @@ from typing import assert_never
 
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.why import Reason
+from treadle.wording import listed, plain, span
 
 from .facts import LimitFact
 from .fleet import WorkerFleet
-from .wording import last_seen, listed, plain, span, worker_name
+from .wording import last_seen, worker_name
 
 
 def limit_reasons(limits: Sequence[LimitFact], fleet: WorkerFleet) -> list[Reason]:
@@ -48,7 +49,7 @@ def _concurrency(use: LimitUse, limit: int, fleet: WorkerFleet) -> Reason:
 
 
 def _holder(holder: LimitHolder, fleet: WorkerFleet) -> str:
-    worker = next((each for each in fleet.all if each.id == holder.worker), None)
+    worker = fleet.find(holder.worker)
     name = worker_name(worker or holder.worker)
     text = f"worker {name}" if not holder.items else f"{listed(map(plain, holder.items))} on worker {name}"
     text += f": {holder.count:,}" if holder.count > 1 and not holder.items else ""
@@ -58,7 +59,7 @@ def _holder(holder: LimitHolder, fleet: WorkerFleet) -> str:
 
 
 def _is_silent(holder: LimitHolder, fleet: WorkerFleet) -> bool:
-    return any(each.id == holder.worker and each.until <= fleet.now for each in fleet.all)
+    return any(each.id == holder.worker for each in fleet.silent)
 
 
 def _rate(fact: LimitFact, use: LimitUse, fleet: WorkerFleet) -> Reason:

@@ -7,10 +7,11 @@ from typing import Final
 
 from treadle.item import Count, Status
 from treadle.why import Reason
+from treadle.wording import close_to, listed, plain, span
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
-from .wording import close_to, command, info_of, listed, plain, span
+from .wording import command
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 
@@ -36,7 +37,7 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
 
 
 def _served(facts: QueueFacts) -> set[str]:
-    infos = [info for worker in facts.workers if (info := info_of(worker)) is not None]
+    infos = [info for worker in facts.workers if (info := worker.info) is not None]
     return {name for info in infos for name in info.queues or ()}
 
 

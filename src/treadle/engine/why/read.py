@@ -9,6 +9,9 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
+from treadle.engine.run.unsatisfied import cause_in
+from treadle.engine.tenant_view import seen_limits, seen_workers
+from treadle.fleet import Fleet
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
@@ -16,11 +19,10 @@ from treadle.item import (
     ItemState,
     Schedule,
     Status,
-    WorkerState,
 )
 from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason, Why
-from treadle.worker_info import decode_worker_info
+from treadle.wording import plain
 
 from .blocked import open_prerequisites
 from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
@@ -44,9 +46,29 @@ HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_wo
 
 async def why_item(core: Core, id: str, tenant: str | None) -> Why:
     """Why an item, or a group, is where it is."""
-    facts = await _read(core, id, tenant)
-    reasons = [*reasons_of(facts), *await _follow(core, facts)]
-    return Why(id=id, status=_status(facts), reasons=tuple(reasons))
+    facts = await _read(core, id, tenant, viewer=tenant)
+    reasons = [*reasons_of(facts), *await _follow(core, facts, viewer=tenant)]
+    return Why(id=id, status=_status(facts), reasons=_told(reasons, tenant))
+
+
+def _told(reasons: Sequence[Reason], viewer: str | None) -> tuple[Reason, ...]:
+    """The reasons as they are told to a client of one tenant: they speak of the workers that serve it."""
+    if viewer is None:
+        return tuple(reasons)
+    return tuple(_told_tenant(each, viewer) for each in reasons)
+
+
+def _told_tenant(reason: Reason, viewer: str) -> Reason:
+    name = plain(viewer)
+    if reason.kind == "no_worker" and not reason.refs:
+        text = f"no live worker serves tenant {name}"
+        return msgspec.structs.replace(reason, kind="no_worker_for_tenant", text=text, refs=(viewer,))
+    if reason.kind == "no_worker":
+        serving = f"no worker that serves tenant {name}"
+        return msgspec.structs.replace(reason, text=reason.text.replace("no worker", serving, 1))
+    if reason.kind == "next":  # what else may be in its way is not told
+        return msgspec.structs.replace(reason, fix="look again")
+    return reason
 
 
 def _status(facts: ItemFacts | GroupFacts | NoItem) -> Status | Literal["unknown", "open", "ended"]:
@@ -62,7 +84,7 @@ def _status(facts: ItemFacts | GroupFacts | NoItem) -> Status | Literal["unknown
 # -- what holds an item up -----------------------------------------------------------------------------
 
 
-async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem) -> list[Reason]:
+async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer: str | None) -> list[Reason]:
     """The reasons of what it waits for, down to an item that does not wait for another."""
     reasons: list[Reason] = []
     seen: set[str] = set()
@@ -73,10 +95,10 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem) -> list[Re
             break
         seen.add(name)
         if name.startswith(GROUP_MARK):
-            group = await _open_group(core.backend, name[1:], tenant)
+            group = await _read_group(core.backend, name[1:], tenant)
             facts = NoItem(id=name) if group is None else group
         else:
-            facts = await _read(core, name, tenant)
+            facts = await _read(core, name, tenant, viewer=viewer)
         reasons += _about(name, facts)
     return reasons
 
@@ -84,7 +106,8 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem) -> list[Re
 def next_name(facts: ItemFacts | GroupFacts) -> str | None:
     """The item, or with `GROUP_MARK` the group, that holds this one up. None: no other does."""
     if isinstance(facts, GroupFacts):
-        return facts.members[0].id if facts.members else None
+        first = facts.members[0] if facts.members else facts.cause
+        return None if first is None else first.id
     explained = facts.explained
     item = explained.item
     if item.status in TERMINAL:
@@ -115,30 +138,32 @@ def _about(name: str, facts: ItemFacts | GroupFacts | NoItem) -> list[Reason]:
 # -- reading -------------------------------------------------------------------------------------------
 
 
-async def _read(core: Core, id: str, tenant: str | None) -> ItemFacts | GroupFacts | NoItem:
+async def _read(
+    core: Core, id: str, tenant: str | None, *, viewer: str | None
+) -> ItemFacts | GroupFacts | NoItem:
+    """viewer: the tenant whose client asks. None: one that sees all tenants."""
     backend = core.backend
     explained = await backend.explain(id, tenant=tenant)
     if explained is None:
-        return await _open_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
-    explained = msgspec.structs.replace(explained, workers=_decoded(explained.workers))
+        return await _read_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
+    explained = msgspec.structs.replace(explained, workers=seen_workers(explained.workers, viewer))
     item = explained.item
     group = None
     if item.status in TERMINAL and item.group_id == item.id:
-        found = await _open_group(backend, id, item.tenant)
-        group = found if found is not None and found.open else None
+        found = await _read_group(backend, id, item.tenant)
+        if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
+            group = found
     return ItemFacts(
         explained=explained,
-        limits=await _read_limits(core, explained),
+        limits=await _read_limits(core, explained, viewer),
         causes=await _read_causes(backend, item),
         group=group,
     )
 
 
-def _decoded(workers: Sequence[WorkerState]) -> tuple[WorkerState, ...]:
-    return tuple(msgspec.structs.replace(worker, info=decode_worker_info(worker.info)) for worker in workers)
-
-
-async def _read_limits(core: Core, explained: Explanation) -> tuple[LimitFact, ...] | None:
+async def _read_limits(
+    core: Core, explained: Explanation, viewer: str | None
+) -> tuple[LimitFact, ...] | None:
     item = explained.item
     could_run = item.status == "ready" or (item.status == "scheduled" and item.due_at <= explained.now)
     if not could_run:
@@ -146,7 +171,8 @@ async def _read_limits(core: Core, explained: Explanation) -> tuple[LimitFact, .
     limits = limits_of(core, item)
     if not limits:
         return None if limits is None else ()
-    uses = {use.name: use for use in await core.backend.limits([limit.name for limit in limits])}
+    found = await core.backend.limits([limit.name for limit in limits])
+    uses = {use.name: use for use in seen_limits(found, viewer)}
     return tuple(LimitFact(limit, uses.get(limit.name)) for limit in limits)
 
 
@@ -169,8 +195,8 @@ def _is_lost(state: ItemState) -> bool:
     return state.status in ("dead", "cancelled")
 
 
-async def _open_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
-    """A group, with some of its open members. None: there is none of this id."""
+async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
+    """A group, with some of its open members, and its first death. None: there is none of this id."""
     (group,) = await backend.group([id], tenant=tenant)
     if group is None:
         return None
@@ -186,6 +212,8 @@ async def _open_group(backend: Backend, id: str, tenant: str | None) -> GroupFac
         tenant=group.tenant,
         open=group.open,
         members=members,
+        failed=group.failed,
+        cause=cause_in(group) if group.failed else None,
         ended_at=group.ended_at,
         now=await backend.now(),
     )
@@ -207,13 +235,13 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
         age=next((age for age in overview.ages if age.queue == name), None),
         paused=tuple(owner for queue, owner in overview.paused if queue == name),
         unserved=tuple(each for each in overview.unserved if each.type in ready),
-        workers=_decoded(overview.workers),
+        workers=seen_workers(overview.workers, tenant),
         queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
     )
     reasons = list(reasons_of(facts))
     if ready and not any(each.kind in HELD_UP for each in reasons):
         reasons += await _oldest_of(core, name, tenant, reasons)
-    return Why(id=name, status=_queue_status(facts, reasons), reasons=tuple(reasons))
+    return Why(id=name, status=_queue_status(facts, reasons), reasons=_told(reasons, tenant))
 
 
 def _queue_status(facts: QueueFacts, reasons: Sequence[Reason]) -> Literal["unknown", "paused", "active"]:
@@ -229,11 +257,11 @@ async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence
     if not page.items:
         return []
     (item,) = page.items
-    facts = await _read(core, item.id, item.tenant)
+    facts = await _read(core, item.id, item.tenant, viewer=tenant)
     said = {(each.kind, each.refs) for each in known}
     return [
         each
-        for each in [*_about(item.id, facts), *await _follow(core, facts)]
+        for each in [*_about(item.id, facts), *await _follow(core, facts, viewer=tenant)]
         if (each.kind, each.refs) not in said
     ]
 
@@ -252,7 +280,7 @@ async def why_schedule(
     that has its code was seen not long ago."""
     now = await core.backend.now()
     workers = await core.backend.workers() if "listing" in core.backend.capabilities else ()
-    live = sum(worker.until > now for worker in workers)
+    live = len(Fleet(workers, now).live)
     facts = ScheduleFacts(
         name=name,
         tenant=tenant,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
+from treadle.wording import span
 
 from .fleet import WorkerFleet
-from .wording import command, info_of, last_seen, span, tenant_option, worker_name
+from .wording import attempt_name, command, last_seen, tenant_option, worker_name
 
 
 def running_reasons(explained: Explanation) -> list[Reason]:
@@ -20,16 +21,13 @@ def running_reasons(explained: Explanation) -> list[Reason]:
         return [_claimed_ahead(explained, worker)]
     begun = item.started_at or item.claimed_at
     since = "" if begun is None else f" for {span(now - begun)}"
-    text = f"it runs on {worker_name(worker or item.worker)}{since}, {_attempt(item)}"
-    info = None if worker is None else info_of(worker)
+    attempt = attempt_name(max(1, item.attempt), item.attempts)
+    text = f"it runs on {worker_name(worker or item.worker)}{since}, {attempt}"
+    info = None if worker is None else worker.info
     if info is not None and info.waiting:
         text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
     fix = f"to stop it: {command('cancel', item.id, tenant=tenant_option(item.tenant))}"
     return [Reason(kind="running", text=text, refs=_worker_ids(item), fix=fix)]
-
-
-def _attempt(item: ItemState) -> str:
-    return f"attempt {max(1, item.attempt):,}" + ("" if item.attempts is None else f" of {item.attempts:,}")
 
 
 def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason:
@@ -43,7 +41,7 @@ def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason
 def _lapsed(explained: Explanation, worker: WorkerState) -> list[Reason]:
     item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
     silent = f"silent for {span(explained.now - last_seen(worker))}"
-    if info_of(worker) is None:
+    if worker.info is None:
         silent = f"without a lease for {span(explained.now - worker.until)}"
     text = f"{worker_name(worker)}, which runs it, has been {silent}: "
     if fleet.taking:

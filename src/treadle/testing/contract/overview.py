@@ -6,10 +6,12 @@ from collections import Counter
 from typing import Any
 
 from treadle.backend import Backend
-from treadle.item import Count
+from treadle.item import Count, Heartbeat
 from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .build import (
+    LEASE,
     beat,
     cancel,
     claim,
@@ -245,6 +247,17 @@ class UnservedTypeCases:
         found = await backend.overview()
         assert found.unserved == (UnservedType("work", 1, near(found.now - 50)),)
         assert [worker.id for worker in found.workers] == ["mortal"]
+
+    @needs("watching")
+    async def test_a_worker_that_claims_nothing_more_serves_nothing(self, backend: Backend) -> None:
+        """One that is stopping, and a manual lease."""
+        await submit(backend, item("x"))
+        for id, info in (("stops", WorkerInfo(draining=True)), ("by hand", WorkerInfo(manual=True))):
+            said = encode_worker_info(info)
+            await backend.beat(Heartbeat(worker=id, lease=LEASE, types=("work",), info=said))
+        assert (await backend.overview()).unserved == (UnservedType("work", 1, None),)
+        await beat(backend, "w")
+        assert (await backend.overview()).unserved == ()
 
 
 def _counted(counts: Any) -> Counter[Any]:
