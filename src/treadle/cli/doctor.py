@@ -13,11 +13,11 @@ from typing import Final, Literal, NamedTuple
 import typer
 
 from treadle.backend import Inspected
+from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.fleet import Fleet
 from treadle.item_facts import Overview
 from treadle.operator import core_of
 
-from .declared_limits import declared_limits, declared_rule
 from .fleet import limit_used, read_limits, read_schedules
 from .shell import UNHEALTHY, Shell, operator_command
 from .text import ago, listed, plain, plural, span, speaks_unicode, styled

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
 
-from .declared_limits import declared_limits, declared_rule
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word

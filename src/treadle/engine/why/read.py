@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
+from treadle.engine.declared_limits import limits_of
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.item import (
     GROUP_MARK,
@@ -23,7 +24,6 @@ from treadle.why import Reason, Why
 from .blocked import open_prerequisites
 from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from .meaning import reasons_of
-from .type_limits import limits_of
 from .wording import item_name, plain
 
 MOST_DEEP: Final = 20

@@ -8,7 +8,7 @@ from treadle.item_facts import Explanation
 from treadle.why import Reason
 
 from .fleet import WorkerFleet
-from .wording import command, last_seen, span, tenant_option, worker_name
+from .wording import command, last_seen, since_text, span, tenant_option, worker_name
 
 
 def running_reasons(explained: Explanation) -> list[Reason]:
@@ -19,9 +19,8 @@ def running_reasons(explained: Explanation) -> list[Reason]:
         return _lapsed(explained, worker)
     if not explained.begun:
         return [_claimed_ahead(explained, worker)]
-    begun = item.started_at or item.claimed_at
-    since = "" if begun is None else f" for {span(now - begun)}"
-    text = f"it runs on {worker_name(worker or item.worker)}{since}, {_attempt(item)}"
+    claimed = "" if item.claimed_at is None else f", which claimed it {since_text(now, item.claimed_at)}"
+    text = f"it runs on {worker_name(worker or item.worker)}{claimed}: {_attempt(item)}"
     info = None if worker is None else worker.info
     if info is not None and info.waiting:
         text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
