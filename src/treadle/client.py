@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -42,6 +41,7 @@ from treadle.schedule import ScheduleHandle, Schedules, timing_of
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
+from treadle.wording import did_you_mean
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -303,8 +303,7 @@ def _check_names(given: Iterable[str]) -> None:
     known = ClientSettings.__annotations__
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise TypeError(f"there is no setting {name!r}: {hint}")
 
 
@@ -369,8 +368,6 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    if telemetry is not None:
-        telemetry.use_store(store_name(backend))
     core = Core(
         backend,
         settings,
@@ -379,6 +376,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,
     )
+    if core.telemetry is not None:
+        core.telemetry.use_store(store_name(backend))
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core

@@ -10,7 +10,8 @@ from .callables import check_not_awaitable
 
 LOGGER: Final = logging.getLogger("treadle")
 
-_OF_RECORDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
+RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""The fields that `logging` has in records."""
 
 
 def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[str, Any]:
@@ -19,15 +20,15 @@ def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[
     try:
         fields = log_context()
         check_not_awaitable(fields, "log_context")
-        return {_field_name(name): value for name, value in fields.items()}
+        return {field_name(name): value for name, value in fields.items()}
     except Exception:
         LOGGER.exception("log_context of %s failed: its fields are missing in the log", type)
         return {}
 
 
-def _field_name(name: str) -> str:
+def field_name(name: str) -> str:
     """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
-    return f"input_{name}" if name in _OF_RECORDS else name
+    return f"input_{name}" if name in RECORD_FIELDS else name
 
 
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):

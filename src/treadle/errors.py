@@ -54,10 +54,11 @@ other processes.
 
 from __future__ import annotations
 
-import difflib
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from .wording import close_names
 
 if TYPE_CHECKING:
     from .timing import Duration, Instant
@@ -101,7 +102,7 @@ class UnknownWorkError(DefinitionError, LookupError):
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
-        self.close = tuple(difflib.get_close_matches(name, list(known), n=3, cutoff=0.6))
+        self.close = tuple(close_names(name, known, 3))
         likely = " or ".join(repr(each) for each in self.close)
         hint = f"did you mean {likely}?" if likely else "register it with app.register(...)"
         super().__init__(f"no work type is named {name!r}: {hint}")

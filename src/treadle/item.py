@@ -291,7 +291,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     begun: bool = True
     """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
     ready_at: float = 0.0
-    """When it became ready for this attempt. For a scheduled item: when it was due. 0: unknown."""
+    """When it became ready for this attempt. For a scheduled item: when it was due. One that was given back
+    without a delay has been ready all the time. 0: unknown."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

@@ -137,7 +137,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """Dead items that died alike: of one type, by one error, at one place."""
 
     mark: str
-    """The fingerprint: `Settlement.mark`. Empty: of items that died before there were fingerprints."""
+    """The fingerprint: `Settlement.mark`. Items that died before there were fingerprints have `old:TYPE`."""
     type: str
     """Of the newest of them: the one that died last."""
     error_type: str
@@ -146,7 +146,7 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     count: int
     """Up to the cap of the call."""
     capped: bool
-    first_at: float
+    oldest_queued_at: float
     """When the oldest of them was submitted."""
     last_at: float
     """When the newest of them died."""

@@ -18,9 +18,8 @@ from .context_log import LOGGER
 from .errors import class_name, message_of
 from .headers import trace_id_of
 from .item import Lease
+from .wording import one_line
 
-MOST_CHARACTERS: Final = 500
-"""Of one text in a line."""
 MOST_TRACEBACK: Final = 10_000
 """Of a traceback: its end, which names the error."""
 MOST_LINES: Final = 500
@@ -36,22 +35,10 @@ _ENGINE: Final = (
 """Files whose frames come before those of the user's code."""
 
 
-def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The text on one line, cut to `most` characters, with all control characters escaped."""
-    short = text if len(text) <= most else f"{text[: most - 3]}..."
-    return short if short.isprintable() else "".join(map(_visible, short))
-
-
 def lines(text: str, most: int = MOST_TRACEBACK) -> str:
     """The end of a text of several lines, each of them as `one_line` makes it."""
     short = "\n".join(one_line(line) for line in text.rstrip("\n").split("\n")[-MOST_LINES:])
     return short if len(short) <= most else f"[...]{short[5 - most :]}"
-
-
-def _visible(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def error_text(error: BaseException) -> str:

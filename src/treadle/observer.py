@@ -67,7 +67,11 @@ class Observer:
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
     async def _begin_read(self) -> None:
-        backend = self._core.backend
-        if "watching" not in backend.capabilities:
-            raise UnsupportedError("watching", type(backend).__name__)
-        await self._core.connect()
+        await begin_read(self._core)
+
+
+async def begin_read(core: Core) -> None:
+    """Open the backend, for a read that not all backends have."""
+    if "watching" not in core.backend.capabilities:
+        raise UnsupportedError("watching", type(core.backend).__name__)
+    await core.connect()

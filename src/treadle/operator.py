@@ -28,7 +28,8 @@ from treadle.item import (
     Page,
     Status,
 )
-from treadle.observer import Observer
+from treadle.item_facts import DeadMark
+from treadle.observer import Observer, begin_read
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 from treadle.update_options import UpdateOptions, check_update
@@ -264,6 +265,15 @@ class DeadLetters:
         where.setdefault("history", True)
         return await self._operator.list("dead", **where)
 
+    async def marks(self, *, count: int = 100, cap: int = 10_000) -> Sequence[DeadMark]:
+        """Return the marks of dead items: what they died of, and how many died alike. At most `count`, those
+        with the newest deaths first. Each counts up to `cap` items."""
+        _check_count(count, "count")
+        _check_count(cap, "cap")
+        core = core_of(self._operator)
+        await begin_read(core)
+        return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
+
     async def requeue(
         self, /, ids: Ids | None = None, *, alone: bool = False, cancelled: bool = False, **where: Any
     ) -> int:
@@ -341,13 +351,17 @@ def _by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
 
 
 def _check_page(limit: object, cursor: object, oldest_first: object, history: object) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InputError.of("limit", limit, "must be a whole number, 1 or more")
+    _check_count(limit, "limit")
     if cursor is not None and not isinstance(cursor, str):
         raise InputError.of("cursor", cursor, "must be a str")
     for field, given in (("oldest_first", oldest_first), ("history", history)):
         if not isinstance(given, bool):
             raise InputError.of(field, given, "must be True or False")
+
+
+def _check_count(value: object, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError.of(field, value, "must be a whole number, 1 or more")
 
 
 def _name(value: str | None, field: str) -> str | None:

@@ -15,7 +15,6 @@ seconds, ids and names.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -48,6 +47,7 @@ from .option_checks import (
 from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
 from .tx_check import check_tx
+from .wording import did_you_mean
 
 
 class HasId(Protocol):
@@ -305,8 +305,7 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
         return TypeError(
             f"{where} has no option 'id', which names one item: give it to enqueue(work, id=...)"
         )
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known, f"it takes {', '.join(sorted(known))}")
     return TypeError(f"{where} has no option {name!r}: {hint}")
 
 

@@ -177,6 +177,7 @@ class SyncDeadLetters(SyncSide):
     """The dead items: `app.sync.dead`."""
 
     list = blocking(DeadLetters.list)
+    marks = blocking(DeadLetters.marks)
     requeue = blocking(DeadLetters.requeue)
     delete = blocking(DeadLetters.delete)
 

@@ -26,6 +26,7 @@ ReasonKind: TypeAlias = Literal[
     "worker_blocked",  # the event loop of the worker does not run
     "pressed",  # back-pressure
     "declined",  # `accept` of the workers declines its type
+    "undecodable",  # workers could not decode its arguments
     "isolated",  # it was lost before, and waits until fewer others run
     "turn",  # others are ahead of it
     "next",  # nothing is in its way
@@ -36,6 +37,7 @@ ReasonKind: TypeAlias = Literal[
     "lease_lapsed",  # its worker is silent
     "ended",  # also a schedule
     "open",  # a group: members are open
+    "group_failed",  # a group: a member died, and no item tolerates it
     "orphaned",  # a schedule: no process that has its code was seen
     "not_due",  # a schedule: it fires later
     "empty",  # a queue: nothing waits

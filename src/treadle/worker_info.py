@@ -7,6 +7,17 @@ from collections.abc import Mapping
 import msgspec
 
 
+class UndecodableType(msgspec.Struct, frozen=True, gc=False):
+    """Items of one type whose arguments do not fit the code of a worker."""
+
+    count: int
+    """How many it gave back for that in the last minute. 0: not shown to a tenant, as they may be others'."""
+    error: str
+    """Why one of them cannot be decoded: the one that it met last. Empty: not shown to a tenant."""
+    until: float
+    """When the first of them is dead (`undecodable`), at the latest, by the store's clock."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a worker says about itself. It is sent with the first heartbeat, and when it has changed."""
 
@@ -37,6 +48,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Back-pressure: it claims nothing before this instant of the store's clock."""
     declined: Mapping[str, int] = {}
     """How many items of each type its `accept` declined in the last minute."""
+    undecodable: Mapping[str, UndecodableType] = {}
+    """Types of which it cannot decode items that it has claimed in the last minute."""
     waiting: int = 0
     """Items that it holds and has not begun."""
     blocked_since: float | None = None

@@ -190,7 +190,7 @@ async def test_a_broken_workflow_can_be_repaired(path: Path, backend: SqliteBack
 
 
 async def test_items_that_had_died_are_found(path: Path, backend: SqliteBackend) -> None:
-    """They have no mark, and are counted and listed like others."""
+    """They are marked by their types, and are counted and listed like others."""
     with old_file(path) as old:
         old.ended("good", SUCCESS)
         old.ended("bad", DEAD, reason="aborted")
@@ -199,11 +199,49 @@ async def test_items_that_had_died_are_found(path: Path, backend: SqliteBackend)
     await backend.open()
     assert [one.id for one in (await backend.list(Filter(status=("dead",)))).items] == ["worse", "bad"]
     assert [one.id for one in (await backend.list(Filter(status=("cancelled",)))).items] == ["gone"]
-    assert [one.id for one in (await backend.list(Filter(mark="", reason="expired"))).items] == ["worse"]
-    assert [(one.mark, one.count, one.sample) for one in await backend.marks()] == [("", 2, "worse")]
+    assert [one.id for one in (await backend.list(Filter(mark="old:t", reason="expired"))).items] == ["worse"]
+    assert [(one.mark, one.count, one.sample) for one in await backend.marks()] == [("old:t", 2, "worse")]
     assert [(one.status, one.count) for one in (await backend.overview()).counts] == [("dead", 2)]
     await backend.requeue(["bad"])
     await backend.delete(["worse"])
+    assert await backend.marks() == []
+
+
+REQUEUE_OF_VERSION_4 = """
+INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since)
+SELECT no, 2, queue, tenant, type, lane, 0, no, 1.0, 1.0 FROM treadle_item;
+DELETE FROM treadle_done
+"""
+DEATH_OF_VERSION_4 = """
+INSERT INTO treadle_done (no, outcome, reason, attempt, failures, losses, redrives, due, ended, contributed)
+SELECT no, 11, 'exhausted', 1, 1, 0, 0, 1.0, 5.0, 0 FROM treadle_open;
+DELETE FROM treadle_open;
+UPDATE treadle_done SET failed_group = no, failed_place = 1
+"""
+READS_OF_VERSION_4 = """
+SELECT no FROM treadle_done AS d INDEXED BY treadle_done_dead WHERE d.outcome = 11;
+SELECT 1 FROM treadle_open INDEXED BY treadle_open_blocked WHERE status = 0 LIMIT 1
+"""
+
+
+async def test_a_process_of_version_4_that_is_open_goes_on(path: Path, backend: SqliteBackend) -> None:
+    """Its statements do not know the table of dead items, which is right nevertheless."""
+    with old_file(path) as old:
+        old.ended("a", DEAD, reason="aborted")
+    await backend.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as old_process:
+        old_process.executescript(REQUEUE_OF_VERSION_4)
+        assert await backend.marks() == []
+        await backend.beat(Heartbeat(worker="w", lease=60))
+        (lease,) = (await backend.claim(Demand(worker="w", limit=1))).leases
+        await backend.settle([Settlement(lease=lease, kind="dead", reason="exhausted", mark="m")])
+        assert [(one.mark, one.count) for one in await backend.marks()] == [("m", 1)]
+        old_process.executescript(REQUEUE_OF_VERSION_4)
+        old_process.executescript(DEATH_OF_VERSION_4)
+        assert [(one.mark, one.count, one.last_at) for one in await backend.marks()] == [("", 1, 5.0)]
+        old_process.executescript(READS_OF_VERSION_4)
+    assert [one.id for one in (await backend.list(Filter(status=("dead",)))).items] == ["a"]
+    await backend.delete(["a"])
     assert await backend.marks() == []
 
 

@@ -414,7 +414,7 @@ def shown_facts(facts: Explanation) -> Explanation:
 
 def shown_marks(marks: Sequence[DeadMark]) -> object:
     """Of items that died at the same time, any is the newest."""
-    return sorted((one.mark, one.count, one.capped, one.first_at, one.last_at) for one in marks)
+    return sorted((one.mark, one.count, one.capped, one.oldest_queued_at, one.last_at) for one in marks)
 
 
 def shown_group(group: Any) -> object:

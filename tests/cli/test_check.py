@@ -93,6 +93,20 @@ def test_dead_items_and_works_that_a_dependency_holds_back_are_read(memory: Stor
     assert found["order.old"]["unknown"]
 
 
+def test_a_rare_type_is_found_and_a_sample_has_its_size(store: Store) -> None:
+    """However many items of other types are in front of it."""
+
+    async def fill(_: Treadle) -> None:
+        async with Client(store.url) as client:
+            await client.enqueue_many([same_report("d") for _ in range(4100)])
+            await client.enqueue(old_order(1))
+
+    store.fill(fill)
+    answer = call("check", "--app", APP, "--against", store.url, "--sample", "4", "--json")
+    assert {each["type"]: each["looked_at"] for each in answer.objects} == {"report": 2, "order.old": 1}
+    assert answer.code == 4
+
+
 def test_another_store_can_be_checked(memory: Store, store: Store) -> None:
     async def fill(_: Treadle) -> None:
         async with Client(store.url) as client:

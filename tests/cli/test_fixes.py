@@ -52,6 +52,7 @@ FACTS: list[Any] = [
     facts("dead", reason="unsatisfiable", causes=(LOST,)),
     facts("dead", reason="unsatisfiable", causes=(Prerequisite(f"{GROUP_MARK}g1", "dead"),)),
     GroupFacts(id="g1", tenant="acme", open=1, members=(item("ready"),)),
+    GroupFacts(id="g1", tenant="acme", open=0, failed=1, cause=item("dead", reason="exhausted")),
     QueueFacts(name="mail", now=NOW, paused=(None, "acme")),
     ScheduleFacts(name="nightly", tenant="acme", now=NOW, stored=SCHEDULE, orphaned=True),
 ]

@@ -9,6 +9,7 @@ from tests.cli import looked_at
 from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
 from treadle import Treadle, work
+from treadle.cli.doctor import Finding, finding_lines
 from treadle.doers import concurrency
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, Limit, PermitRequest
@@ -99,7 +100,7 @@ def test_schedules_are_listed(memory: Store) -> None:
         ["often", "‖", "paused"],
     ]
     assert lines[2].endswith("0 3 * * * Europe/Berlin")
-    assert "every 90 s" in lines[3] or "every 2 min" in lines[3]
+    assert lines[3].endswith("every 1 min 30 s")
     (own,) = memory.call("schedules", "--tenant", "acme", "--json").objects
     assert (own["name"], own["state"], own["timing"]) == ("own", "orphaned", {"every": 60.0})
     assert memory.call("doctor", "--tenant", "acme").code == 4
@@ -128,15 +129,46 @@ def test_a_doctor_finds_what_a_person_should_see(memory: Store) -> None:
         ("schema", "fine"),
         ("clock", "fine"),
         ("workers", "problem"),
-        ("versions", "note"),
-        ("types", "problem"),
-        ("queues", "note"),
+        ("workers", "problem"),
+        ("workers", "problem"),
         ("queues", "problem"),
+        ("items", "fine"),
+        ("versions", "note"),
         ("limits", "fine"),
     ]
     text = memory.call("doctor").out
-    assert "✕ types        no live worker has mail.send: 1 ready item" in text
-    assert "✕ queues       no worker serves queue mial" in text
+    assert "✕ workers      no worker has the type mail.send: 1 ready item" in text
+    assert "✕ workers      no worker serves the queue mial: 1 ready item" in text
+    (status,) = memory.call("status", "--json").objects
+    problems = [each["text"] for each in answer.objects if each["outcome"] == "problem"]
+    assert problems == [each["text"] for each in status["problems"]]
+
+
+def test_a_doctor_without_workers_names_one_cause(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        for name in ("nightly", "often"):
+            app.schedule(name, every=3600, run=report)
+        await app.schedules.list()
+
+    memory.work_off(fill)
+    (only,) = [each for each in memory.call("doctor", "--json").objects if each["outcome"] != "fine"]
+    assert (only["check"], only["outcome"]) == ("workers", "problem")
+    assert only["text"] == "no worker is alive; 2 schedules are not fired: nightly, often"
+
+    async def more(app: Treadle) -> None:
+        await app.enqueue_many([send(1), report()], queue="mial")
+
+    memory.fill(more)
+    (only,) = [each for each in memory.call("doctor", "--json").objects if each["outcome"] != "fine"]
+    assert only["text"] == "no worker is alive: 2 open items; 2 schedules are not fired: nightly, often"
+    assert only["fix"] == "start one: treadle worker MODULE:APP"
+
+
+def test_findings_fit_the_terminal() -> None:
+    long = Finding("workers", "problem", "word " * 30 + "i" * 40, "do this " * 20)
+    lines = list(finding_lines(long, 80))
+    assert max(map(len, lines)) <= 80
+    assert all(line.startswith(" " * 15) for line in lines[1:])
 
 
 def test_a_healthy_store_needs_no_doctor(memory: Store) -> None:

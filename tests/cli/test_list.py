@@ -13,8 +13,9 @@ import pytest
 from tests.cli.calling import call, run, start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
-from treadle import Client, Treadle, work
+from treadle import Client, Retry, Treadle, work
 from treadle.errors import WorkFailed
+from treadle.item import Demand, Heartbeat
 
 
 async def _three(app: Treadle) -> list[str]:
@@ -109,6 +110,41 @@ def test_show_has_the_history_the_group_and_the_children(store: Store) -> None:
     (fields,) = store.call("show", dead["id"], "--json").objects
     assert [each["attempt"] for each in fields["history"]] == [1, 2]
     assert "\x1b[31mroute" in fields["history"][0]["message"]
+
+
+def test_show_says_that_a_death_was_no_attempt(memory: Store) -> None:
+    """The worker that noted it had no part in it."""
+
+    @work(name="poison", retry=Retry(attempts=1, max_losses=1, base=0.001))
+    async def poison() -> None: ...
+
+    async def fill(app: Treadle) -> None:
+        app.register(poison)
+        handle = await app.enqueue(poison(), id="p1")
+        for worker in ("w1", "w2"):
+            await app.backend.beat(Heartbeat(worker=worker, lease=60.0))
+            claim = await app.backend.claim(Demand(worker=worker, limit=1))
+            await app.backend.begin(claim.leases)
+            await app.backend.remove_worker(worker)
+        await app.trigger(handle)
+        await app.start()
+        with pytest.raises(WorkFailed):
+            await handle.result(30)
+
+    memory.fill(fill)
+    shown = memory.call("show", "p1").out
+    assert "attempts  2 begun, 0 of 1 failed, 2 lost in a row\n" in shown
+    assert [line.partition(":")[0] for line in shown.splitlines() if "LeaseLost" in line][1:] == [
+        "Attempt 1",
+        "Attempt 2",
+        "Death",
+    ]
+    assert ", noted by worker " in shown
+    assert "traceback" not in shown
+    assert "took" not in shown
+    assert memory.call("list").out.splitlines()[1].split()[4] == "2"
+    (mark,) = [line.split()[0] for line in memory.call("dead").out.splitlines()[1:]]
+    assert "they may end the next worker too" in memory.call("dead", "show", mark).out
 
 
 def test_show_says_what_an_item_waits_for(store: Store) -> None:

@@ -18,12 +18,13 @@ from tests.cli.calling import start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
 from treadle import Treadle
-from treadle.cli.status import find_problems
+from treadle.cli.problems import find_problems
+from treadle.cli.status import StatusView
 from treadle.errors import WorkFailed
 from treadle.fleet import Fleet
-from treadle.item import Count, WorkerState
+from treadle.item import Count, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 NOW = 1_800_000_000.0
 LIVE = WorkerState("w1", NOW + 10, None, 3)
@@ -70,6 +71,69 @@ def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
     ]
 
 
+def test_names_that_are_close_are_said_and_many_are_one_problem() -> None:
+    picky = WorkerState("w1", NOW + 10, ("mail.send",), 0, WorkerInfo(queues=("mail",)))
+    close = _problems(
+        counts=(_count("ready", queue="mial"),),
+        workers=(picky,),
+        unserved=(UnservedType("mail.sent", 1, None),),
+    )
+    assert close == [
+        ("no_worker", "no worker has the type mail.sent: 1 ready item; mail.send is known"),
+        ("no_worker", "no worker serves the queue mial: 1 ready item; is mail meant?"),
+    ]
+    many = tuple(UnservedType(f"t{n}", 1, None) for n in range(5))
+    assert _problems(workers=(picky,), unserved=many) == [
+        ("no_worker", "no worker for 5 types of which items are ready: t0, t1, t2 and 2 more")
+    ]
+
+
+def test_what_follows_from_a_missing_worker_is_no_problem_of_its_own() -> None:
+    gone = WorkerState("w1", NOW - 100, None, 1, WorkerInfo(lease=20.0))
+    found = _problems(
+        workers=(gone,),
+        counts=(_count("ready", 5),),
+        unserved=(UnservedType("t", 5, None),),
+        ages=(QueueAge("q", NOW - 9999),),
+    )
+    assert found == [("no_worker", "no worker is alive: 5 open items; the last one, w1, was seen 2 min ago")]
+
+
+def test_arguments_that_do_not_decode_and_ids_that_were_never_submitted_are_problems() -> None:
+    types = {"t": UndecodableType(2, "expected int\x1b[2J", NOW + 420)}
+    two = [WorkerState(id, NOW + 10, None, 0, WorkerInfo(undecodable=types)) for id in ("w1", "w2")]
+    stuck = [ItemState(id=id, type="t", status="blocked", waiting_for=("never",)) for id in ("a", "b")]
+    overview = Overview(now=NOW, workers=tuple(two), counts=(_count("scheduled"),))
+    bad, waits = find_problems(overview, Fleet(two, NOW), 300.0, stuck)
+    assert bad.text == (
+        "the arguments of 2 items of t do not fit the code of 2 workers: expected int\\x1b[2J; "
+        "the first is dead in 7 min at the latest"
+    )
+    assert "treadle check" in bad.fix
+    assert waits.text == "2 blocked items wait for ids that nobody has submitted: never"
+    assert (waits.kind, waits.fix, waits.refs) == ("not_submitted", "treadle why a", ("a", "b"))
+
+
+def test_long_problems_are_wrapped_and_ids_are_whole() -> None:
+    silent = WorkerState("w" * 60, NOW - 1, None, 1)
+    overview = Overview(now=NOW, workers=(LIVE, silent, WorkerState("other-worker", NOW - 1, None, 1)))
+    fleet = Fleet(overview.workers, NOW)
+    lines = StatusView(overview, fleet, tuple(find_problems(overview, fleet, 300.0)), "queue").lines(80)
+    assert max(map(len, lines)) <= 80
+    assert "w" * 60 in "".join(lines)
+
+
+def test_a_blocked_item_that_waits_for_nobody_is_found(store: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report(), after=["never"], id="stuck")
+
+    store.fill(fill)
+    answer = store.call("status", "--max-wait", "0s", "--json")
+    (problem,) = [each for each in answer.objects[0]["problems"] if each["kind"] == "not_submitted"]
+    assert (problem["refs"], problem["fix"]) == (["stuck"], "treadle why stuck")
+    assert "not_submitted" not in store.call("status", "--json").out  # it may come yet
+
+
 def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     silent = WorkerState("w2", NOW - 1, None, 1)
     blocked = WorkerState("w3", NOW + 9, None, 1, WorkerInfo(blocked_since=NOW - 60))
@@ -82,7 +146,7 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     assert found == [
         ("silent", "1 worker silent: w2"),
         ("blocked", "1 worker blocked: w3"),
-        ("late", "queue q: an item has been ready for 5 min"),
+        ("late", "queue q: an item has been ready for 5 min 1 s"),
         ("paused", "queue bulk is paused"),
         ("paused", "queue q is paused for tenant acme"),
         ("dead", "10,002+ dead items: t, u"),

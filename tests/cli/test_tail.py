@@ -34,6 +34,18 @@ def test_a_new_item_was_queued_and_what_became_of_it_since() -> None:
     assert _names(None, done, start=25.0) == ["succeeded"]  # the rest was before the first look
 
 
+def test_an_item_has_started_if_it_still_runs_at_the_next_look() -> None:
+    """A worker that cannot decode what it has claimed gives it back: it never starts."""
+    running = _state(status="running", attempt=1, started_at=20.0, claimed_at=20.0)
+    claimed = LastSeen("running", 0, 0, 0, 20.0)
+    assert _names(LastSeen("ready", 0, 0, 0), running) == []
+    assert _names(claimed, running) == ["started"]
+    assert _names(claimed, _state(status="success", attempt=1, ended_at=30.0)) == ["started", "succeeded"]
+    assert _names(claimed, _state(status="scheduled", claimed_at=20.0)) == []
+    again = _state(status="running", attempt=1, started_at=25.0, claimed_at=25.0)
+    assert _names(claimed, again) == []
+
+
 def test_every_failed_attempt_of_the_history_is_an_event() -> None:
     history = tuple(Attempt(number, "E", "no", "", 20.0 + number, "w") for number in (1, 2, 3))
     state = _state(
@@ -74,7 +86,7 @@ def test_a_line_fits_the_terminal_and_is_plain() -> None:
 
 
 def test_events_of_other_processes_are_told(store: Store) -> None:
-    process = start("tail", "--url", store.url, "--json", "--event", "queued,failed,dead,succeeded")
+    process = start("tail", "--url", store.url, "--json", "--event", "queued,started,failed,dead,succeeded")
     stop = threading.Event()
 
     async def fill(app: Treadle) -> None:
@@ -99,6 +111,7 @@ def test_events_of_other_processes_are_told(store: Store) -> None:
             break
     filling.join()
     assert ("dead", "mail.send") in events
+    assert ("started", "mail.send") in events
     assert events.count(("failed", "mail.send")) == 2
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0

@@ -12,31 +12,11 @@ from treadle.cli.text import (
     fact_lines,
     iso,
     json_line,
-    plain,
     plain_lines,
-    plural,
-    span,
     styled,
     table_lines,
 )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0 ms"),
-        (0.25, "250 ms"),
-        (1.0, "1 s"),
-        (59.2, "59 s"),
-        (59.6, "1 min"),
-        (3590.0, "1 h"),
-        (5400.0, "1.5 h"),
-        (86399.0, "1 d"),
-        (40 * 86400.0, "40 d"),
-    ],
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert span(seconds) == text
+from treadle.wording import plain, plural
 
 
 def test_instants_are_seen_from_now() -> None:

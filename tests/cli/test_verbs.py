@@ -90,6 +90,7 @@ def test_json_has_a_line_for_each_refusal_and_a_summary(store: Store) -> None:
         "more": False,
         "changed": 1,
         "skipped": 1,
+        "unknown": 0,
         "stopped": False,
         "dry_run": False,
     }
@@ -244,12 +245,18 @@ def test_filters_need_yes_or_a_terminal(store: Store) -> None:
 
 def test_a_dry_run_changes_nothing(store: Store) -> None:
     ids = store.fill(_delayed)
-    assert store.call("cancel", "--all", "--dry-run").out == "would cancel 3 items; nothing was changed\n"
+    assert store.call("cancel", "--all", "--dry-run").out == (
+        "would cancel 3 items, and what they have queued; nothing was changed\n"
+    )
     (said,) = store.call("trigger", "--all", "--dry-run", "--limit", "2", "--json").objects
     assert (said["matched"], said["changed"], said["dry_run"]) == (2, 0, True)
     assert [each["id"] for each in said["examples"]] == ids[:2]
     named = store.call("requeue", *ids[:1], "--dry-run")
-    assert (named.code, named.out) == (1, "would requeue 0 items; nothing was changed\n")
+    assert (named.code, named.out) == (
+        1,
+        "would requeue 0 items, and what could not run because of them, and skip 1 (1 StatusConflict); "
+        "nothing was changed\n",
+    )
     assert "only dead items can be requeued" in named.err
     assert statuses(store, ids) == ["scheduled"] * 3
 
@@ -325,7 +332,7 @@ def test_a_terminal_is_asked(
         assert commands(arguments, standalone_mode=False) == 1
     shown = capsys.readouterr()
     assert "and 2 more items" in shown.err
-    assert shown.err.endswith("cancel 5 items? [y/N] ")
+    assert shown.err.endswith("cancel 5 items, and what they have queued? [y/N] ")
     assert statuses(store, ids) == ["scheduled"] * 5
     with _typed(monkeypatch, b"y\n"):
         assert commands(arguments, standalone_mode=False) == 0

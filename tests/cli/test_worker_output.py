@@ -187,7 +187,7 @@ def test_a_store_that_is_away_is_waited_for_then_exit_3() -> None:
     done = treadle("worker", APP, "--wait", "0.3", url=url)
     assert "postgresql://shop:***@127.0.0.1:1/orders was unavailable for" in refused(done, 3)
     (waiting,) = messages(done.stderr)
-    assert "is unavailable, trying again for 0.3 s: PostgreSQL did not answer" in waiting
+    assert "is unavailable, trying again for 300 ms: PostgreSQL did not answer" in waiting
     assert "secret" not in done.stderr
     done = treadle("worker", APP, "--wait", "0", url=url)
     assert "127.0.0.1:1/orders is unavailable: PostgreSQL did not answer" in refused(done, 3)

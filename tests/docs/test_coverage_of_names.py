@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import treadle
@@ -33,7 +34,8 @@ from treadle.context import Interrupt
 from treadle.contrib.otel import OpenTelemetry
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
-from treadle.item import Count, GroupState, ItemState, Lease, Page
+from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
+from treadle.item_facts import LimitHolder, LimitUse, Overview, QueueAge, UnservedType
 from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
@@ -41,6 +43,8 @@ from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
+from treadle.why import Reason, Why
+from treadle.worker_info import WorkerInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
@@ -80,6 +84,10 @@ def parameters(function: Any) -> set[str]:
     return {
         each.name for each in inspect.signature(function).parameters.values() if each.kind not in kinds
     } - {"self"}
+
+
+def _struct_names(*structs: type[msgspec.Struct]) -> set[str]:
+    return {name for each in structs for name in (each.__name__, *each.__struct_fields__)}
 
 
 NAMES: dict[str, set[str]] = {
@@ -125,6 +133,9 @@ NAMES: dict[str, set[str]] = {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
     "testing": set(testing.__all__),
+    "why": {"ReasonKind"} | _struct_names(Why, Reason),
+    "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),
+    "workers": _struct_names(WorkerState, WorkerInfo),
     "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
 }

@@ -7,8 +7,10 @@ import logging
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until
+from tests.engine.traces import Spans
 from treadle import Context, Retry, work
 from treadle.engine.upkeep.unserved_types import UnservedTypes
 from treadle.events import Failed, LeaseLost
@@ -202,18 +204,21 @@ async def test_a_retry_says_when(make_app: MakeApp, logs: pytest.LogCaptureFixtu
 
 
 @memory_only
-async def test_records_have_the_trace_id_that_an_item_carries(
+async def test_records_have_the_id_of_the_trace_within_which_an_item_was_submitted(
     make_app: MakeApp, logs: pytest.LogCaptureFixture
 ) -> None:
-    trace = "0af7651916cd43dd8448eb211c80319c"
+    spans = Spans()
 
     @work(name="traced", retry=Retry(attempts=1))
     async def traced(ctx: Context) -> None:
         ctx.log.warning("begun")
         raise ValueError
 
-    async with make_app(traced) as app:
-        headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    async with make_app(traced, telemetry=spans.telemetry) as app:
+        with spans.tracer.start_as_current_span("request"):
+            await failure(app.enqueue(traced()).result(PATIENCE))
+    async with make_app(traced) as app:  # a header of this name is the user's own
+        headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
         await failure(app.enqueue(traced(), headers=headers).result(PATIENCE))
-        await failure(app.enqueue(traced()).result(PATIENCE))
-    assert [getattr(record, "trace_id", None) for record in logs.records] == [trace, trace, None, None]
+    own = trace.format_trace_id(spans.one("request").context.trace_id)
+    assert [getattr(record, "trace_id", None) for record in logs.records] == [own, own, None, None]

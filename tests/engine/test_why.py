@@ -131,7 +131,7 @@ async def test_an_id_that_was_never_submitted(make_app: MakeApp) -> None:
     ready = await app.enqueue(send(), id="ready")
     waiting = await app.enqueue(send(), after=[ready, "never"], expires_in=600)
     why = await app.why(waiting)
-    assert kinds(why) == ["dependency", "not_submitted", "deadline", "no_worker"]
+    assert kinds(why) == ["not_submitted", "dependency", "deadline", "no_worker"]
     assert only(why, "not_submitted").refs == ("never",)
     assert only(why, "dependency").refs == ("ready",)
     (state,) = await app.get(waiting.id)
@@ -156,6 +156,29 @@ async def test_a_group_is_followed_to_an_open_member(make_app: MakeApp) -> None:
     assert only(root, "due_at").about in opened.refs
     assert kinds(dependent) == ["dependency", "open", "due_at"]
     assert [reason.about for reason in dependent.reasons][1] == "root"
+
+
+async def test_a_group_that_failed_names_its_first_death(make_app: MakeApp) -> None:
+    @work(name="parent")
+    async def parent(ctx: Context) -> Result[Any]:
+        return ctx.queue(fails()).next(send())
+
+    app = make_app(parent, send, fails)
+    async with app:
+        handle = await app.enqueue(parent(), id="root")
+        waiting = await app.enqueue(send(), after=group(handle))
+        await until_status(app, waiting.id, "dead")
+        root, dependent = await app.why("root"), await app.why(waiting)
+        alone = await app.enqueue(fails(), id="alone")
+        await until_status(app, alone.id, "dead")
+        assert kinds(await app.why(alone)) == ["ended"]
+    assert (root.status, kinds(root)) == ("success", ["ended", "group_failed", "ended"])
+    failed = only(root, "group_failed")
+    assert "2 members died, first" in failed.text
+    assert "(fails): it failed; ValueError: no" in failed.text
+    assert failed.fix == "to run what died again: treadle repair root"
+    assert root.reasons[2].about == failed.refs[0]
+    assert kinds(dependent) == ["ended", "group_failed", "ended"]
 
 
 async def test_a_nested_group_is_followed_to_an_open_member(make_app: MakeApp) -> None:
@@ -200,7 +223,7 @@ async def test_a_failed_attempt_a_deferral_and_a_release(make_app: MakeApp) -> N
 async def test_a_due_item_that_no_worker_has_claimed(make_app: MakeApp) -> None:
     app = make_app(send)
     handle = await app.enqueue(send(), delay=0.01)
-    await until_why(lambda: app.why(handle), "overdue", "no_worker")
+    await until_why(lambda: app.why(handle), "no_worker", "overdue")
 
 
 # -- pauses and workers -----------------------------------------------------------------------------------
@@ -402,6 +425,24 @@ async def test_a_hook_that_declines(make_app: MakeApp) -> None:
         assert "the hook `accept` declines mail.send" in reason.text
 
 
+async def test_arguments_that_do_not_decode(make_app: MakeApp) -> None:
+    @work(name="mail.send")
+    async def newer(n: list[int]) -> None: ...
+
+    old, app = make_app(send), make_app(newer, undecodable_grace=600, **QUICK)
+    handle = await old.enqueue(send(7))
+    async with app:
+        reason = await until_kind(app, handle, "undecodable")
+        assert "array" in reason.text
+        assert "it is dead (undecodable) in 10 min at the latest" in reason.text
+        assert reason.until is not None
+        assert reason.until > await app.backend.now() + 500
+        (worker,) = await app.workers()
+        assert worker.info is not None
+        assert list(worker.info.undecodable) == ["mail.send"]
+        assert not any("trigger" in each.fix for each in (await app.why(handle)).reasons)
+
+
 async def test_nothing_in_its_way(make_app: MakeApp, backend: Backend) -> None:
     """A worker that could take it, and does not ask."""
     app = make_app(send)
@@ -461,6 +502,22 @@ async def test_a_silent_worker_keeps_its_item_until_another_claims(
     assert "w0, which runs it, has been without a lease for" in why.reasons[0].text
     await app.backend.beat(Heartbeat(worker="w2", lease=60))
     assert kinds(await app.why(handle)) == ["lease_lapsed"]
+
+
+async def test_an_item_that_ended_its_worker_names_that_one(make_app: MakeApp, backend: Backend) -> None:
+    @work(name="poison", retry=Retry(max_losses=0))
+    async def poison() -> None: ...
+
+    app = make_app(poison, worker_id="innocent")
+    handle = await app.enqueue(poison())
+    assert await silent_worker(backend, "w0", lease=60) == [handle.id]
+    await backend.remove_worker("w0")
+    async with app:
+        await until_status(app, handle.id, "dead")
+        reason = only(await app.why(handle), "ended")
+    assert "1 worker in a row died, or lost the lease, while they ran it: w0" in reason.text
+    assert "innocent" not in reason.text
+    assert (reason.refs, reason.fix.startswith("it may end the next worker too")) == (("w0",), True)
 
 
 VICTIM = """

@@ -52,7 +52,7 @@ class Spans:
         return next((span.name for span in self.all() if span.context.span_id == context.span_id), "unknown")
 
     def shape(self, span: ReadableSpan) -> tuple[str, str, str | None, list[str | None]]:
-        """A span as the table of docs/tracing.md has it: name, kind, parent and links."""
+        """A span as the table of docs/headers-and-traces.md has it: name, kind, parent and links."""
         links = [self.by_context(link.context) for link in span.links]
         return span.name, span.kind.name, self.by_context(span.parent), links
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from treadle.engine.hooks import Hooks
-from treadle.engine.outage import StoreOutage, duration
+from treadle.engine.outage import StoreOutage
 from treadle.engine.seldom import Seldom
 from treadle.errors import BackendError, LongTransaction, StoreUnavailable
 
@@ -120,11 +120,3 @@ def test_seldom_says_how_often_it_was_silent() -> None:
     assert [seldom.occurrence("a"), seldom.occurrence("a"), seldom.occurrence("b")] == [0, None, 0]
     now = 61.0
     assert [seldom.occurrence("a"), seldom.occurrence("a")] == [1, None]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.31, "0.3 s"), (45.2, "45 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (90_000, "1 d 1 h")],
-)
-def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

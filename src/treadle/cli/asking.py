@@ -13,13 +13,16 @@ from .shell import Shell
 
 def ask(question: str) -> bool:
     """Ask on standard error. Only y and yes agree. Ctrl-C ends the command at once."""
-    sys.stdout.flush()
-    sys.stderr.write(question)
-    sys.stderr.flush()
     handler = signal.getsignal(signal.SIGINT)
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # by a Ctrl-C just before
+            raise KeyboardInterrupt
+        sys.stdout.flush()
+        sys.stderr.write(question)
+        sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     finally:
         with contextlib.suppress(ValueError):
@@ -56,9 +59,11 @@ def stopped_by_ctrl_c(stop: asyncio.Event) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def progress_bar(shell: Shell, what: str, total: int | None) -> Generator[Callable[[int], None]]:
-    """A progress bar on standard error, if that is a terminal."""
-    if shell.json or not sys.stderr.isatty():
+def progress_bar(
+    shell: Shell, what: str, total: int | None, *, on: bool = True
+) -> Generator[Callable[[int], None]]:
+    """A progress bar on standard error, if that is a terminal, and it is on."""
+    if not on or shell.json or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console

@@ -12,89 +12,39 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
-from treadle.client import Client
-from treadle.errors import ConflictError, InputError, NotFound, TreadleError
-from treadle.item import Filter, ItemState, Status
+from treadle.errors import InputError, TreadleError
+from treadle.item import Filter, ItemState
+from treadle.wording import capped, plural
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
+from .bulk_verb import Preview, Verb, by_tenant, skipped_text, summary_json, tell_refusal
+from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters
 from .pages import filter_of
 from .selection import (
     PORTION,
-    Counted,
     FilterSource,
     NamedSource,
     Refusal,
     Selection,
     Source,
-    count_items,
     read_rate,
     read_wanted,
 )
-from .shell import INTERRUPTED, REFUSED, Shell
+from .shell import Shell
 from .shown import item_lines, ref_json
-from .text import plural, styled
+from .text import styled
 
 COUNT_CAP: Final = 10_000
 EXAMPLES: Final = 3
+MEANWHILE: Final = "changed by others meanwhile"
 
-
-class PortionOutcome(NamedTuple):
-    """What became of a portion."""
-
-    changed: int
-    refused: Sequence[Refusal] = ()
-
-
-Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
 Judge = Callable[[Sequence[ItemState], asyncio.Event], Awaitable[bool]]
-
-
-class Verb(NamedTuple):
-    """One way to change items."""
-
-    name: str
-    past: str
-    change: Change
-    """Called with items of one tenant, and a client of that tenant."""
-    statuses: tuple[Status, ...] = ()
-    """Items in other statuses cannot be changed so. Empty: all can."""
-    advice: str = ""
-    """What is said of an item in another status."""
-    others: str = "belong to them"
-    """What further items that are changed with those asked for have to do with them."""
-
-    def refusal(self, item: ItemState) -> Refusal | None:
-        """Why an item cannot be changed, as far as its status says."""
-        if not self.statuses or item.status in self.statuses:
-            return None
-        return Refusal(item.id, item.tenant, StatusConflict(item, self.advice))
-
-
-class StatusConflict(ConflictError):
-    """The item is in a status in which this cannot be done."""
-
-    def __init__(self, item: ItemState, advice: str) -> None:
-        super().__init__(f"item {item.id!r} is {item.status}: {advice}")
-
-
-async def all_or_none(
-    items: Sequence[ItemState], call: Callable[[list[str]], Awaitable[int]]
-) -> PortionOutcome:
-    """Change items with a verb that changes all of them or none. If one is refused, halves are tried."""
-    try:
-        return PortionOutcome(await call([item.id for item in items]))
-    except (ConflictError, NotFound) as error:
-        if len(items) == 1:
-            return PortionOutcome(0, [Refusal(items[0].id, items[0].tenant, error)])
-    middle = len(items) // 2
-    first = await all_or_none(items[:middle], call)
-    second = await all_or_none(items[middle:], call)
-    return PortionOutcome(first.changed + second.changed, [*first.refused, *second.refused])
 
 
 # ------------------------------------------------------------------------------------------ the command
@@ -125,13 +75,15 @@ async def change_items(
         where = await _fixed(shell, verb, selection, filters)
         total = None
         if selection.dry_run:
-            counted = await count_items(shell, where, selection.limit, cap=COUNT_CAP, examples=EXAMPLES)
-            _say_counted(shell, verb, counted)
+            preview = verb.preview()
+            counted = await _count(shell, where, selection, preview)
+            _say_counted(shell, verb, counted, preview)
             return None
         if not selection.yes:
             _check_terminal(verb)
-            counted = await count_items(shell, where, selection.limit, cap=COUNT_CAP, examples=EXAMPLES)
-            if not await _agreed(shell, verb, counted):
+            preview = verb.preview()
+            counted = await _count(shell, where, selection, preview)
+            if not await _agreed(shell, verb, counted, preview):
                 return REFUSED if counted.count else None
             total = None if counted.more else counted.count
         source = FilterSource(shell, where, selection.limit)
@@ -152,6 +104,34 @@ async def _fixed(shell: Shell, verb: Verb, selection: Selection, filters: ItemFi
     return msgspec.structs.replace(where, until=now if where.until is None else min(where.until, now))
 
 
+@dataclass(frozen=True)
+class Counted:
+    """How many items were found."""
+
+    count: int
+    more: bool
+    """Whether there are more: it was counted up to a bound."""
+    examples: list[ItemState]
+
+
+async def _count(shell: Shell, where: Filter, selection: Selection, preview: Preview) -> Counted:
+    """Count what a filter finds, and what would be changed with it."""
+    source = FilterSource(shell, where, min(selection.limit or COUNT_CAP + 1, COUNT_CAP + 1))
+    count = 0
+    examples: list[ItemState] = []
+    while (portion := await source.take(PORTION)) is not None:
+        items = portion[0][: COUNT_CAP - count]
+        await _look(shell, preview, items)
+        count += len(portion[0])
+        examples += items[: EXAMPLES - len(examples)]
+    return Counted(min(count, COUNT_CAP), count > COUNT_CAP, examples)
+
+
+async def _look(shell: Shell, preview: Preview, items: Sequence[ItemState]) -> None:
+    for tenant, own in by_tenant(items).items():
+        await preview.add(shell, shell.client.tenant(tenant), own)
+
+
 def _check_terminal(verb: Verb) -> None:
     if not sys.stdin.isatty():
         raise InputError(
@@ -161,33 +141,49 @@ def _check_terminal(verb: Verb) -> None:
 
 
 async def _dry_run_named(shell: Shell, verb: Verb, source: Source) -> int | None:
-    items: list[ItemState] = []
+    count = 0
+    examples: list[ItemState] = []
     refused: list[Refusal] = []
+    preview = verb.preview()
     while (portion := await source.take(PORTION)) is not None:
-        for item in portion[0]:
-            refusal = verb.refusal(item)
-            if refusal is None:
-                items.append(item)
-            else:
-                refused.append(refusal)
-        refused += portion[1]
+        refusals = [(item, verb.refusal(item)) for item in portion[0]]
+        items = [item for item, refusal in refusals if refusal is None]
+        refused += [*portion[1], *(refusal for _, refusal in refusals if refusal is not None)]
+        await _look(shell, preview, items)
+        count += len(items)
+        examples += items[: EXAMPLES - len(examples)]
     for each in refused:
         tell_refusal(shell, each)
-    _say_counted(shell, verb, Counted(len(items), False, items[:EXAMPLES]), refused=len(refused))
-    return REFUSED if refused else None
+    preview.refused.update(type(each.error).__name__ for each in refused)
+    _say_counted(shell, verb, Counted(count, False, examples), preview)
+    return REFUSED if preview.refused else None
 
 
-def _say_counted(shell: Shell, verb: Verb, counted: Counted, *, refused: int = 0) -> None:
+def _say_counted(shell: Shell, verb: Verb, counted: Counted, preview: Preview) -> None:
     if shell.json:
+        skipped = preview.refused.total()
         shell.emit(
-            summary_json(verb.name, counted.count, 0, refused, dry_run=True, more=counted.more)
-            | {"examples": [ref_json(each) for each in counted.examples]}
+            summary_json(verb.name, counted.count, 0, skipped, dry_run=True, more=counted.more)
+            | {
+                "would_change": preview.count,
+                "would_change_more": preview.more or counted.more,
+                "examples": [ref_json(each) for each in counted.examples],
+            }
         )
         return
-    shell.print(f"would {verb.name} {plural(counted.count, 'item', counted.more)}; nothing was changed")
+    shell.print(f"would {_would(verb, counted, preview)}; nothing was changed")
 
 
-async def _agreed(shell: Shell, verb: Verb, counted: Counted) -> bool:
+def _would(verb: Verb, counted: Counted, preview: Preview) -> str:
+    """What the command is about to do: delete 5 items (3 asked for; the others are in their groups)."""
+    more = preview.more or counted.more
+    text = f"{verb.name} {plural(preview.count, 'item', more)}{verb.along}"
+    if preview.count > preview.asked or preview.more:
+        text += f" ({capped(preview.asked, counted.more)} asked for; the others {preview.others})"
+    return text + skipped_text(", and skip", preview.refused)
+
+
+async def _agreed(shell: Shell, verb: Verb, counted: Counted, preview: Preview) -> bool:
     """Show what would be changed, and ask."""
     if not counted.count:
         if shell.json:
@@ -198,8 +194,7 @@ async def _agreed(shell: Shell, verb: Verb, counted: Counted) -> bool:
     if counted.more or counted.count > len(counted.examples):
         rest = counted.count - len(counted.examples)
         lines.append(styled(f"and {plural(rest, 'more item', counted.more)}", "dim"))
-    question = f"{verb.name} {plural(counted.count, 'item', counted.more)}? [y/N] "
-    return ask("\n".join([*lines, "", question]))
+    return ask("\n".join([*lines, "", f"{_would(verb, counted, preview)}? [y/N] "]))
 
 
 # ------------------------------------------------------------------------------------------- the portions
@@ -219,6 +214,8 @@ class Bulk:
         self.matched = 0
         self.changed = 0
         self.refused: Counter[str] = Counter()
+        self.unknown = 0
+        """Items that the store was told to change, and gave no answer for."""
 
     async def run(
         self, source: Source, total: int | None, *, canary: int = 0, judge: Judge | None = None
@@ -235,6 +232,7 @@ class Bulk:
             self._summary(stopped=True)
             raise
         except asyncio.CancelledError:  # the second Ctrl-C
+            self._summary(stopped=True)
             raise KeyboardInterrupt from None
         stopped = self._stop.is_set()
         self._summary(stopped=stopped or held_back)
@@ -243,15 +241,19 @@ class Bulk:
         return REFUSED if held_back or (self._named and self.refused) else None
 
     async def _try_first(self, source: Source, count: int, judge: Judge) -> bool:
-        portion = await source.take(count)
-        if portion is None:
-            return True
-        changed = await self._change(*portion)
-        return not changed or await judge(changed, self._stop)
+        """Change so many, and let them be judged. Those that are refused do not count."""
+        tried: list[ItemState] = []
+        while len(tried) < count and not self._stop.is_set():
+            portion = await source.take(count - len(tried))
+            if portion is None:
+                break
+            tried += await self._change(*portion)
+        return not tried or await judge(tried, self._stop)
 
     async def _change_all(self, source: Source, total: int | None) -> None:
         began, before = asyncio.get_running_loop().time(), self.matched
-        with progress_bar(self._shell, self._verb.name, total) as advance:
+        is_long = self._rate is not None or total is None or total > self._portion
+        with progress_bar(self._shell, self._verb.name, total, on=is_long) as advance:
             while not self._stop.is_set() and (portion := await source.take(self._portion)) is not None:
                 await self._change(*portion)
                 advance(self.matched)
@@ -261,19 +263,18 @@ class Bulk:
 
     async def _change(self, items: list[ItemState], missing: list[Refusal]) -> list[ItemState]:
         """Change a portion. Returns those that were not refused."""
-        refused = list(missing)
-        able: dict[str, list[ItemState]] = {}
-        for item in items:
-            refusal = self._verb.refusal(item)
-            if refusal is not None:
-                refused.append(refusal)
-            else:
-                able.setdefault(item.tenant, []).append(item)
+        self.matched += len(items) + len(missing)
+        refusals = [(item, self._verb.refusal(item)) for item in items]
+        able = by_tenant(item for item, refusal in refusals if refusal is None)
+        refused = [*missing, *(refusal for _, refusal in refusals if refusal is not None)]
         for tenant, own in able.items():
+            self.unknown = len(own)
             outcome = await self._verb.change(self._shell.client.tenant(tenant), own)
+            self.unknown = 0
             self.changed += outcome.changed
             refused += outcome.refused
-        self.matched += len(items) + len(missing)
+            if (left := len(own) - outcome.changed - len(outcome.refused)) > 0:
+                self.refused[MEANWHILE] += left
         self.refused.update(type(each.error).__name__ for each in refused)
         if self._named:
             for each in refused:
@@ -285,59 +286,30 @@ class Bulk:
         skipped = self.refused.total()
         if self._shell.json:
             self._shell.emit(
-                summary_json(self._verb.name, self.matched, self.changed, skipped, stopped=stopped)
+                summary_json(
+                    self._verb.name,
+                    self.matched,
+                    self.changed,
+                    skipped,
+                    unknown=self.unknown,
+                    stopped=stopped,
+                )
             )
             return
         if not self.matched:
-            self._shell.print("no items match")
+            self._shell.print("stopped: nothing was changed" if stopped else "no items match")
             return
         text = f"{self._verb.past} {plural(self.changed, 'item')}"
-        asked = self.matched - skipped
-        if self.changed > asked > 0:
+        asked = self.matched - skipped - self.unknown
+        if self.changed > asked > 0 and not stopped:
             text += f" ({asked:,} asked for; the others {self._verb.others})"
-        if skipped and not self._named:
-            kinds = ", ".join(f"{count:,} {name}" for name, count in self.refused.most_common())
-            text += f", skipped {skipped:,} ({kinds})"
+        told = {MEANWHILE: self.refused[MEANWHILE]} if self._named else self.refused
+        text += skipped_text(", skipped", Counter(told))
+        if self.unknown:
+            self._shell.print(
+                f"stopped: {text}. The store gave no answer for {plural(self.unknown, 'more item')}: whether "
+                f"they are {self._verb.past} is unknown, the rest is as it was. Look with `treadle list`, or "
+                "run the command again: what is done already is not done twice"
+            )
+            return
         self._shell.print(f"stopped: {text}. The rest is as it was" if stopped else text)
-
-
-def summary_json(
-    verb: str,
-    matched: int,
-    changed: int,
-    skipped: int,
-    *,
-    stopped: bool = False,
-    dry_run: bool = False,
-    more: bool = False,
-) -> dict[str, Any]:
-    """What a command did, for programs.
-
-    matched: how many items were asked for or found. more: there are more, which were not counted.
-    changed: how many were changed, with those that had to be changed with them.
-    skipped: how many of those that matched could not be changed.
-    """
-    return {
-        "verb": verb,
-        "matched": matched,
-        "more": more,
-        "changed": changed,
-        "skipped": skipped,
-        "stopped": stopped,
-        "dry_run": dry_run,
-    }
-
-
-def tell_refusal(shell: Shell, refusal: Refusal) -> None:
-    """Say why a named item was not changed."""
-    if shell.json:
-        shell.emit(
-            {
-                "id": refusal.id,
-                "tenant": refusal.tenant,
-                "refused": type(refusal.error).__name__,
-                "message": str(refusal.error),
-            }
-        )
-    else:
-        shell.warn(str(refusal.error))

@@ -9,12 +9,12 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from treadle.item import TERMINAL, ItemState
+from treadle.wording import plural, span
 
 from .asking import pause_for
 from .bulk import Judge
 from .shell import Shell
 from .shown import item_lines, ref_json
-from .text import plural, span
 
 FIRST_LOOK: Final = 0.05
 LONGEST_PAUSE: Final = 1.0

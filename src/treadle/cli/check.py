@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
@@ -15,15 +14,15 @@ from treadle.engine.registry import Registry
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.errors import DecodeError, InputError, message_of
 from treadle.item import Filter, Item, ItemState, Status
+from treadle.wording import close_names, first_line, plain, plural
 
+from .exit_codes import UNHEALTHY
 from .filters import StatusOption, names_in, read_statuses
-from .shell import UNHEALTHY, Shell, operator_command
-from .shown import first_line
-from .text import Cell, plain, plural, speaks_unicode, styled
+from .shell import Shell, operator_command
+from .text import Cell, speaks_unicode, styled
 
 CHECKED: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running", "dead")
-COUNTED: Final = 100_000
-"""Items of each queue and status among which types are looked for."""
+ENDED: Final[tuple[Status, ...]] = ("success", "cancelled")
 MOST_ERRORS: Final = 3
 """Different errors that are shown for each type."""
 
@@ -46,7 +45,7 @@ class TypeCheck:
         self.declared_only = type is not None and not type.has_handler
         self.alias_of = None if type is None or type.name == name else type.name
         self.upcast = type is not None and type.options.get("upcast") is not None
-        self.close = difflib.get_close_matches(name, registry.types, n=2) if self.unknown else []
+        self.close = close_names(name, registry.types, 2) if self.unknown else []
         self.looked_at = 0
         self.broken = 0
         self.errors: dict[str, tuple[str, int]] = {}
@@ -98,7 +97,9 @@ async def check(
         str | None,
         typer.Option("--against", metavar="URL", help="look at this store, not at that of the app"),
     ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=2, help="how many items of each type to read")] = 200,
+    sample: Annotated[
+        int, typer.Option("--sample", min=4, max=2000, help="how many items of each type to read at most")
+    ] = 200,
     status: StatusOption = None,
     elsewhere: Annotated[
         list[str] | None,
@@ -139,24 +140,24 @@ def _new_check(shell: Shell, name: str, patterns: Sequence[str]) -> TypeCheck:
 
 
 async def _stored_types(shell: Shell, statuses: Sequence[Status]) -> list[str]:
-    """The names under which items are stored. Ended items are counted by no overview: they are not run."""
-    overview = await shell.client.overview(cap=COUNTED)
-    if any(count.capped for count in overview.counts):
-        shell.warn(f"types were looked for among {COUNTED:,} items of each queue and status: more are stored")
-    return sorted({count.type for count in overview.counts if count.status in statuses})
+    """The names under which items are stored: all of them. This reads every item that has such a status."""
+    ended = any(status in statuses for status in ENDED)
+    counts = await shell.backend.counts(tenant=shell.tenant, ended=ended)
+    return sorted({count.type for count in counts if count.status in statuses})
 
 
 async def _sample(shell: Shell, type: str, statuses: Sequence[Status], most: int) -> list[ItemState]:
-    """The oldest and the newest items of a type: those open, and those dead."""
+    """The oldest and the newest items of a type: of those open, and of those dead."""
     found: dict[tuple[str, str], ItemState] = {}
     dead: tuple[Status, ...] = ("dead",) if "dead" in statuses else ()
     others: tuple[Status, ...] = tuple(each for each in statuses if each != "dead")
-    for some in (others, dead):
-        if some:
-            where = Filter(tenant=shell.tenant, type=type, status=some)
-            for oldest_first in (True, False):
-                page = await shell.backend.list(where, limit=min(most // 2, 1000), oldest_first=oldest_first)
-                found.update(((item.tenant, item.id), item) for item in page.items)
+    parts = [some for some in (others, dead) if some]
+    for some in parts:
+        where = Filter(tenant=shell.tenant, type=type, status=some)
+        for oldest_first in (True, False):
+            limit = most // (2 * len(parts))
+            page = await shell.backend.list(where, limit=limit, oldest_first=oldest_first)
+            found.update(((item.tenant, item.id), item) for item in page.items)
     return list(found.values())
 
 

@@ -22,6 +22,7 @@ import msgspec
 from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli import log_format
+from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_MODULE_RAISED, CHILD_NO_APP, CHILD_STORE_AWAY
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.open_store import StoreAway, open_store
@@ -33,15 +34,6 @@ from treadle.worker import Worker, copy_worker
 
 EXIT_GRACE = 2.0
 """Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
-USAGE_ERROR = 2
-"""Exit code for an error that a restart would not fix."""
-BURST_FAILED = 70
-"""Exit code of a burst that an error has ended. It differs from the usual codes, with which an item may end
-the process."""
-STORE_AWAY = 71
-"""Exit code of a burst whose store did not answer for as long as it was waited for."""
-LOAD_ERROR = 3
-"""Exit code if the module of the app raised. A later try may succeed: a file or a server was missing."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +67,7 @@ def main() -> None:
         app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:
         report(error)
-        sys.exit(LOAD_ERROR if error.__cause__ else USAGE_ERROR)
+        sys.exit(CHILD_MODULE_RAISED if error.__cause__ else CHILD_NO_APP)
     log_format.set_up(options.log_level, options.log_format)
     try:
         asyncio.run(work(app, options))
@@ -83,13 +75,13 @@ def main() -> None:
         raise
     except StoreAway as error:
         log_line(ERROR, str(error))
-        sys.exit(STORE_AWAY)
+        sys.exit(CHILD_STORE_AWAY)
     except BaseException as error:  # noqa: BLE001  logged, and the process ends
         # What the store refuses is no bug of the program: no traceback.
         trace = "" if isinstance(error, BackendError) else traceback_of(error)
         what = "the burst failed" if options.burst else "the worker ended"
         log_line(ERROR, f"{what}: {error_text(error)}", error=error, trace=trace)
-        sys.exit(BURST_FAILED if options.burst else 1)
+        sys.exit(CHILD_BURST_FAILED if options.burst else 1)
 
 
 async def work(app: Treadle, options: ChildOptions) -> None:
@@ -97,7 +89,7 @@ async def work(app: Treadle, options: ChildOptions) -> None:
     try:
         await _work(app, options)
     except BaseException:
-        _exit_soon(BURST_FAILED if options.burst else 1)
+        _exit_soon(CHILD_BURST_FAILED if options.burst else 1)
         raise
     _exit_soon(0)
 

@@ -11,6 +11,7 @@ from treadle import __version__
 from treadle.cli import (
     check,
     dead,
+    delete,
     doctor,
     enqueue,
     fleet,
@@ -22,7 +23,7 @@ from treadle.cli import (
     trees,
     verbs,
 )
-from treadle.cli.child import USAGE_ERROR
+from treadle.cli.exit_codes import USAGE
 from treadle.cli.usage import OneLineErrors
 from treadle.cli.worker import worker
 from treadle.clock import SystemClock
@@ -44,6 +45,7 @@ doctor.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
 enqueue.register(commands)
 verbs.register(commands)
+delete.register(commands)
 dead.register(commands)
 switches.register(commands, schedules_commands)
 
@@ -93,4 +95,4 @@ def schema(kind: Annotated[str, typer.Argument(help="sqlite or postgres")]) -> N
 
 def _fail(message: str) -> NoReturn:
     typer.echo(f"treadle: {message}", err=True)
-    raise typer.Exit(USAGE_ERROR)
+    raise typer.Exit(USAGE)

@@ -12,15 +12,17 @@ import typer
 from treadle.errors import InputError, NotFound
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
+from treadle.wording import capped, first_line, plural
 
-from .bulk import Verb, change_items
+from .bulk import change_items
+from .delete import CascadeOption, OpenOption, deletion
 from .filters import ItemFilters
 from .pages import pages
 from .selection import Selection
 from .shell import Shell, operator_command, operator_group
-from .shown import first_line, item_lines, ref_json
-from .text import Cell, ago, capped, clock, iso, plain_lines, plural
-from .verbs import CascadeOption, OpenOption, deletion, requeue
+from .shown import item_lines, ref_json
+from .text import Cell, ago, clock, iso, plain_lines
+from .verbs import requeue
 
 By = Literal["error", "type", "reason"]
 MOST_MARKS: Final = 1000
@@ -90,7 +92,7 @@ def mark_json(mark: DeadMark) -> dict[str, Any]:
         "error": mark.error,
         "count": mark.count,
         "capped": mark.capped,
-        "first_at": iso(mark.first_at),
+        "oldest_queued_at": iso(mark.oldest_queued_at),
         "last_at": iso(mark.last_at),
         "sample": mark.sample,
         "tenant": mark.tenant,
@@ -125,19 +127,18 @@ def _by_type(shell: Shell, marks: Iterable[DeadMark], limit: int, now: float) ->
 
 async def _by_reason(shell: Shell, now: float) -> None:
     rows: dict[str, DeadRow] = {}
-    looked_at, more = 0, False
-    async for page in pages(shell, Filter(tenant=shell.tenant, status=("dead",))):
+    more = False
+    async for page in pages(shell, Filter(tenant=shell.tenant, status=("dead",)), most=LOOKED_AT):
         for item in page.items:
             reason = item.reason or "unknown"
             row = rows.get(reason, DeadRow(0, False, item.ended_at))
             last = max(row.last_at or 0.0, item.ended_at or 0.0)
             rows[reason] = DeadRow(row.count + 1, False, last)
-        looked_at += len(page.items)
-        if looked_at >= LOOKED_AT and page.cursor is not None:
-            more = True
-            break
+        more = page.cursor is not None
     rows = {reason: replace(row, capped=more) for reason, row in rows.items()}
     _rows(shell, "reason", sorted(rows.items(), key=lambda each: -each[1].count), now)
+    if more:
+        shell.warn(f"only the newest {plural(LOOKED_AT, 'dead item')} were looked at: there are more")
 
 
 def _rows(shell: Shell, by: By, rows: list[tuple[str, DeadRow]], now: float) -> None:
@@ -195,7 +196,7 @@ async def dead_show(
             ("error", f"{found.error_type}: {first_line(found.error)}"),
             ("reason", reason),
             ("items", capped(found.count, found.capped)),
-            ("oldest", f"queued {clock(found.first_at, now)}"),
+            ("oldest", f"queued {clock(found.oldest_queued_at, now)}"),
             ("newest", f"died {clock(found.last_at, now)}"),
         ]
     )
@@ -207,6 +208,8 @@ async def dead_show(
         shell.print(f"Traceback of {found.sample}", "bold")
         shell.lines(f"  {line}" for line in plain_lines(text))
     shell.print()
+    if reason == "lease_lost":
+        shell.print("they may end the next worker too: see the logs of the workers that died first", "yellow")
     shell.print(f"run them again: treadle dead requeue --mark {shlex.quote(found.mark)} --canary 5", "dim")
     return None
 
@@ -240,13 +243,11 @@ async def dead_delete(
     open: OpenOption = False,
 ) -> int | None:
     """Remove dead items with their whole groups, and with the groups around these."""
-    change = deletion(shell, cascade=cascade, open=open or bool(selection.ids), roots=False)
-    verb = Verb(
-        "delete",
-        "deleted",
-        change,
-        ("dead",),
-        "`dead delete` is for dead items: `treadle delete` removes others",
-        "were in their groups",
+    verb = deletion(
+        cascade=cascade,
+        open=open or bool(selection.ids),
+        roots=False,
+        statuses=("dead",),
+        advice="`dead delete` is for dead items: `treadle delete` removes others",
     )
     return await change_items(shell, verb, selection, filters)

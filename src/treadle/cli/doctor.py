@@ -14,13 +14,17 @@ import typer
 
 from treadle.backend import Inspected
 from treadle.engine.declared_limits import declared_limits, declared_rule
+from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
-from treadle.item_facts import Overview
 from treadle.operator import core_of
+from treadle.schedule import ScheduleState
+from treadle.wording import listed, plural, span
 
+from .exit_codes import UNHEALTHY
 from .fleet import limit_used, read_limits, read_schedules
-from .shell import UNHEALTHY, Shell, operator_command
-from .text import ago, listed, plain, plural, span, speaks_unicode, styled
+from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
+from .shell import Shell, operator_command
+from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text, no_worker_text
 
 SKEW: Final = 2.0
@@ -34,6 +38,27 @@ SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "note": ("·", ".", "yellow"),
     "problem": ("✕", "x", "red"),
 }
+
+
+INDENT: Final = " " * 15
+MOST_ORPHANED: Final = 3
+Check = Literal["workers", "queues", "items"]
+CHECK_OF: Final[dict[ProblemKind, Check]] = {
+    "no_worker": "workers",
+    "silent": "workers",
+    "blocked": "workers",
+    "undecodable": "items",
+    "late": "queues",
+    "not_submitted": "items",
+    "paused": "queues",
+    "dead": "items",
+}
+FINE: Final[dict[Check, str]] = {
+    "workers": "",
+    "queues": f"none is paused, and none has a ready item that has waited for {span(MAX_WAIT)}",
+    "items": "none is dead, waits in vain, or cannot be decoded",
+}
+"""What is said of each if there is no problem. Of workers, how many there are."""
 
 
 class Finding(NamedTuple):
@@ -50,9 +75,10 @@ def register(commands: typer.Typer) -> None:
 
 
 async def doctor(shell: Shell) -> int | None:
-    """Check the store and the fleet: schema, clocks, long transactions, workers, types, schedules, limits.
+    """Check the store and the fleet: schema, clocks, long transactions, workers, items, schedules, limits.
 
-    The exit code is 4 if there is a problem. A note may be as you want it.
+    The exit code is 4 if there is a problem: what is one for `treadle status`, and what only this command
+    looks at. A note may be as you want it.
     """
     worst = False
     async for finding in _findings(shell):
@@ -60,18 +86,20 @@ async def doctor(shell: Shell) -> int | None:
         if shell.json:
             shell.emit(finding._asdict())
         else:
-            shell.lines(finding_lines(finding))
+            shell.lines(finding_lines(finding, terminal_width()))
         shell.flush()
     return UNHEALTHY if worst else None
 
 
-def finding_lines(finding: Finding) -> Iterable[str]:
-    """A finding as one line, and what to do about it as another."""
+def finding_lines(finding: Finding, width: int | None) -> Iterable[str]:
+    """A finding, and what to do about it, in lines that fit."""
     shape, ascii_shape, style = SHAPES[finding.outcome]
     mark = styled(shape if speaks_unicode() else ascii_shape, style)
-    yield f"{mark} {styled(finding.check.ljust(12), 'dim')} {plain(finding.text)}"
+    first, *rest = wrapped(finding.text, width, INDENT)
+    yield f"{mark} {styled(finding.check.ljust(12), 'dim')} {first.removeprefix(INDENT)}"
+    yield from rest
     if finding.fix:
-        yield f"{' ' * 15}{styled(plain(finding.fix), 'dim')}"
+        yield from (styled(line, "dim") for line in wrapped(finding.fix, width, INDENT))
 
 
 async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
@@ -81,16 +109,17 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     for finding in await _inspected(shell):
         yield finding
     began = time.monotonic()
-    overview = await shell.client.overview()
+    seen = await look_at(shell)
     took = time.monotonic() - began
     if took > SLOW:
         yield Finding(
             "speed", "note", f"an overview took {span(took)}", "is the store overloaded, or far away?"
         )
-    fleet = Fleet(overview.workers, overview.now)
-    for finding in (*_workers(fleet), *_types(overview), *_queues(overview, fleet)):
+    schedules = await _schedules(shell)
+    unfired = _unfired(seen.fleet, schedules)
+    for finding in (*_of_problems(seen, unfired), *_versions(seen.fleet)):
         yield finding
-    for finding in await _schedules(shell):
+    for finding in () if unfired else schedules.findings():
         yield finding
     for finding in await _limits(shell):
         yield finding
@@ -106,7 +135,7 @@ async def _clock(shell: Shell) -> Finding:
     return Finding(
         "clock",
         "problem",
-        f"the clock of this machine is {span(skew)} {direction} the store's",
+        f"the clock of this machine is {span(abs(skew))} {direction} the store's",
         "set one of them: run_at= and deadline= are instants of the caller's clock, and the store's decides",
     )
 
@@ -122,90 +151,80 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _workers(fleet: Fleet) -> Iterable[Finding]:
-    if fleet.silent:
-        ids = listed([worker.id for worker in fleet.silent], 3)
-        yield Finding(
-            "workers",
-            "problem",
-            f"{plural(len(fleet.silent), 'worker')} silent: {ids}",
-            "the process is gone or blocked: its items are freed by the next claim of any worker",
-        )
-    if fleet.blocked:
-        ids = listed([worker.id for worker in fleet.blocked], 3)
-        yield Finding(
-            "workers",
-            "problem",
-            f"{plural(len(fleet.blocked), 'worker')} blocked: {ids}",
-            "a handler blocks the event loop (the log of the worker has the stack), or it is stopped",
-        )
-    if not fleet.taking:
-        yield Finding("workers", "note", no_worker_text(fleet), "start one: treadle worker MODULE:APP")
-    elif not fleet.silent and not fleet.blocked:
-        yield Finding("workers", "fine", fleet_text(fleet))
+def _of_problems(seen: Findings, unfired: str) -> Iterable[Finding]:
+    """The problems of `treadle status`, by what they concern. unfired: schedules that no worker fires."""
+    found: dict[Check, list[Finding]] = {check: [] for check in FINE}
+    for problem in seen.problems:
+        text = problem.text
+        if problem.kind == "no_worker" and unfired:
+            text, unfired = f"{text}; {unfired}", ""
+        check = CHECK_OF[problem.kind]
+        found[check].append(Finding(check, "problem", text, problem.fix))
+    if not seen.fleet.taking and not found["workers"]:
+        text = f"{no_worker_text(seen.fleet)}; {unfired or 'nothing waits for one'}"
+        found["workers"].append(Finding("workers", "problem" if unfired else "note", text, START))
+    for check, findings in found.items():
+        fine = fleet_text(seen.fleet) if check == "workers" else FINE[check]
+        yield from findings or [Finding(check, "fine", fine)]
+
+
+def _versions(fleet: Fleet) -> Iterable[Finding]:
     versions = sorted({worker.info.version for worker in fleet.live if worker.info and worker.info.version})
     if len(versions) > 1:
         text = f"workers run different versions of treadle: {listed(versions)}"
         yield Finding("versions", "note", text, "after a deploy this should not stay so")
 
 
-def _types(overview: Overview) -> Iterable[Finding]:
-    for each in overview.unserved:
-        since = "" if each.since is None else f", since {span(overview.now - each.since)}"
-        yield Finding(
-            "types",
-            "problem",
-            f"no live worker has {each.type}: {plural(each.count, 'ready item')}{since}",
-            "start a worker that has it, or add an alias: @work(aliases=[...])",
-        )
-    if not overview.unserved:
-        yield Finding("types", "fine", "every type of which items are ready has a worker")
+class _Schedules(NamedTuple):
+    """Schedules that have not ended."""
 
+    waiting: Sequence[ScheduleState]
+    now: float
 
-def _queues(overview: Overview, fleet: Fleet) -> Iterable[Finding]:
-    for queue, tenant in overview.paused:
-        whom = "for all tenants" if tenant is None else f"for tenant {tenant}"
-        yield Finding("queues", "note", f"queue {queue} is paused {whom}", f"treadle resume {queue}")
-    ready = {count.queue for count in overview.counts if count.status == "ready"}
-    for queue in sorted(ready) if fleet.taking else ():
-        if not fleet.serves(queue=queue):
-            yield Finding("queues", "problem", f"no worker serves queue {queue}", "is its name misspelt?")
+    @property
+    def orphaned(self) -> list[ScheduleState]:
+        return [each for each in self.waiting if each.state == "orphaned"]
 
-
-async def _schedules(shell: Shell) -> Sequence[Finding]:
-    if "schedules" not in shell.backend.capabilities:
-        return []
-    found, now = await read_schedules(shell)
-    waiting = [each for each in found if not each.ended]
-    orphaned = [each for each in waiting if each.state == "orphaned"]
-    overdue = [each for each in waiting if each.state == "overdue"]
-    if not waiting:
-        return []
-    if not orphaned and not overdue:
-        return [
-            Finding(
+    def findings(self) -> Iterable[Finding]:
+        orphaned, overdue = self.orphaned, [each for each in self.waiting if each.state == "overdue"]
+        if self.waiting and not orphaned and not overdue:
+            text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
+            yield Finding("schedules", "fine", text)
+        for each in orphaned[:MOST_ORPHANED]:
+            seen = f"last seen {span(self.now - each.seen_at)} ago"
+            end = command("schedules cancel", each.name)
+            yield Finding(
                 "schedules",
-                "fine",
-                f"{plural(len(waiting), 'schedule')}, each with a process that has its code",
+                "problem",
+                f"no running process has schedule {each.name}: {seen}",
+                f"start a worker of its app, or end it: {end}",
             )
-        ]
-    return [
-        Finding(
-            "schedules",
-            "problem",
-            f"no running process has schedule {each.name}: last seen {span(now - each.seen_at)} ago",
-            f"start a worker of its app, or end it: treadle schedules cancel {each.name}",
-        )
-        for each in orphaned
-    ] + [
-        Finding(
-            "schedules",
-            "problem",
-            f"schedule {each.name} was due {ago(each.next_at, now)}, and no process has fired it",
-            f"treadle why --schedule {each.name}",
-        )
-        for each in overdue
-    ]
+        if overdue:
+            names = listed([each.name for each in overdue], 3)
+            text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {names}"
+            yield Finding("schedules", "problem", text, command("why --schedule", overdue[0].name))
+        if len(orphaned) > MOST_ORPHANED:
+            more = listed([each.name for each in orphaned[MOST_ORPHANED:]], 3)
+            yield Finding(
+                "schedules", "problem", f"nor has one of these schedules: {more}", "treadle schedules"
+            )
+
+
+async def _schedules(shell: Shell) -> _Schedules:
+    if "schedules" not in shell.backend.capabilities:
+        return _Schedules((), 0.0)
+    found, now = await read_schedules(shell)
+    return _Schedules([each for each in found if not each.ended], now)
+
+
+def _unfired(fleet: Fleet, schedules: _Schedules) -> str:
+    """Which schedules are not fired because no worker takes items. Empty: none, or a worker is."""
+    names = [each.name for each in schedules.orphaned]
+    if fleet.taking or not names:
+        return ""
+    return (
+        f"{plural(len(names), 'schedule')} {'is' if len(names) == 1 else 'are'} not fired: {listed(names, 3)}"
+    )
 
 
 async def _limits(shell: Shell) -> Sequence[Finding]:

@@ -10,12 +10,14 @@ import typer
 from treadle.errors import InputError, WaitTimeout, WorkFailed
 from treadle.handle import Handle
 from treadle.item import ItemState
+from treadle.wording import plain, span
 
 from .completion import complete_queue, complete_type
+from .exit_codes import REFUSED
 from .filters import names_in, read_duration, read_start
-from .shell import REFUSED, Shell, operator_command
+from .shell import Shell, operator_command
 from .shown import group_json, item_json, to_json
-from .text import json_line, plain, span
+from .text import json_line
 from .verbs import read_json
 
 

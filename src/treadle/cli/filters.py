@@ -21,8 +21,9 @@ from .completion import complete_queue, complete_type, complete_words
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
+OPEN_STATUSES: Final[tuple[Status, ...]] = tuple(each for each in STATUSES if each in OPEN)
 STATUS_GROUPS: Final[dict[str, tuple[Status, ...]]] = {
-    "open": tuple(each for each in STATUSES if each in OPEN),
+    "open": OPEN_STATUSES,
     "ended": tuple(each for each in STATUSES if each in TERMINAL),
 }
 """Words that stand for several statuses."""

@@ -14,11 +14,12 @@ from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
+from treadle.wording import listed, span
 
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
-from .text import Cell, ago, iso, listed, number, span
+from .text import Cell, ago, iso, number
 from .worker_rows import WORKER_COLUMNS, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
@@ -54,7 +55,7 @@ async def workers(
         [worker_row(fleet, worker) for worker in fleet.workers],
         numbers=("RUNNING", "PID"),
         keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
-        drop=("QUEUES", "PID", "UP", "TYPES", "HOST"),
+        drop=("QUEUES", "TYPES", "UP", "HOST"),
     )
     for worker in fleet.workers:
         if running.get(worker.id):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -10,13 +9,15 @@ import typer
 from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
-from treadle.item import Attempt, Filter, GroupState, ItemState
+from treadle.item import Filter, GroupState, ItemState
+from treadle.wording import first_line, plural, span
 
+from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption
 from .pages import filter_of, first_items, pages
-from .shell import REFUSED, Shell, operator_command
+from .shell import Shell, operator_command
 from .shown import (
-    first_line,
+    died_unrun,
     group_json,
     group_text,
     item_headers,
@@ -27,10 +28,9 @@ from .shown import (
     ref_json,
     status_cell,
     status_word,
-    tries,
     value_text,
 )
-from .text import Cell, clock, plain_lines, plural, size, span
+from .text import Cell, clock, plain_lines, size
 from .where import find, read_condition
 
 MOST_PREREQUISITES: Final = 100
@@ -202,18 +202,22 @@ async def _show(shell: Shell, state: ItemState, around: _Around) -> None:
         shell.print()
         shell.print("Children (the first of them)" if around.more_children else "Children", "bold")
         shell.lines(item_lines(around.children, now))
-    _history(shell, state.history, now)
+    _history(shell, state, now)
 
 
-def _history(shell: Shell, history: Sequence[Attempt], now: float) -> None:
+def _history(shell: Shell, state: ItemState, now: float) -> None:
     """Print the failed attempts. A traceback that several have is printed once."""
     shown: dict[str, int] = {}
-    for attempt in history:
+    for attempt in state.history:
         shell.print()
         message = first_line(attempt.message)
         error = f"{attempt.error_type}: {message}" if message else attempt.error_type
-        shell.print(f"Attempt {attempt.attempt}: {error}", "bold")
-        shell.print(f"  {clock(attempt.at, now)}, worker {attempt.worker or 'unknown'}", "dim")
+        noted = attempt is state.history[-1] and died_unrun(state)
+        shell.print(f"{'Death' if noted else f'Attempt {attempt.attempt}'}: {error}", "bold")
+        who = f"{'noted by worker' if noted else 'worker'} {attempt.worker or 'unknown'}"
+        shell.print(f"  {clock(attempt.at, now)}, {who}", "dim")
+        if not attempt.traceback:
+            continue
         first = shown.setdefault(attempt.traceback, attempt.attempt)
         if first == attempt.attempt:
             shell.lines(f"  {line}" for line in plain_lines(attempt.traceback))
@@ -225,21 +229,23 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
     status = status_cell(state.status)
     reason = f": {state.reason}" if state.reason else ""
     losses = f", {state.losses} lost in a row" if state.losses else ""
+    allowed = "" if state.attempts is None else f" of {state.attempts}"
+    unrun, began, ended = died_unrun(state), state.started_at, state.ended_at
     own_group = group is not None and group.id == state.id
     return [
         ("id", state.id),
         ("type", state.type),
         ("status", Cell(f"{status}{reason}", status.style)),
         ("error", first_line(state.error or "")),
-        ("attempts", f"{tries(state) or '0'}, {plural(state.failures, 'failure')}{losses}"),
+        ("attempts", f"{state.attempt} begun, {state.failures}{allowed} failed{losses}"),
         ("queued", clock(state.queued_at, now)),
         ("due", clock(state.due_at, now) if state.due_at > state.queued_at else ""),
         ("claimed", clock(state.claimed_at, now)),
         ("started", clock(state.started_at, now)),
         ("ended", clock(state.ended_at, now)),
         ("deadline", clock(state.deadline, now)),
-        ("took", span(state.ended_at - state.started_at) if state.ended_at and state.started_at else ""),
-        ("worker", state.worker),
+        ("took", "" if unrun or not (began and ended) else span(ended - began)),
+        ("noted by" if unrun else "worker", state.worker),
         ("tenant", state.tenant),
         ("queue", state.queue),
         ("lane", state.lane),
@@ -276,13 +282,8 @@ async def export(
 ) -> int | None:
     """Write items as JSON, one per line, newest first, to standard output. Any number of them."""
     where = await filter_of(shell, filters)
-    left = limit
-    async for page in pages(shell, where, history=history):
-        for item in page.items[:left]:
+    async for page in pages(shell, where, most=limit, history=history):
+        for item in page.items:
             shell.emit(item_json(shell.registry, item, history=history))
         shell.flush()
-        if left is not None:
-            left -= len(page.items)
-            if left <= 0:
-                return None
     return None

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from treadle.app import Treadle
-from treadle.log_lines import one_line, traceback_of
+from treadle.log_lines import traceback_of
+from treadle.wording import one_line
 
 
 class CannotLoad(Exception):

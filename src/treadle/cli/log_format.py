@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from treadle.context_log import LOGGER
-from treadle.log_lines import lines, one_line
+from treadle.context_log import LOGGER, RECORD_FIELDS
+from treadle.log_lines import lines
+from treadle.wording import one_line
 
 MOST_MESSAGE = 10_000
 MOST_FIELD = 2_000
-_OF_RECORDS = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
 
@@ -93,7 +93,7 @@ class JsonFormatter(TextFormatter):
             "message": _cut(_message(record), MOST_MESSAGE),
         }
         for name, value in vars(record).items():
-            if name not in _OF_RECORDS and value is not None:
+            if name not in RECORD_FIELDS and value is not None:
                 facts[f"extra_{name}" if name in facts else name] = _field(value)
         if trace := self.traceback(record):
             facts["traceback"] = trace

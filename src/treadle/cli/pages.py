@@ -24,26 +24,36 @@ async def filter_of(shell: Shell, filters: ItemFilters, status: tuple[Status, ..
 
 
 async def pages(
-    shell: Shell, where: Filter, *, cursor: str | None = None, history: bool = False, size: int = PAGE
+    shell: Shell,
+    where: Filter,
+    *,
+    most: int | None = None,
+    oldest_first: bool = False,
+    history: bool = False,
+    size: int = PAGE,
 ) -> AsyncGenerator[Page]:
-    """Yield pages, newest items first, until there are no more."""
-    while True:
-        page = await shell.backend.list(where, limit=size, cursor=cursor, history=history)
+    """Yield pages until there are no more, or with `most` items in all. The cursor of the last one says
+    whether there are more."""
+    cursor: str | None = None
+    left = most
+    while left is None or left > 0:
+        limit = size if left is None else min(size, left)
+        page = await shell.backend.list(
+            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+        )
         yield page
-        if page.cursor is None:
-            return
         cursor = page.cursor
+        if cursor is None:
+            return
+        if left is not None:
+            left -= len(page.items)
 
 
 async def first_items(shell: Shell, where: Filter, most: int) -> tuple[list[ItemState], bool]:
     """Up to `most` items, oldest first, and whether there are more."""
     items: list[ItemState] = []
-    cursor: str | None = None
-    while len(items) < most:
-        limit = min(most - len(items), 1000)
-        page = await shell.backend.list(where, limit=limit, cursor=cursor, oldest_first=True)
+    more = True
+    async for page in pages(shell, where, most=most, oldest_first=True, size=1000):
         items += page.items
-        if page.cursor is None:
-            return items, False
-        cursor = page.cursor
-    return items, True
+        more = page.cursor is not None
+    return items, more

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from treadle.errors import InputError
 from treadle.why import Reason, Why
+from treadle.wording import plain
 
-from .shell import REFUSED, Shell, operator_command
+from .exit_codes import REFUSED
+from .shell import Shell, operator_command
 from .shown import status_word
-from .text import Cell, clock, iso, plain, speaks_unicode, styled, terminal_width
+from .text import Cell, clock, iso, speaks_unicode, styled, terminal_width, wrapped
+
+INDENT: Final = " " * 4
 
 
 def register(commands: typer.Typer) -> None:
@@ -83,24 +86,10 @@ def reason_lines(reason: Reason, now: float, width: int | None) -> Iterator[str]
     """The kind, the text, until when it holds, and what to do."""
     head = f"  {reason.kind}"
     yield styled(head, "yellow")
-    yield from _indented(reason.text, width)
+    yield from wrapped(reason.text, width, INDENT)
     if reason.until is not None:
-        yield from (styled(line, "dim") for line in _indented(f"until {clock(reason.until, now)}", width))
+        until = f"until {clock(reason.until, now)}"
+        yield from (styled(line, "dim") for line in wrapped(until, width, INDENT))
     if reason.fix:
         arrow = "→" if speaks_unicode() else "->"
-        yield from (styled(line, "green") for line in _indented(f"{arrow} {reason.fix}", width))
-
-
-def _indented(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most `width` columns. Ids are not broken."""
-    indent = " " * 4
-    if width is None:
-        return [indent + plain(text)]
-    return textwrap.wrap(
-        plain(text),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        yield from (styled(line, "green") for line in wrapped(f"{arrow} {reason.fix}", width, INDENT))

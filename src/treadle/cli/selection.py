@@ -168,25 +168,3 @@ class FilterSource:
         if self._left is not None:
             self._left -= len(page.items)
         return (list(page.items), []) if page.items else None
-
-
-@dataclass(frozen=True)
-class Counted:
-    """How many items a filter finds."""
-
-    count: int
-    more: bool
-    """Whether there are more: it was counted up to a bound."""
-    examples: list[ItemState]
-
-
-async def count_items(shell: Shell, where: Filter, limit: int | None, *, cap: int, examples: int) -> Counted:
-    """Count items up to `cap`, and no more than `limit`."""
-    source = FilterSource(shell, where, cap + 1 if limit is None else min(limit, cap + 1))
-    count = 0
-    shown: list[ItemState] = []
-    while (portion := await source.take(1000)) is not None:
-        items, _ = portion
-        count += len(items)
-        shown += items[: examples - len(shown)]
-    return Counted(min(count, cap), count > cap, shown)

@@ -18,25 +18,16 @@ import typer
 from treadle.backend import store_name
 from treadle.errors import InputError, SchemaError, StoreUnavailable, TreadleError
 from treadle.operator import core_of, tenant_of
+from treadle.wording import plain
 
-from .text import fact_lines, json_line, plain, table_lines, terminal_width
+from .exit_codes import AWAY, INTERRUPTED, REFUSED, USAGE
+from .text import fact_lines, json_line, table_lines, terminal_width
 
 if TYPE_CHECKING:
     from treadle.app import Treadle
     from treadle.backend import Backend
     from treadle.client import Client
     from treadle.engine.registry import Registry
-
-REFUSED: Final = 1
-"""Exit code: the store refused it (no such item, it has ended, ...)."""
-USAGE: Final = 2
-"""Exit code: the command was called in a wrong way, or the app cannot be loaded."""
-AWAY: Final = 3
-"""Exit code: the store does not answer."""
-UNHEALTHY: Final = 4
-"""Exit code of `status`, `doctor` and `check`: they were carried out, and what they found is not healthy."""
-INTERRUPTED: Final = 130
-"""Exit code: Ctrl-C."""
 
 AppOption = Annotated[
     str | None,

@@ -20,8 +20,9 @@ from treadle.errors import DecodeError, message_of, shown
 from treadle.group_ref import GroupRef, shown_names
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState, Status
+from treadle.wording import first_line, plural
 
-from .text import Cell, ago, iso, json_line, plain, plural, speaks_unicode, table_lines, terminal_width
+from .text import Cell, ago, iso, json_line, speaks_unicode, table_lines, terminal_width
 
 SHAPES: Final[dict[Status, str]] = {
     "blocked": "◇",
@@ -209,7 +210,14 @@ def tries(item: ItemState) -> str:
     """How many attempts have begun, and how many it may have."""
     if item.attempt == 0:
         return ""
-    return f"{item.attempt}/{item.attempts}" if item.attempts is not None else str(item.attempt)
+    # Lost attempts do not count among those that may fail, so there may be more.
+    counts = item.attempts is not None and item.attempt <= item.attempts
+    return f"{item.attempt}/{item.attempts}" if counts else str(item.attempt)
+
+
+def died_unrun(item: ItemState) -> bool:
+    """Whether a worker ended it as dead without an attempt. Its last error is no attempt's then."""
+    return item.status == "dead" and item.reason in ("lease_lost", "unsatisfiable", "unknown_type")
 
 
 def when(item: ItemState, now: float) -> str:
@@ -235,12 +243,6 @@ def what(item: ItemState) -> str:
     if error:
         return error
     return f"key {item.key}" if item.key else ""
-
-
-def first_line(text: str, most: int = 300) -> str:
-    """The first line of a text that may be long."""
-    line = text.strip().partition("\n")[0][:most]
-    return plain(line)
 
 
 def value_text(value: object, most: int = 2000) -> str:

@@ -1,20 +1,13 @@
 """`treadle status`: how the whole store stands: problems first, then queues and workers.
 
-It is healthy if there is no problem. The kinds of problems:
-
-    no_worker   items wait that no live worker can run: none is alive, has the type or serves the queue
-    silent      a worker has sent no heartbeat for longer than its lease
-    blocked     the event loop of a worker does not run: a handler blocks it, or the process is stopped
-    late        an item of a queue that is not paused has been ready for longer than `--max-wait`
-    paused      a queue is paused
-    dead        there are dead items
+It is healthy if there is no problem: see `problems`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 
 import typer
 
@@ -22,45 +15,30 @@ from treadle.errors import InputError, StoreUnavailable
 from treadle.fleet import Fleet
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
+from treadle.wording import capped, listed, plain, plural, span
 
+from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
-from .shell import UNHEALTHY, Shell, operator_command
+from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
+from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
     WIDTH,
     Cell,
-    capped,
     clock,
     columns,
-    cut,
     iso,
-    listed,
-    plain,
-    plural,
-    span,
     speaks_unicode,
     styled,
     table_lines,
     terminal_width,
+    wrapped,
 )
-from .worker_rows import fleet_text, no_worker_text, worker_json
+from .worker_rows import fleet_text, worker_json
 
-ProblemKind = Literal["no_worker", "silent", "blocked", "late", "paused", "dead"]
-PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
 """Those that an overview counts."""
 MOST_ROWS: Final = 30
-By = Literal["queue", "type", "tenant"]
-
-
-class Problem(NamedTuple):
-    """Something that a person should look at."""
-
-    kind: ProblemKind
-    text: str
-    fix: str
-    refs: tuple[str, ...] = ()
-    """The queues, types or workers that it speaks of."""
 
 
 def register(commands: typer.Typer) -> None:
@@ -84,8 +62,9 @@ async def status(
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
-    The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers, items
-    that wait for longer than --max-wait, paused queues, dead items.
+    The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers,
+    arguments that do not decode, items that wait for longer than --max-wait, or for ids that nobody has
+    submitted, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
@@ -115,12 +94,9 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        overview = await self._shell.client.overview()
-        fleet = Fleet(overview.workers, overview.now)
-        problems = [
-            each for each in find_problems(overview, fleet, self._max_wait) if each.kind not in self._ignored
-        ]
-        return StatusView(overview, fleet, tuple(problems), self._by)
+        overview, fleet, problems = await look_at(self._shell, self._max_wait)
+        left = tuple(each for each in problems if each.kind not in self._ignored)
+        return StatusView(overview, fleet, left, self._by)
 
 
 class StatusView(NamedTuple):
@@ -143,14 +119,15 @@ class StatusView(NamedTuple):
             },
             "queues": [
                 {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
-                for queue, counts in _rows(overview.counts, "queue").items()
+                for queue, counts in counts_by(overview.counts, "queue").items()
             ],
             "types": [
-                {"type": type, **_row_json(counts)} for type, counts in _rows(overview.counts, "type").items()
+                {"type": type, **_row_json(counts)}
+                for type, counts in counts_by(overview.counts, "type").items()
             ],
             "tenants": [
                 {"tenant": tenant, **_row_json(counts)}
-                for tenant, counts in _rows(overview.counts, "tenant").items()
+                for tenant, counts in counts_by(overview.counts, "tenant").items()
             ],
             "unserved": [
                 {"type": each.type, "count": each.count, "since": iso(each.since)}
@@ -173,62 +150,6 @@ class StatusView(NamedTuple):
 # ---------------------------------------------------------------------------------------------- problems
 
 
-def find_problems(overview: Overview, fleet: Fleet, max_wait: float) -> Iterable[Problem]:
-    """What is not healthy, the most urgent first."""
-    yield from _unserved(overview, fleet)
-    silent = [worker.id for worker in fleet.silent]
-    if silent:
-        text = f"{plural(len(silent), 'worker')} silent: {listed(silent, 3)}"
-        yield Problem("silent", text, "look at the process: it is gone, or blocked", tuple(silent))
-    if fleet.blocked:
-        blocked = tuple(worker.id for worker in fleet.blocked)
-        text = f"{plural(len(blocked), 'worker')} blocked: {listed(blocked, 3)}"
-        yield Problem("blocked", text, "a handler blocks the event loop, or the process is stopped", blocked)
-    stopped = {queue for queue, tenant in overview.paused if tenant is None}
-    for age in overview.ages:
-        waited = overview.now - age.oldest_ready
-        if waited > max_wait and age.queue not in stopped:
-            text = f"queue {age.queue}: an item has been ready for {span(waited)}"
-            yield Problem("late", text, f"treadle why --queue {age.queue}", (age.queue,))
-    for queue, tenant in overview.paused:
-        whom = "" if tenant is None else f" for tenant {tenant}"
-        yield Problem("paused", f"queue {queue} is paused{whom}", f"treadle resume {queue}", (queue,))
-    dead = [each for each in overview.counts if each.status == "dead"]
-    if dead:
-        count, more = _total(dead)
-        types = tuple(dict.fromkeys(each.type for each in sorted(dead, key=lambda each: -each.count)))
-        text = f"{plural(count, 'dead item', more)}: {listed(types, 3)}"
-        yield Problem("dead", text, "treadle dead", types)
-
-
-def _unserved(overview: Overview, fleet: Fleet) -> Iterable[Problem]:
-    open_items = [each for each in overview.counts if each.status in ("ready", "scheduled", "blocked")]
-    if open_items and not fleet.taking:
-        count, more = _total(open_items)
-        yield Problem(
-            "no_worker", f"{no_worker_text(fleet)}: {plural(count, 'open item', more)}", "start a worker"
-        )
-        return
-    for each in overview.unserved:
-        since = "" if each.since is None else f", since {span(overview.now - each.since)}"
-        text = f"no worker has the type {each.type}: {plural(each.count, 'ready item')}{since}"
-        yield Problem("no_worker", text, "start a worker that has it", (each.type,))
-    ready = [each for each in overview.counts if each.status == "ready"]
-    for queue, counts in _rows(ready, "queue").items():
-        if not fleet.serves(queue=queue):
-            text = f"no worker serves the queue {queue}: {plural(*_total_of(counts, 'ready'))}"
-            yield Problem("no_worker", text, "start a worker that serves it", (queue,))
-    for tenant, counts in _rows(ready, "tenant").items():
-        if not fleet.serves(tenant=tenant):
-            text = f"no worker serves the tenant {tenant}: {plural(*_total_of(counts, 'ready'))}"
-            yield Problem("no_worker", text, "start a worker that serves it", (tenant,))
-
-
-def _total_of(counts: Sequence[Count], adjective: str) -> tuple[int, str, bool]:
-    count, more = _total(counts)
-    return count, f"{adjective} item", more
-
-
 def _problem_lines(problems: Sequence[Problem], now: float, width: int | None) -> list[str]:
     at = clock(now, now).partition(" (")[0]
     if not problems:
@@ -241,7 +162,8 @@ def _problem_lines(problems: Sequence[Problem], now: float, width: int | None) -
         if columns(text) + columns(fix) + 2 <= (width or WIDTH):
             lines.append(f"{text}  {styled(fix, 'dim')}")
         else:
-            lines += [text if width is None else cut(text, width), styled(f"      {fix}", "dim")]
+            lines += wrapped(each.text, width, "  ")
+            lines += [styled(line, "dim") for line in wrapped(fix, width, "      ")]
     return lines
 
 
@@ -252,22 +174,8 @@ def _shape(status: Status) -> str:
 # ------------------------------------------------------------------------------------------------ counts
 
 
-def _rows(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
-    """The counts by queue, type or tenant, in the order of names."""
-    rows: dict[str, list[Count]] = {}
-    for each in counts:
-        rows.setdefault(getattr(each, by), []).append(each)
-    return dict(sorted(rows.items()))
-
-
-def _total(counts: Iterable[Count]) -> tuple[int, bool]:
-    """The sum, and whether there may be more."""
-    given = list(counts)
-    return sum(each.count for each in given), any(each.capped for each in given)
-
-
 def _total_json(counts: Iterable[Count]) -> dict[str, Any]:
-    count, more = _total(counts)
+    count, more = total(counts)
     return {"count": count, "capped": more}
 
 
@@ -282,7 +190,7 @@ def _ages(overview: Overview) -> dict[str, float]:
 
 
 def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
-    rows = _rows(overview.counts, by)
+    rows = counts_by(overview.counts, by)
     if by == "queue":
         rows.update((queue, []) for queue, _ in overview.paused if queue not in rows)
     if not rows:
@@ -302,7 +210,7 @@ def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
 def _count_cells(counts: Sequence[Count]) -> list[Cell]:
     cells: list[Cell] = []
     for status in SHOWN_STATUSES:
-        count, more = _total(each for each in counts if each.status == status)
+        count, more = total(each for each in counts if each.status == status)
         cells.append(
             Cell(capped(count, more), STATUS_STYLES[status])
             if count

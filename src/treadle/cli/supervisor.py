@@ -27,9 +27,17 @@ import signal
 import time
 
 from treadle.backend import Backend, store_name
-from treadle.cli.child import BURST_FAILED, LOAD_ERROR, STORE_AWAY, USAGE_ERROR, ChildOptions
+from treadle.cli.child import ChildOptions
 from treadle.cli.child_leases import ChildLeases
 from treadle.cli.child_process import ChildProcess, ended_how
+from treadle.cli.exit_codes import (
+    AWAY,
+    CHILD_BURST_FAILED,
+    CHILD_MODULE_RAISED,
+    CHILD_NO_APP,
+    CHILD_STORE_AWAY,
+    USAGE,
+)
 from treadle.cli.open_store import open_store
 from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.engine import store_retry
@@ -37,8 +45,6 @@ from treadle.engine.settings import Settings
 from treadle.log_lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
 
-AWAY = 3
-"""Exit code of a burst whose store does not answer."""
 CHECK = 0.1
 """Seconds between two checks of the children."""
 FAILED_START = Retry(attempts=None, base=0.1, factor=2.0, max=10.0, jitter=0.2)
@@ -219,15 +225,15 @@ class Supervisor:
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
         not_begun = child.liveness.blocked_for() is None
-        if code == USAGE_ERROR or (code == LOAD_ERROR and self._options.burst):
-            self._code = USAGE_ERROR
+        if code == CHILD_NO_APP or (code == CHILD_MODULE_RAISED and self._options.burst):
+            self._code = USAGE
             self.restart()
-        elif code == STORE_AWAY and self._options.burst:
+        elif code == CHILD_STORE_AWAY and self._options.burst:
             self._code = AWAY
             self.restart()
         elif code and child.ending_since is None:
             log_line(ERROR, f"process {child.pid} {ended_how(code)}")
-            if self._options.burst and (code == BURST_FAILED or not_begun):
+            if self._options.burst and (code == CHILD_BURST_FAILED or not_begun):
                 self._fail_burst(child)
         failed = code and time.monotonic() - child.started_at < STEADY
         self._short_lives = self._short_lives + 1 if failed else 0

@@ -9,10 +9,11 @@ import typer
 from treadle.errors import InputError, NotFound, ScheduleError
 from treadle.ids import check_name
 from treadle.schedule import stored_name
+from treadle.wording import plural
 
 from .completion import complete_queue, complete_schedule
-from .shell import REFUSED, Shell, operator_command
-from .text import plural
+from .exit_codes import REFUSED
+from .shell import Shell, operator_command
 
 PRUNED_AT_ONCE: Final = 1000
 

@@ -18,14 +18,17 @@ import typer
 
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import TERMINAL, Filter, ItemState, Ref, Status, Wake
+from treadle.wording import first_line, plain, span
 
-from .filters import QueueOption, TypeOption, names_in
+from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
 from .shell import Shell, operator_command
-from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, first_line, tries
-from .text import columns, cut, iso, plain, span, speaks_unicode, styled, terminal_width
+from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, tries
+from .text import columns, cut, iso, speaks_unicode, styled, terminal_width
 
 EventName = Literal["queued", "started", "failed", "lost", "succeeded", "dead", "cancelled"]
 EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)
+CONFIRMED: Final = 0.2
+"""Seconds until the next look if items were claimed: a worker may give them back before they start."""
 EVERY: Final = 1.0
 """Seconds between two looks if no wake-up comes."""
 SOONEST: Final = 0.1
@@ -53,8 +56,10 @@ class LastSeen(NamedTuple):
 
     status: Status
     attempt: int
+    """The last attempt that was told."""
     failures: int
     losses: int
+    claimed_at: float | None = None
 
 
 def register(commands: typer.Typer) -> None:
@@ -122,7 +127,7 @@ async def _events(shell: Shell, watcher: Watcher) -> AsyncGenerator[Happened]:
                 shell.warn("more has happened than one look shows")
             await asyncio.sleep(SOONEST)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), EVERY)
+                await asyncio.wait_for(woken.wait(), CONFIRMED if watcher.claimed else EVERY)
             woken.clear()
     finally:
         unsubscribe()
@@ -142,11 +147,13 @@ class Watcher:
         """Items that wake-ups named."""
         self.missed = False
         """Whether the last look had no room for everything."""
+        self.claimed = False
+        """Whether the last look saw items that were claimed just before, and may not start."""
 
     async def look(self) -> list[Happened]:
         """Return what has happened since the last look, in order. The first look returns nothing."""
         now, last = await self._shell.now(), self._looked_at
-        self.missed = False
+        self.missed = self.claimed = False
         states: dict[Ref, ItemState] = {}
         if last is None:
             self._start = now
@@ -191,10 +198,20 @@ class Watcher:
                     states[tenant, id] = state
 
     def _remember(self, ref: Ref, state: ItemState) -> None:
-        self._seen[ref] = LastSeen(state.status, state.attempt, state.failures, state.losses)
+        before, attempt = self._seen.get(ref), state.attempt
+        if not has_started(before, state):
+            self.claimed = True
+            attempt = 0 if before is None else min(before.attempt, attempt)
+        self._seen[ref] = LastSeen(state.status, attempt, state.failures, state.losses, state.claimed_at)
         self._seen.move_to_end(ref)
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
+
+
+def has_started(before: LastSeen | None, state: ItemState) -> bool:
+    """Whether the attempts of an item have started for sure. A worker may give back what it has just claimed:
+    so an item that runs has started only if it was seen before, with the same claim."""
+    return state.status != "running" or (before is not None and before.claimed_at == state.claimed_at)
 
 
 def compare(before: LastSeen | None, state: ItemState, now: float, start: float) -> Iterator[Happened]:
@@ -206,7 +223,7 @@ def _changes(before: LastSeen | None, state: ItemState, now: float) -> Iterator[
     was = before or LastSeen("blocked", 0, 0, 0)
     if before is None:
         yield Happened("queued", state.queued_at, state, 0)
-    if state.attempt > was.attempt:
+    if state.attempt > was.attempt and has_started(before, state):
         began = state.started_at or state.claimed_at or now
         yield Happened("started", began, state, state.attempt)
     yield from _failures(was, state, now)
@@ -231,7 +248,6 @@ def _failures(was: LastSeen, state: ItemState, now: float) -> Iterator[Happened]
 
 
 ENDS: Final[dict[Status, EventName]] = {"success": "succeeded", "dead": "dead", "cancelled": "cancelled"}
-OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
 LOOKS: Final[dict[EventName, Status]] = {
     "queued": "ready",
     "started": "running",

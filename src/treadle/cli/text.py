@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TextIO
@@ -17,6 +18,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
+from treadle.wording import plain, span
 
 WIDTH: Final = 80
 """Columns, where the terminal does not say how many it has."""
@@ -31,13 +33,6 @@ _UNPRINTABLE = re.compile(
 _NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 # ---------------------------------------------------------------------------------------------------- texts
-
-
-def plain(text: str) -> str:
-    """One line of text that can be printed: other characters are escaped as Python would."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def plain_lines(text: str) -> list[str]:
@@ -58,6 +53,20 @@ def cut(text: str, width: int) -> str:
             break
         kept += each
     return kept + ellipsis()
+
+
+def wrapped(text: str, width: int | None, indent: str = "") -> list[str]:
+    """A text in lines of at most `width` columns, if it has blanks: ids are not broken. None: in one line."""
+    if width is None:
+        return [indent + plain(text)]
+    return textwrap.wrap(
+        plain(text),
+        max(width, len(indent) + LEAST_COLUMN),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def columns(text: str) -> int:
@@ -105,24 +114,6 @@ def number(count: float) -> str:
     return f"{count:,.1f}".removesuffix(".0")
 
 
-def capped(count: int, more: bool) -> str:
-    """A count that may be a lower bound: 10,000+."""
-    return f"{count:,}+" if more else f"{count:,}"
-
-
-def plural(count: int, noun: str, more: bool = False) -> str:
-    """1 item, 2 items, 10,000+ items."""
-    return f"{capped(count, more)} {noun if count == 1 and not more else noun + 's'}"
-
-
-def listed(names: Iterable[str], most: int = 5) -> str:
-    """Names in one line: a, b, c and 4 more."""
-    all_names = [plain(name) for name in names]
-    if len(all_names) <= most:
-        return ", ".join(all_names)
-    return f"{', '.join(all_names[:most])} and {len(all_names) - most:,} more"
-
-
 def size(count: int) -> str:
     """A number of bytes."""
     if count < 1000:
@@ -132,21 +123,6 @@ def size(count: int) -> str:
 
 # ---------------------------------------------------------------------------------------------------- times
 
-_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-
-
-def span(seconds: float) -> str:
-    """A duration, to about two digits: 250 ms, 40 s, 3 min, 2.5 h, 4 d."""
-    seconds = abs(seconds)
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    for unit, name in _UNITS:
-        if seconds >= unit * 0.99:
-            count = seconds / unit
-            whole = count >= 9.95 or unit <= 60 or abs(count - round(count)) < 0.05
-            return f"{count:.0f} {name}" if whole else f"{count:.1f} {name}"
-    return "1 s"
-
 
 def ago(at: float | None, now: float) -> str:
     """An instant, as seen from `now`: 3 min ago, in 3 min, now."""
@@ -154,7 +130,8 @@ def ago(at: float | None, now: float) -> str:
         return ""
     if abs(now - at) < 1.0:
         return "now"
-    return f"{span(now - at)} ago" if at < now else f"in {span(at - now)}"
+    away = span(abs(now - at), brief=True)
+    return f"{away} ago" if at < now else f"in {away}"
 
 
 def iso(at: float | None) -> str | None:

@@ -11,6 +11,7 @@ from treadle.errors import InputError, NotFound
 from treadle.group_ref import GroupRef, shown_names
 from treadle.ids import check_id, check_name
 from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Status
+from treadle.wording import plain, plural
 
 from .pages import first_items
 from .shell import Shell, operator_command
@@ -25,7 +26,7 @@ from .shown import (
     what,
     when,
 )
-from .text import Cell, fact_lines, plain, plural, speaks_unicode, table_lines, terminal_width
+from .text import Cell, fact_lines, speaks_unicode, table_lines, terminal_width
 
 DotOption = Annotated[bool, typer.Option("--dot", help="as a graph for Graphviz")]
 MermaidOption = Annotated[bool, typer.Option("--mermaid", help="as a graph for Mermaid")]
@@ -68,7 +69,7 @@ async def group(
     """Show a group: how it stands, its value, and its members as a tree. Nested groups are included."""
     _check_forms(dot, mermaid)
     found = await _find_group(shell, check_id(id))
-    tree = await _members(shell, found, limit)
+    tree = await group_members(shell, found, limit)
     if shell.json:
         shell.emit({**group_json(shell.registry, found), **tree.json()})
         return None
@@ -141,7 +142,7 @@ async def _find_group(shell: Shell, id: str) -> GroupState:
     return found
 
 
-async def _members(shell: Shell, root: GroupState, limit: int) -> Tree:
+async def group_members(shell: Shell, root: GroupState, limit: int) -> Tree:
     """The members of a group, and of the groups inside it."""
     items: list[ItemState] = []
     waiting, more = [root.id], False

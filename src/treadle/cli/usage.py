@@ -9,8 +9,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from .shell import REFUSED, USAGE
-from .text import plain
+from treadle.wording import plain
+
+from .exit_codes import REFUSED, USAGE
 
 
 class OneLineErrors(TyperGroup):

@@ -1,8 +1,8 @@
-"""`treadle cancel`, `complete`, `trigger`, `requeue`, `delete`, `update` and `repair`: change items."""
+"""`treadle cancel`, `complete`, `trigger`, `requeue`, `update` and `repair`: change items."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -11,17 +11,17 @@ import typer
 
 from treadle.client import Client
 from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
-from treadle.item import OPEN, TERMINAL, GroupState, ItemState, Status
-from treadle.operator import core_of, tenant_of
+from treadle.item import OPEN, TERMINAL, ItemState, Status
+from treadle.wording import plural
 
-from .bulk import PortionOutcome, Verb, all_or_none, change_items, tell_refusal
+from .bulk import change_items
+from .bulk_verb import PortionOutcome, Verb, all_or_none, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
-from .filters import ItemFilters, read_duration, read_start
+from .exit_codes import REFUSED
+from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
 from .selection import IdsArgument, Refusal, Selection, read_wanted
-from .shell import REFUSED, Shell, operator_command
-from .text import plural
+from .shell import Shell, operator_command
 
-OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 
 
@@ -30,7 +30,6 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "complete")(complete)
     operator_command(commands, "trigger")(trigger)
     operator_command(commands, "requeue")(requeue)
-    operator_command(commands, "delete")(delete)
     operator_command(commands, "update")(update)
     operator_command(commands, "repair")(repair)
 
@@ -45,7 +44,13 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
     """
     statuses = () if selection.ids else OPEN_STATUSES
     verb = Verb(
-        "cancel", "cancelled", _cancel, statuses, "only open items can be cancelled", "were queued by them"
+        "cancel",
+        "cancelled",
+        _cancel,
+        statuses,
+        "only open items can be cancelled",
+        "were queued by them",
+        along=", and what they have queued",
     )
     return await change_items(shell, verb, selection, filters)
 
@@ -146,19 +151,18 @@ async def requeue(
 
     async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
         changed = await client.requeue(items, alone=alone, cancelled=cancelled)
-        refused: list[Refusal] = []
-        if changed < len(items):
-            before = {item.id: item for item in items}
-            for now in await client.get(list(before)):
-                if now is not None and now.ended_at == before[now.id].ended_at:
-                    refused.append(Refusal(now.id, now.tenant, _stays(now)))
-        return PortionOutcome(changed, refused)
+        # What is open again may be others that wait for them, so how many these are says nothing.
+        waits = {item.id: item for item in items if item.after}
+        found = await client.get(list(waits)) if waits else ()
+        stay = [now for now in found if now is not None and now.ended_at == waits[now.id].ended_at]
+        return PortionOutcome(changed, [Refusal(now.id, now.tenant, _stays(now)) for now in stay])
 
     statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     advice = "only dead items can be requeued" + (
         "" if cancelled else ", and with --cancelled cancelled ones"
     )
-    verb = Verb("requeue", "requeued", change, statuses, advice, "wait for them")
+    along = "" if alone else ", and what could not run because of them"
+    verb = Verb("requeue", "requeued", change, statuses, advice, "wait for them", along=along)
     judge = canary_judge(shell, seconds)
     return await change_items(shell, verb, selection, filters, canary=canary, judge=judge)
 
@@ -167,99 +171,6 @@ def _stays(item: ItemState) -> ConflictError:
     return ConflictError(
         f"item {item.id!r} stays {item.status}: what it waits for can no longer happen. Requeue that first"
     )
-
-
-# ------------------------------------------------------------------------------------------------ delete
-
-CascadeOption = Annotated[bool, typer.Option("--cascade", help="also the groups that their members wait for")]
-OpenOption = Annotated[
-    bool, typer.Option("--open", help="with filters: also groups that have open items, which are interrupted")
-]
-
-
-async def delete(
-    shell: Shell,
-    selection: Selection,
-    filters: ItemFilters,
-    cascade: CascadeOption = False,
-    open: OpenOption = False,
-) -> int | None:
-    """Remove whole groups: those that are named, by the ids of their roots, or those of the items that
-    filters find. Groups around these go with them.
-    """
-    change = deletion(shell, cascade=cascade, open=open or bool(selection.ids), roots=bool(selection.ids))
-    verb = Verb("delete", "deleted", change, others="were in their groups")
-    return await change_items(shell, verb, selection, filters)
-
-
-def deletion(shell: Shell, *, cascade: bool, open: bool, roots: bool) -> Any:
-    """How to delete. open: groups that are still open too. roots: refuse items that are no roots."""
-
-    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-        refused: list[Refusal] = []
-        by_group: dict[str, list[ItemState]] = {}
-        for item in items:
-            if roots and item.group_id != item.id:
-                refused.append(Refusal(item.id, item.tenant, _no_root(item)))
-            else:
-                by_group.setdefault(item.group_id, []).append(item)
-        around = await outermost_groups(client, by_group)
-        wanted: dict[str, ItemState] = {}
-        for id, members in by_group.items():
-            group = around.get(id)
-            if group is None:
-                refused += (Refusal(each.id, each.tenant, NotFound(each.id)) for each in members)
-            elif group.open and not open:
-                refused += (Refusal(each.id, each.tenant, GroupStillOpen(group)) for each in members)
-            else:
-                wanted[group.id] = members[0]
-        if not wanted:
-            return PortionOutcome(0, refused)
-        ids = {member.id: id for id, member in wanted.items()}
-
-        async def call(given: list[str]) -> int:
-            return await client.delete([ids[each] for each in given], cascade=cascade)
-
-        outcome = await all_or_none(list(wanted.values()), call)
-        return PortionOutcome(outcome.changed, [*refused, *outcome.refused])
-
-    return change
-
-
-class GroupStillOpen(ConflictError):
-    """The group has open members."""
-
-    def __init__(self, group: GroupState) -> None:
-        members = plural(group.open, "open item")
-        super().__init__(f"the group {group.id!r} has {members}: --open deletes it all the same")
-
-
-def _no_root(item: ItemState) -> ConflictError:
-    return ConflictError(
-        f"item {item.id!r} belongs to the group {item.group_id!r}: only whole groups can be deleted, as with "
-        f"`treadle delete {item.group_id}`"
-    )
-
-
-async def outermost_groups(client: Client, ids: Iterable[str]) -> dict[str, GroupState]:
-    """For each group the outermost one around it. Groups that do not exist are left out."""
-    backend = core_of(client).backend
-    found: dict[str, GroupState] = {}
-    unread = set(ids)
-    wanted = set(unread)
-    while unread:
-        names = sorted(unread)
-        states = await backend.group(names, tenant=tenant_of(client))
-        read = {id: group for id, group in zip(names, states, strict=True) if group is not None}
-        found.update(read)
-        unread = {group.outer for group in read.values() if group.outer is not None} - found.keys()
-    outermost: dict[str, GroupState] = {}
-    for id in wanted & found.keys():
-        group = found[id]
-        while group.outer is not None and group.outer in found:
-            group = found[group.outer]
-        outermost[id] = group
-    return outermost
 
 
 # ------------------------------------------------------------------------------------------------ update

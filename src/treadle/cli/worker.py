@@ -14,18 +14,20 @@ from treadle.app import Treadle
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, summary
 from treadle.cli.child import ChildOptions
+from treadle.cli.exit_codes import AWAY, USAGE
 from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
 from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
 from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
-from treadle.cli.shell import AWAY, USAGE, fail
+from treadle.cli.shell import fail
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
-from treadle.log_lines import INFO, log_line, one_line
+from treadle.log_lines import INFO, log_line
 from treadle.operator import core_of
 from treadle.store_metrics import StoreReader
+from treadle.wording import one_line
 
 
 def worker(

@@ -7,8 +7,9 @@ from typing import Any
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.fleet import Fleet, WorkerStanding, last_beat
 from treadle.item import WorkerState
+from treadle.wording import listed, plural
 
-from .text import Cell, ago, iso, listed, plural, speaks_unicode
+from .text import Cell, ago, iso, speaks_unicode
 
 _STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
     "alive": ("●", "*", "green"),

@@ -19,7 +19,7 @@
 | | combine | many requests in one write: while one batch is written, the next collects |
 | | timers | one heap of deadlines |
 | | open_transaction | the transaction of a handler, and the requests that are a part of it |
-| | telemetry | what a tracer is told, if there is one |
+| | telemetry, guarded_telemetry | what a tracer is told, if there is one; it cannot break anything |
 | | store_retry | how long to wait for a store that does not answer |
 | submit | enqueue | build items, submit them, announce those that were stored |
 | | build_item | a Work and its options become an Item |

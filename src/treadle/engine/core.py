@@ -16,6 +16,7 @@ from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
 from treadle.submit_middleware import SubmitMiddleware
 
+from .guarded_telemetry import GuardedTelemetry, StoreCalls
 from .hooks import LOGGER, Hooks, Phase
 from .main_guard import check_main_guard
 from .registry import AnyType, Registry
@@ -27,7 +28,7 @@ from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
-from .telemetry import StoreCalls, Telemetry
+from .telemetry import Telemetry
 from .wait.announce import Announcer
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
@@ -66,8 +67,8 @@ class Core:
     ) -> None:
         self.backend = backend
         self.submit_middleware = tuple(submit_middleware)
-        self.telemetry = telemetry
-        self.store_calls = StoreCalls(telemetry, hooks)
+        self.telemetry = None if telemetry is None else GuardedTelemetry(telemetry, hooks)
+        self.store_calls = StoreCalls(self.telemetry)
         self.submits_plainly = not submit_middleware and telemetry is None
         self.settings = settings
         self.hooks = hooks
@@ -86,7 +87,7 @@ class Core:
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
         """For events of operators. They refresh it, if events are listened to."""
         self._make_loop_parts()
-        firing = FiredItems(self.item_builder, hooks, self.submit_middleware, telemetry)
+        firing = FiredItems(self.item_builder, hooks, self.submit_middleware, self.telemetry)
         self.scheduler = Scheduler(backend, settings, hooks, firing, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
         self._on_unhandled_group: OnUnhandledGroup | None = None

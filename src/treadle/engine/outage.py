@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from treadle.errors import StoreFull, StoreUnavailable, message_of
-from treadle.log_lines import WARNING, log_line, one_line
+from treadle.log_lines import WARNING, log_line
+from treadle.wording import one_line, plural, span
 
 SUMMARY: Final = 60.0
 """Seconds between two lines about an outage that lasts."""
@@ -82,8 +83,8 @@ class StoreOutage:
             return ""
         self._said = now
         return (
-            f"{self._name()} has been unavailable for {duration(now - self._since)}: {_calls(self._calls)} "
-            f"failed. {_text(error)}"
+            f"{self._name()} has been unavailable for {span(now - self._since)}: "
+            f"{plural(self._calls, 'call')} failed. {_text(error)}"
         )
 
     def _begin_line(self, error: BaseException, now: float) -> str:
@@ -106,7 +107,7 @@ class StoreOutage:
         if not said:
             self._unsaid += 1
             return ""
-        return f"{self._name()} is available again after {duration(lasted)}: {_calls(calls)} had failed"
+        return f"{self._name()} is available again after {span(lasted)}: {plural(calls, 'call')} had failed"
 
     def _end(self) -> None:
         self._since = self._said = None
@@ -121,25 +122,6 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, StoreUnavailable | StoreFull)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: 0.3 s, 45 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 10:
-        return f"{round(seconds, 1):g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    shown = f"{days} d {hours} h" if days else f"{hours} h"
-    return f"{shown} {minutes} min" if minutes else shown
-
-
 def _text(error: BaseException) -> str:
     """Why. The class says nothing new."""
     return one_line(message_of(error).rstrip("."))
-
-
-def _calls(count: int) -> str:
-    return "1 call" if count == 1 else f"{count:,} calls"

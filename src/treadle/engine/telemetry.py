@@ -4,21 +4,17 @@
     attempt  -> `attempt`: the span of one call of a handler. What the handler queues carries its `trace`
     process  -> `carried`: takes the current context to the process in which a handler runs
 
-`treadle.contrib.otel` implements it with OpenTelemetry. A method that raises changes nothing but the traces.
+`treadle.contrib.otel` implements it with OpenTelemetry. The engine uses it through
+`guarded_telemetry`: what raises changes nothing but the traces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from treadle.item import Item, Lease
-
-from .hooks import Hooks
-
-T = TypeVar("T")
 
 Trace: TypeAlias = Mapping[str, str]
 """Where an item came from: a few hundred bytes of text, which are stored with it. Opaque to the engine."""
@@ -28,6 +24,8 @@ Verb: TypeAlias = Literal["submit", "claim", "settle"]
 Carried: TypeAlias = tuple[Callable[[Trace], AbstractContextManager[object]], Trace]
 """A function at the top of a module, for another process to call with the trace."""
 
+MOST_BYTES = 512
+"""Of a trace, as JSON. A larger one is not stored."""
 MOST_LINKS = 32
 """How many of the items that an item waited for its span is linked to."""
 
@@ -120,37 +118,3 @@ class Telemetry(Protocol):
     def call(self, verb: Verb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
         """A call of the engine to the store, for items with these traces. Only with `internals`."""
         ...
-
-
-class StoreCalls:
-    """The calls of the engine to the store, as a tracer with `internals` sees them."""
-
-    def __init__(self, telemetry: Telemetry | None, hooks: Hooks) -> None:
-        self._telemetry = telemetry if telemetry is not None and telemetry.internals else None
-        self._hooks = hooks
-
-    def traced(
-        self, verb: Verb, traces: Callable[[], Iterable[Trace | None]], count: int
-    ) -> AbstractContextManager[object]:
-        """To be entered around a call. traces: of the items that it is about, if they are wanted."""
-        telemetry = self._telemetry
-        if telemetry is None:
-            return _NOTHING
-        span = guarded(self._hooks, lambda: telemetry.call(verb, _some(traces()), count))
-        return _NOTHING if span is None else span
-
-
-_NOTHING = nullcontext()
-
-
-def _some(traces: Iterable[Trace | None]) -> list[Trace]:
-    return list(islice((each for each in traces if each is not None), MOST_LINKS))
-
-
-def guarded(hooks: Hooks, call: Callable[[], T]) -> T | None:
-    """What a method of a tracer returns. None if it raises, which is reported."""
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001  telemetry changes nothing
-        hooks.report(error, "hook", "the telemetry failed")
-        return None

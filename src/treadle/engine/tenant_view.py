@@ -14,6 +14,7 @@ from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
 from treadle.fleet import serves
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
+from treadle.worker_info import UndecodableType
 
 
 def seen_workers(workers: Iterable[WorkerState], tenant: str | None) -> tuple[WorkerState, ...]:
@@ -27,7 +28,17 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
     info = worker.info
     if info is not None:
         tenants = None if info.tenants is None else (tenant,)
-        info = replace(info, host="", pid=0, tenants=tenants, declined={}, waiting=0, schedules=None)
+        undecodable = {type: UndecodableType(0, "", each.until) for type, each in info.undecodable.items()}
+        info = replace(
+            info,
+            host="",
+            pid=0,
+            tenants=tenants,
+            declined={},
+            undecodable=undecodable,
+            waiting=0,
+            schedules=None,
+        )
     return replace(worker, running=None, info=info)
 
 

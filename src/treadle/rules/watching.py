@@ -14,6 +14,7 @@ from .limits import LimitState, advance, in_force, wait_for_one
 from .submission import counts
 
 MOST_AHEAD = 1000
+"""Stores count no further: see `Explanation.ahead`."""
 MOST_LANES = 100
 MOST_PREREQUISITES = 100
 MOST_WORKERS = 1000

@@ -30,8 +30,8 @@ from .connection import PostgresVerbs, Record
 from .statements import numbered, statement, statements, text
 
 _sql = statements("read")
-OPEN_COUNTS: Final = statement("read", "counts", outcomes=text("read", "only_dead"))
-ALL_COUNTS: Final = statement("read", "counts", outcomes=text("read", "every_outcome"))
+OPEN_COUNTS: Final = statement("read", "counts", ended=text("read", "only_dead"))
+ALL_COUNTS: Final = statement("read", "counts", ended=text("read", "every_outcome"))
 
 MOST_LISTED: Final = 1000
 DISORDER: Final = 60.0

@@ -205,11 +205,11 @@ class SettleCall:
             data([None if one is None else one.value for one in contributions]) if has_values else None,
             *self._failures(),
             numbers([one.ran for one in settlements]),
-            self._marks(),
             *columns,
             folds,
             returns,
             *flags,
+            self._marks(),
         )
 
     def _group_indexes(self) -> list[int]:

@@ -189,7 +189,6 @@ class _Opening:
         tx.run_rows(_SQL["open_again"], rows)
         opened = array(self.opened)
         tx.run(_SQL["delete_done"], opened)
-        tx.run(_SQL["delete_dead"], opened)
         tx.run_rows(_SQL["block_again"], [(no, waits[no].met, waits[no].open) for no in self._doomed])
 
     def _reopen_groups(self) -> set[int]:

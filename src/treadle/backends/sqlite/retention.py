@@ -11,7 +11,6 @@ _SQL = statements("retention")
 _DELETES = (
     "delete_open",
     "delete_done",
-    "delete_dead",
     "delete_attempts",
     "delete_dependents",
     "delete_dependencies",

@@ -5,7 +5,7 @@
 `carrier`               a context as it is stored with an item
 ======================  ====================================================================
 
-Inputs, results and messages of errors are never part of a span. See docs/tracing.md.
+Inputs, results and messages of errors are never part of a span. See docs/headers-and-traces.md.
 """
 
 from __future__ import annotations

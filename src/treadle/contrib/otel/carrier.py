@@ -16,10 +16,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from treadle.engine.telemetry import Trace
+from treadle.engine.telemetry import MOST_BYTES, Trace
 
-MAX_BYTES: Final = 512
-"""Baggage, and then the state of vendors, are left out if a trace would be larger than this."""
 CHILD: Final = "child"
 """Present if the spans of attempts are children of the creation context, and not linked to it."""
 
@@ -28,7 +26,8 @@ _baggage = W3CBaggagePropagator()
 
 
 def pack(current: Context, *, child: bool, baggage: bool) -> dict[str, str] | None:
-    """A context as it is stored. None if it has no span."""
+    """A context as it is stored. None if it has no span. Baggage, and then the state of vendors, are left out
+    if it would be too large."""
     carrier: dict[str, str] = {}
     _trace_context.inject(carrier, current)
     if not carrier:
@@ -38,7 +37,7 @@ def pack(current: Context, *, child: bool, baggage: bool) -> dict[str, str] | No
     if child:
         carrier[CHILD] = "1"
     for name in ("baggage", "tracestate"):
-        if len(msgspec.json.encode(carrier)) <= MAX_BYTES:
+        if len(msgspec.json.encode(carrier)) <= MOST_BYTES:
             break
         carrier.pop(name, None)
     return carrier

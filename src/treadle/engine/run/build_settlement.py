@@ -54,7 +54,7 @@ class SettlementBuilder:
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
         if held.span is not None:
-            tell_outcome(self.core.hooks, held, pending.decision)
+            tell_outcome(held, pending.decision)
         return pending
 
     def _prepare(self, held: HeldLease, decision: Succeed, pending: PendingSettlement) -> None:

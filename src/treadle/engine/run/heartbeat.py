@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.hooks import LOGGER
-from treadle.engine.outage import duration
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 from treadle.log_lines import WARNING, log_line
+from treadle.wording import span
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
@@ -165,7 +165,7 @@ class HeartbeatLoop:
         if stopped:
             log_line(
                 WARNING,
-                f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
+                f"could not renew the worker's lease for {span(silent)}: stopped {len(stopped)} "
                 f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
             )
 

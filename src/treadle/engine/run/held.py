@@ -13,10 +13,10 @@ import msgspec
 from treadle.context import Context, InterruptReason
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
-from treadle.engine.telemetry import AttemptSpan
 from treadle.engine.timers import Timer
 from treadle.item import Lease, Ref
 from treadle.metrics import TypeMetrics
@@ -98,7 +98,7 @@ class HeldLease(msgspec.Struct, eq=False):
     thread: Future[Any] | None = None
     """The call of its handler in a thread."""
     ctx: Context | None = None
-    span: AttemptSpan | None = None
+    span: GuardedAttempt | None = None
     """The span of its attempt, once the handler is called, if there is telemetry."""
     stop: Stop | None = None
     over: bool = False

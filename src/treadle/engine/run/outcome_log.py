@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.engine.outage import duration
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
-from treadle.engine.telemetry import AttemptSpan
 from treadle.item import Lease, Loss
-from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, one_line, traceback_of
+from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, traceback_of
+from treadle.wording import one_line, span
 
 from .decide import Die, RunAgain
 from .held import HeldLease
@@ -35,19 +35,19 @@ class OutcomeLog:
         """Before this time, lost leases are collected."""
         self._collecting: asyncio.TimerHandle | None = None
 
-    def failed(self, lease: Lease, decision: RunAgain, now: float, span: AttemptSpan | None = None) -> None:
+    def failed(
+        self, lease: Lease, decision: RunAgain, now: float, span: GuardedAttempt | None = None
+    ) -> None:
         """An attempt failed and is tried again. `now`: by the store's clock."""
         if not self._failures or decision.kind != "retry":
             return
-        delay = decision.delay if decision.run_at is None else decision.run_at - now
-        when = f"tried again in {duration(delay)}" if delay > 0.05 else "tried again at once"
         log_line(
             WARNING,
-            f"{named(lease)} failed ({_attempt(lease)}), {when}: {_why(decision)}",
+            f"{named(lease)} failed ({_attempt(lease)}), {_when(decision, now)}: {_why(decision)}",
             _fields(lease, span),
         )
 
-    def died(self, lease: Lease, decision: Die, span: AttemptSpan | None = None) -> None:
+    def died(self, lease: Lease, decision: Die, span: GuardedAttempt | None = None) -> None:
         if not self._failures:
             return
         begun = f" after {_attempt(lease)}" if decision.error is not None else ""
@@ -110,7 +110,7 @@ def named_items(leases: list[Lease]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _fields(lease: Lease, span: AttemptSpan | None) -> dict[str, Any]:
+def _fields(lease: Lease, span: GuardedAttempt | None) -> dict[str, Any]:
     """The fields of a record. The span of the attempt may belong to another trace than the submit."""
     return item_fields(lease) if span is None else {**item_fields(lease), **span.log_fields}
 
@@ -124,6 +124,12 @@ def _attempt(lease: Lease) -> str:
     if failure == lease.attempt:
         return f"attempt {lease.attempt} of {lease.attempts}"
     return f"attempt {lease.attempt}, failure {failure} of {lease.attempts}"
+
+
+def _when(decision: RunAgain, now: float) -> str:
+    """When it is tried again."""
+    delay = decision.delay if decision.run_at is None else decision.run_at - now
+    return f"tried again in {span(delay)}" if delay > 0.05 else "tried again at once"
 
 
 def _why(decision: RunAgain | Die) -> str:

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,7 @@ def answer(request: bytes, link: ChildLink) -> bytes:
         if sent is not None:
             contexts = link.contexts(sent)
             args = (contexts.argument, *args)
-        with contextlib.nullcontext() if carried is None else carried[0](carried[1]):
+        with contextlib.nullcontext() if carried is None else _context(carried):
             value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001  sys.exit() in a handler is a failed attempt too
         return pickled_error(error)
@@ -86,6 +87,12 @@ def answer(request: bytes, link: ChildLink) -> bytes:
         return pickle.dumps(Returned(value, () if contexts is None else contexts.created()))
     except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
         return pickle.dumps(Unsendable(type(value).__name__, message_of(error)))
+
+
+def _context(carried: bytes) -> AbstractContextManager[None]:
+    from treadle.engine.guarded_telemetry import carried_context  # few apps need it
+
+    return carried_context(carried)
 
 
 class ChildLink:

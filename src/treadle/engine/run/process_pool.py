@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.engine.telemetry import Carried
 from treadle.errors import BadResultError, HandlerError, InputError, Stopped
 from treadle.result import Result
 
@@ -53,14 +52,14 @@ class ProcessPool:
         *,
         name: str = "",
         contexts: PoolContexts | None = None,
-        carried: Carried | None = None,
+        carried: bytes | None = None,
     ) -> Any:
         """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
         Cancelling this kills the child. If the child dies by itself, this call raises `ProcessDied`.
 
         contexts: those of the attempts that the call is for, if the function takes a Context first.
-        carried: what is entered in the child around the call.
+        carried: the context that the child enters around the call.
         """
         what = name or fn.__qualname__
         request = self._request(fn, args, kwargs or {}, what, contexts, carried)
@@ -115,7 +114,7 @@ class ProcessPool:
         kwargs: dict[str, Any],
         name: str,
         contexts: PoolContexts | None,
-        carried: Carried | None,
+        carried: bytes | None,
     ) -> bytes:
         reference = self._references.get(fn)
         if reference is None:

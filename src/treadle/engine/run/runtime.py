@@ -72,7 +72,7 @@ class Runtime:
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )
-        report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher)
+        report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher, undecodable)
         heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner, report)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report)
         self.loops = WorkerLoops(

@@ -114,7 +114,7 @@ class Settler:
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
         if held.span is not None:
-            tell_outcome(self.core.hooks, held, None)
+            tell_outcome(held, None)
         if held.transaction is not None:
             self.start_apart(self._roll_back(_take_transaction(held), held))
 

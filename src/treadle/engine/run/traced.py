@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import msgspec
 
 from treadle.engine.core import Core
-from treadle.engine.hooks import Hooks
+from treadle.engine.guarded_telemetry import NOTHING, GuardedTelemetry
 from treadle.engine.submit.carry import trace_of
-from treadle.engine.telemetry import MOST_LINKS, Carried, Telemetry, Trace, TracedAttempt, guarded
+from treadle.engine.telemetry import MOST_LINKS, Trace, TracedAttempt
 from treadle.group_ref import shown_name
 
 from .decide import Decision, Die, Drop, GiveBack, RunAgain, Succeed
@@ -27,7 +27,7 @@ READ_SECONDS: Final = 2.0
 
 
 class AttemptTracer:
-    def __init__(self, core: Core, telemetry: Telemetry) -> None:
+    def __init__(self, core: Core, telemetry: GuardedTelemetry) -> None:
         self._backend = core.backend
         self._hooks = core.hooks
         self._telemetry = telemetry
@@ -38,17 +38,15 @@ class AttemptTracer:
             await self._link(held)
             return await call(held)
 
-    def carried(self) -> Carried | None:
+    def carried(self) -> bytes | None:
         """The current context, for the process of a handler."""
-        return guarded(self._hooks, self._telemetry.carried)
+        return self._telemetry.carried()
 
     def start(self, items: Sequence[HeldLease], *, batch: bool) -> AbstractContextManager[object]:
         """Begin the span of a call for these items."""
-        span = guarded(
-            self._hooks, lambda: self._telemetry.attempt([_facts(held) for held in items], batch=batch)
-        )
+        span = self._telemetry.attempt([_facts(held) for held in items], batch=batch)
         if span is None:
-            return nullcontext()
+            return NOTHING
         for held in items:
             held.span = span
         return span
@@ -69,7 +67,7 @@ class AttemptTracer:
         except Exception as error:  # noqa: BLE001  a span without links
             what = f"could not read where the dependencies of {held.lease.id} came from"
             self._hooks.report(error, "hook", what)
-        guarded(self._hooks, lambda: span.link(found, len(names)))
+        span.link(found, len(names))
 
 
 def _facts(held: HeldLease) -> TracedAttempt:
@@ -78,12 +76,11 @@ def _facts(held: HeldLease) -> TracedAttempt:
     return TracedAttempt(lease, held.bound.name, None if trace is msgspec.UNSET else trace, max(0.0, wait))
 
 
-def tell_outcome(hooks: Hooks, held: HeldLease, decision: Decision | None) -> None:
+def tell_outcome(held: HeldLease, decision: Decision | None) -> None:
     """Tell the span of an attempt how the attempt ends, once. None: its lease was lost."""
     span, held.span = held.span, None
     if span is not None:
-        outcome, error_type = ("lost", None) if decision is None else outcome_of(decision)
-        guarded(hooks, lambda: span.decided(outcome, error_type))
+        span.decided(*(("lost", None) if decision is None else outcome_of(decision)))
 
 
 def outcome_of(decision: Decision) -> tuple[str, str | None]:

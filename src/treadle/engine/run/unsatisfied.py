@@ -53,12 +53,12 @@ async def _read(backend: Backend, refs: Iterable[Ref]) -> dict[Ref, ItemState]:
         if groups:
             ids = [name.removeprefix(GROUP_MARK) for name in groups]
             for name, group in zip(groups, await backend.group(ids, tenant=tenant), strict=True):
-                if group is not None and (cause := _cause_in(group)) is not None:
+                if group is not None and (cause := cause_in(group)) is not None:
                     found[tenant, name] = cause
     return found
 
 
-def _cause_in(group: GroupState) -> ItemState | None:
+def cause_in(group: GroupState) -> ItemState | None:
     """The death that failed a group: one that is not the effect of another, if there is one."""
     deaths = sorted(group.deaths, key=lambda death: death.reason == "unsatisfiable")
     return deaths[0] if deaths else group.cancelled

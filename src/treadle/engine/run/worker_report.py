@@ -18,11 +18,12 @@ import msgspec
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.version import VERSION
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes, Dispatcher
 from .held import HeldLeases
+from .undecodable import UndecodableItems
 
 OFTEN: Final = 5.0
 """A change is sent at most once in so many seconds, or in half a lease if that is less."""
@@ -45,6 +46,7 @@ class WorkerReport:
         held: HeldLeases,
         runner: AttemptRunner,
         dispatcher: Dispatcher,
+        undecodable: UndecodableItems,
     ) -> None:
         self._store_clock = core.store_clock
         self._scheduler = core.scheduler
@@ -54,6 +56,7 @@ class WorkerReport:
         self._pools = runner.pools
         self._declines = runner.declines
         self._dispatcher = dispatcher
+        self._undecodable = undecodable
         self._every = min(OFTEN, core.settings.lease / 2)
         self._fixed = WorkerInfo(
             host=host_name(),
@@ -126,6 +129,7 @@ class WorkerReport:
             full_types=() if full else full_types,
             pressed_until=pressed_until,
             declined=self._declines.last_minute(self._monotonic()),
+            undecodable=self._undecodable_types(),
             waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
             draining=self._dispatcher.stopping,
             schedules=self._schedules(),
@@ -134,6 +138,10 @@ class WorkerReport:
     def _schedules(self) -> tuple[str, ...] | None:
         names = self._scheduler.entries
         return tuple(sorted(names)) if len(names) <= MOST_SCHEDULES else None
+
+    def _undecodable_types(self) -> dict[str, UndecodableType]:
+        types = self._undecodable.by_type(self._store_clock.at)
+        return dict(sorted(types.items())[:MOST_TYPES])
 
     def _rooms(self) -> dict[str, int | None]:
         rooms: dict[str, int | None] = {}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.callables import raised_by_user
+from treadle.engine.guarded_telemetry import GuardedTelemetry
 from treadle.engine.hooks import Hooks
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.submit.carry import with_traces
-from treadle.engine.telemetry import Telemetry, guarded
 from treadle.item import Item
 from treadle.submit_middleware import NewItem, SubmitMiddleware, options_of, submit_through
 from treadle.work import Work
@@ -23,7 +23,7 @@ class FiredItems:
         builder: ItemBuilder,
         hooks: Hooks,
         middlewares: Sequence[SubmitMiddleware],
-        telemetry: Telemetry | None,
+        telemetry: GuardedTelemetry | None,
     ) -> None:
         self._builder = builder
         self._hooks = hooks
@@ -54,11 +54,8 @@ class FiredItems:
         return self._traced(recurrence.name, built[0])
 
     def _traced(self, schedule: str, item: Item) -> Item:
-        telemetry = self._telemetry
-        if telemetry is None:
-            return item
-        span = guarded(self._hooks, lambda: telemetry.submission([item], awaited=False, schedule=schedule))
+        span = None if self._telemetry is None else self._telemetry.submission([item], schedule=schedule)
         if span is None:
             return item
         with span:
-            return with_traces([item], span.traces)[0]
+            return with_traces([item], span.traces(1))[0]

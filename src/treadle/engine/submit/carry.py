@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.engine.telemetry import AttemptSpan, Trace
+from treadle.engine.guarded_telemetry import GuardedAttempt
+from treadle.engine.telemetry import Trace
 from treadle.headers import add_headers, check_headers_size
 from treadle.item import Item, Lease
 
@@ -18,7 +19,7 @@ from .build_item import NO_OPTIONS, ItemOptions, encode_stored, read_stored
 
 
 def carry_on(
-    items: Sequence[Item], lease: Lease, span: AttemptSpan | None = None, *, checked: bool = True
+    items: Sequence[Item], lease: Lease, span: GuardedAttempt | None = None, *, checked: bool = True
 ) -> Sequence[Item]:
     """The same items, as those that the item of this lease queues. span: of the attempt that queued them. If
     there is none, they came from where their parent came from.

@@ -10,7 +10,6 @@ from msgspec.structs import force_setattr, replace
 
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
-from treadle.engine.telemetry import guarded
 from treadle.errors import DuplicateIdError
 from treadle.item import Item, Rejected, Submitted
 from treadle.rules.submission import may_change, rejection_error
@@ -83,14 +82,11 @@ async def _submit_through(
 async def _store_traced(
     core: Core, items: tuple[Item, ...], where: SubmitPlace, awaited: bool
 ) -> tuple[Submitted, ...]:
-    telemetry = core.telemetry
-    if telemetry is None:
-        return await _store(core, items, where)
-    span = guarded(core.hooks, lambda: telemetry.submission(items, awaited=awaited))
+    span = None if core.telemetry is None else core.telemetry.submission(items, awaited=awaited)
     if span is None:
         return await _store(core, items, where)
     with span:
-        return await _store(core, with_traces(items, span.traces), where)
+        return await _store(core, with_traces(items, span.traces(len(items))), where)
 
 
 def _store(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> Awaitable[tuple[Submitted, ...]]:

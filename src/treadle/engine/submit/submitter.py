@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
+from treadle.engine.guarded_telemetry import StoreCalls
 from treadle.engine.settings import Settings
 from treadle.engine.store_retry import (
     CALLER_RETRY,
@@ -21,7 +22,7 @@ from treadle.engine.store_retry import (
     CallerPatience,
 )
 from treadle.engine.tasks import Tasks
-from treadle.engine.telemetry import StoreCalls, Trace
+from treadle.engine.telemetry import Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
 from treadle.item import Filter, Item, Rejected, Submission, Submitted

@@ -7,20 +7,24 @@ from typing import assert_never
 from treadle.item import GROUP_MARK, TERMINAL
 from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason
+from treadle.wording import listed, plain, plural
 
 from .fleet import WorkerFleet
-from .wording import command, counted, item_name, listed, plain, since_text, tenant_option
+from .wording import command, item_name, since_text, tenant_option
 
 
 def blocked_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that waits for others."""
-    reasons: list[Reason] = []
-    if any(each.status != "missing" for each in explained.prerequisites) or not explained.item.waiting_for:
-        reasons.append(_dependency(explained))
     missing = _missing(explained)
-    if missing:
-        reasons.append(_not_submitted(explained, missing))
-    return reasons
+    submitted = any(each.status != "missing" for each in explained.prerequisites)
+    dependency = [_dependency(explained)] if submitted or not explained.item.waiting_for else []
+    if not missing:
+        return dependency
+    not_submitted = _not_submitted(explained, missing)
+    could_come = explained.open - len(missing)
+    if explained.met + could_come < explained.need:  # those that are submitted are not enough
+        return [not_submitted, *dependency]
+    return [*dependency, not_submitted]
 
 
 def _missing(explained: Explanation) -> list[str]:
@@ -38,12 +42,12 @@ def _dependency(explained: Explanation) -> Reason:
     waits_for = open_prerequisites(explained)
     total = len(explained.item.after)
     counts = "succeeded" if explained.counting == "success" else "ended"
-    text = f"{explained.met:,} of {counted(total, 'prerequisite')} {counts}, needs {explained.need:,}"
+    text = f"{explained.met:,} of {plural(total, 'prerequisite')} {counts}, needs {explained.need:,}"
     if waits_for:
         names = [item_name(each.id, each.type, each.status) for each in waits_for]
         # `open` counts all that can still count, those that were never submitted included.
         total_open = max(len(waits_for), explained.open - len(_missing(explained)))
-        text += f"; waits for {listed(names, total_open)}"
+        text += f"; waits for {listed(names, total=total_open)}"
     lost = [each for each in explained.prerequisites if _ended_in_vain(explained, each)]
     if lost:
         text += f"; not counted: {listed(item_name(each.id, each.type, each.status) for each in lost)}"

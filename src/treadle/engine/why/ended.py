@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from treadle.item import GROUP_MARK, DeathReason, ItemState
 from treadle.why import Reason
+from treadle.wording import first_line, listed, plain, plural
 
 from .facts import GroupFacts, ItemFacts, NoItem
-from .wording import command, counted, item_name, listed, plain, since_text, tenant_option, worker_name
+from .wording import command, item_name, since_text, tenant_option, worker_name
+
+RAN: Final[tuple[DeathReason, ...]] = ("exhausted", "aborted", "undecodable", "bad_result")
+"""Deaths that happened where the item ran. Of the others, any worker takes note."""
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
-    """The reasons of an item that has ended, and of its group if that is open."""
+    """The reasons of an item that has ended, and of its group if that is open or has failed."""
     reasons = [_ended(facts)]
     if facts.group is not None:
         reasons += group_reasons(facts.group)
@@ -31,18 +35,28 @@ def _ended(facts: ItemFacts) -> Reason:
             )
             return Reason(kind="ended", text=f"it succeeded{when}{by}")
         case "cancelled":
-            error = "" if item.error is None else f": {plain(item.error)}"
+            error = "" if item.error is None else f": {first_line(item.error)}"
             again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
-            text = f"it died{when}{where}: {_death(item)}"
+            text = f"it died{when}{where if item.reason in RAN else ''}: {_death(item)}"
             causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
             text += f": {listed(causes)}" if causes else ""
-            if item.error is not None and not causes:
-                text += f"; the last error: {plain(item.error)}"
-            refs = tuple(each.id.removeprefix(GROUP_MARK) for each in facts.causes)
+            killed = _killed_workers(item)
+            text += f": {listed(worker_name(each, explained.workers) for each in killed)}" if killed else ""
+            if item.error is not None and not causes and item.reason != "lease_lost":
+                text += f"; the last error: {first_line(item.error)}"
+            refs = (*(each.id.removeprefix(GROUP_MARK) for each in facts.causes), *killed)
             return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
+
+
+def _killed_workers(item: ItemState) -> list[str]:
+    """The workers that died while they ran an item that is dead because of that: the last one first."""
+    if item.reason != "lease_lost":
+        return []
+    lost = [each.worker for each in reversed(item.history[:-1]) if each.error_type == "LeaseLost"]
+    return list(dict.fromkeys(each for each in lost[: item.losses] if each))
 
 
 def _death(item: ItemState) -> str:
@@ -50,14 +64,14 @@ def _death(item: ItemState) -> str:
     match reason:
         case "exhausted":
             return (
-                f"all of its {counted(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
+                f"all of its {plural(item.failures, 'attempt')} failed" if item.failures > 1 else "it failed"
             )
         case "aborted":
             return "its handler, or `on_failure`, said not to try again"
         case "expired":
             return "its deadline passed"
         case "lease_lost":
-            return "too many workers in a row died while they ran it"
+            return f"{plural(item.losses, 'worker')} in a row died, or lost the lease, while they ran it"
         case "unsatisfiable":
             return "what it waited for can no longer come"
         case "undecodable":
@@ -78,22 +92,38 @@ def _requeue(facts: ItemFacts) -> str:
         verb = "repair" if cause.startswith(GROUP_MARK) else "requeue"
         return f"run what died first: {command(verb, cause.removeprefix(GROUP_MARK), tenant=tenant)}"
     again = command("requeue", item.id, tenant=tenant)
+    if item.reason == "lease_lost":
+        return f"it may end the next worker too: see the logs of these workers before you run {again}"
     alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""
     return f"{again}; all that died alike: {alike}" if alike else again
 
 
 def group_reasons(group: GroupFacts) -> list[Reason]:
-    """Why a group is open."""
-    if not group.open:
-        when = "" if group.ended_at is None else f" {since_text(group.now, group.ended_at)}"
-        return [
-            Reason(kind="ended", text=f"group {plain(group.id)} ended{when}; its root is not stored any more")
-        ]
-    names = listed((item_name(each.id, each.type, each.status) for each in group.members), group.open)
-    text = f"group {plain(group.id)} is open: {counted(group.open, 'member')} "
+    """Why a group is open, or has failed."""
+    failed = [_group_failed(group, group.cause)] if group.failed and group.cause is not None else []
+    return [*failed, _open(group)] if group.open else failed or [_gone(group)]
+
+
+def _group_failed(group: GroupFacts, cause: ItemState) -> Reason:
+    died = f"{plural(group.failed, 'member')} died, first" if group.failed > 1 else "a member died:"
+    text = f"group {plain(group.id)} has failed: {died} {item_name(cause.id, cause.type)}: {_death(cause)}"
+    if cause.error is not None:
+        text += f"; {first_line(cause.error)}"
+    fix = f"to run what died again: {command('repair', group.id, tenant=tenant_option(group.tenant))}"
+    return Reason(kind="group_failed", text=text, refs=(cause.id,), fix=fix)
+
+
+def _gone(group: GroupFacts) -> Reason:
+    when = "" if group.ended_at is None else f" {since_text(group.now, group.ended_at)}"
+    return Reason(kind="ended", text=f"group {plain(group.id)} ended{when}; its root is not stored any more")
+
+
+def _open(group: GroupFacts) -> Reason:
+    names = listed((item_name(each.id, each.type, each.status) for each in group.members), total=group.open)
+    text = f"group {plain(group.id)} is open: {plural(group.open, 'member')} "
     text += f"{'has' if group.open == 1 else 'have'} not ended: {names}"
     fix = command("group", group.id, tenant=tenant_option(group.tenant))
-    return [Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)]
+    return Reason(kind="open", text=text, refs=tuple(each.id for each in group.members), fix=fix)
 
 
 def no_item_reasons(facts: NoItem) -> list[Reason]:

@@ -19,7 +19,7 @@ class LimitFact(msgspec.Struct, frozen=True):
 
 
 class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """An open group, or one whose root is not stored any more."""
+    """A group that is open, has failed, or whose root is not stored any more."""
 
     id: str
     tenant: str
@@ -27,6 +27,10 @@ class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How many members have not ended."""
     members: tuple[ItemState, ...] = ()
     """Some of these: those that are not blocked come first."""
+    failed: int = 0
+    """How many members died whose death no item tolerates."""
+    cause: ItemState | None = None
+    """The first of these that is not the effect of another."""
     ended_at: float | None = None
     now: float = 0.0
 
@@ -40,7 +44,7 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[Prerequisite, ...] = ()
     """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
     group: GroupFacts | None = None
-    """If it has ended and its group is open: the group."""
+    """If it is a root that has ended, and its group is open or has failed: the group."""
 
 
 class NoItem(msgspec.Struct, frozen=True, kw_only=True):

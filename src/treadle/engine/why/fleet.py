@@ -8,19 +8,9 @@ from treadle.engine.run.built_in import BUILT_IN
 from treadle.fleet import Fleet, is_blocked, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
+from treadle.wording import close_to, listed, plain, plural, span
 
-from .wording import (
-    close_to,
-    command,
-    counted,
-    last_seen,
-    listed,
-    plain,
-    since_text,
-    span,
-    until_text,
-    worker_name,
-)
+from .wording import command, last_seen, since_text, until_text, worker_name
 
 
 class WorkerFleet(Fleet):
@@ -155,7 +145,7 @@ def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) 
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
     named = listed(map(plain, queues), most=5)
-    text = f"no worker serves queue {plain(queue)}: {counted(len(workers), 'worker')}{have} "
+    text = f"no worker serves queue {plain(queue)}: {plural(len(workers), 'worker')}{have} "
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
@@ -165,7 +155,7 @@ def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) 
 
 def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
     tenants = sorted({name for worker in workers if (info := worker.info) for name in info.tenants or ()})
-    text = f"no worker serves tenant {plain(tenant)}: {counted(len(workers), 'worker')} "
+    text = f"no worker serves tenant {plain(tenant)}: {plural(len(workers), 'worker')} "
     text += f"{_verb(workers, 'serves', 'serve')} {listed(map(plain, tenants), most=5)}"
     fix = f"start a worker for it: {command('worker MODULE:APP --tenants', tenant)}"
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
@@ -219,7 +209,7 @@ def _fullness(worker: WorkerState, type: str) -> str:
         return f"the doer of {name} is full ({room:,} at once)"
     if worker.running >= room and not info.rooms:
         return f"{name} runs {worker.running:,} of {room:,}"
-    return f"{name} runs {counted(worker.running, 'item')}, and its doer is full ({room:,} at once)"
+    return f"{name} runs {plural(worker.running, 'item')}, and its doer is full ({room:,} at once)"
 
 
 def _verb(workers: Sequence[WorkerState], one: str, many: str) -> str:

@@ -7,10 +7,11 @@ from typing import assert_never
 
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.why import Reason
+from treadle.wording import listed, plain, span
 
 from .facts import LimitFact
 from .fleet import WorkerFleet
-from .wording import last_seen, listed, plain, span, worker_name
+from .wording import last_seen, worker_name
 
 
 def limit_reasons(limits: Sequence[LimitFact], fleet: WorkerFleet) -> list[Reason]:

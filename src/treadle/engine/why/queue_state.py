@@ -7,10 +7,11 @@ from typing import Final
 
 from treadle.item import Count, Status
 from treadle.why import Reason
+from treadle.wording import close_to, listed, plain, span
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
-from .wording import close_to, command, listed, plain, span
+from .wording import command
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 

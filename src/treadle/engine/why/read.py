@@ -10,6 +10,7 @@ import msgspec
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of
+from treadle.engine.run.unsatisfied import cause_in
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.item import (
     GROUP_MARK,
@@ -20,11 +21,12 @@ from treadle.item import (
 )
 from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason, Why
+from treadle.wording import plain
 
 from .blocked import open_prerequisites
 from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from .meaning import reasons_of
-from .wording import item_name, plain
+from .wording import item_name
 
 MOST_DEEP: Final = 20
 """So many items are followed, from one to what it waits for."""
@@ -91,7 +93,7 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer:
             break
         seen.add(name)
         if name.startswith(GROUP_MARK):
-            group = await _open_group(core.backend, name[1:], tenant)
+            group = await _read_group(core.backend, name[1:], tenant)
             facts = NoItem(id=name) if group is None else group
         else:
             facts = await _read(core, name, tenant, viewer=viewer)
@@ -102,7 +104,8 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer:
 def next_name(facts: ItemFacts | GroupFacts) -> str | None:
     """The item, or with `GROUP_MARK` the group, that holds this one up. None: no other does."""
     if isinstance(facts, GroupFacts):
-        return facts.members[0].id if facts.members else None
+        first = facts.members[0] if facts.members else facts.cause
+        return None if first is None else first.id
     explained = facts.explained
     item = explained.item
     if item.status in TERMINAL:
@@ -140,13 +143,14 @@ async def _read(
     backend = core.backend
     explained = await backend.explain(id, tenant=tenant)
     if explained is None:
-        return await _open_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
+        return await _read_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
     explained = msgspec.structs.replace(explained, workers=seen_workers(explained.workers, viewer))
     item = explained.item
     group = None
     if item.status in TERMINAL and item.group_id == item.id:
-        found = await _open_group(backend, id, item.tenant)
-        group = found if found is not None and found.open else None
+        found = await _read_group(backend, id, item.tenant)
+        if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
+            group = found
     return ItemFacts(
         explained=explained,
         limits=await _read_limits(core, explained, viewer),
@@ -189,8 +193,8 @@ def _is_lost(state: ItemState) -> bool:
     return state.status in ("dead", "cancelled")
 
 
-async def _open_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
-    """A group, with some of its open members. None: there is none of this id."""
+async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
+    """A group, with some of its open members, and its first death. None: there is none of this id."""
     (group,) = await backend.group([id], tenant=tenant)
     if group is None:
         return None
@@ -206,6 +210,8 @@ async def _open_group(backend: Backend, id: str, tenant: str | None) -> GroupFac
         tenant=group.tenant,
         open=group.open,
         members=members,
+        failed=group.failed,
+        cause=cause_in(group) if group.failed else None,
         ended_at=group.ended_at,
         now=await backend.now(),
     )

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from treadle.item import WorkerState
 from treadle.item_facts import Explanation
+from treadle.rules.watching import MOST_AHEAD, MOST_LANES
 from treadle.why import Reason
+from treadle.wording import first_line, plain, plural
 
 from .facts import ItemFacts
 from .fleet import WorkerFleet, unknown_workers
 from .limits import limit_reasons
-from .wording import command, counted, item_name, plain, since_text, tenant_option, until_text
+from .undecodable import undecodable_reasons
+from .wording import attempt_name, command, item_name, since_text, tenant_option, until_text
 
-MOST_AHEAD = 1000
-"""The store counts no further: see `Explanation.ahead`."""
-MOST_LANES = 100
 ON_TRIAL = 2
 """After so many losses in a row an item runs beside fewer others: see treadle.engine.run.isolation."""
 
 
 def later_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that is due later."""
+    fix = command("trigger", explained.item.id, tenant=tenant_option(explained.item.tenant))
     if not explained.given_back:
-        return [_due_at(explained)]
+        return [_due_at(explained, fix)]
     fleet, type = WorkerFleet(explained.workers, explained.now), explained.item.type
-    return [_due_at(explained), *fleet.declining(fleet.serving(type=type), type)]
+    workers = fleet.serving(type=type)
+    undecodable = undecodable_reasons(explained, workers)
+    if undecodable:  # sooner is not better
+        return [*undecodable, _due_at(explained, "")]
+    return [_due_at(explained, fix), *fleet.declining(workers, type)]
 
 
-def _due_at(explained: Explanation) -> Reason:
+def _due_at(explained: Explanation, fix: str) -> Reason:
     item = explained.item
     text = f"{_why_later(explained)}, due {until_text(explained.now, item.due_at)}"
-    fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
     return Reason(kind="due_at", text=text, until=item.due_at, fix=fix)
 
 
@@ -44,15 +48,11 @@ def _why_later(explained: Explanation) -> str:
     if explained.given_back:
         return "a worker gave it back before it ran"
     if failed is not None and (claimed is None or claimed <= failed.at):
-        error = plain(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
-        return f"attempt {failed.attempt:,}{_of(item.attempts)} failed ({error})"
+        error = first_line(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
+        return f"{attempt_name(failed.attempt, item.attempts)} failed ({error})"
     if claimed is not None:
         return "its handler deferred it"
     return "it was submitted for later"
-
-
-def _of(attempts: int | None) -> str:
-    return "" if attempts is None else f" of {attempts:,}"
 
 
 def overdue_reasons(facts: ItemFacts) -> list[Reason]:
@@ -60,8 +60,10 @@ def overdue_reasons(facts: ItemFacts) -> list[Reason]:
     explained = facts.explained
     when = since_text(explained.now, explained.item.due_at)
     text = f"it was due {when}, and no worker has claimed anything of its queue since"
-    rest = [each for each in ready_reasons(facts) if each.kind != "next"]
-    return [Reason(kind="overdue", text=text, fix="" if rest else "look again"), *rest]
+    others = [each for each in ready_reasons(facts) if each.kind != "next"]
+    binding = [each for each in others if each.kind != "turn"]
+    overdue = Reason(kind="overdue", text=text, fix="" if binding else "look again")
+    return [*binding, overdue, *(each for each in others if each.kind == "turn")]
 
 
 def ready_reasons(facts: ItemFacts) -> list[Reason]:
@@ -76,7 +78,8 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     busy = fleet.busy(workers, explained.item.type)
     if limits:  # a doer whose limit is reached has no room
         busy = [each for each in busy if each.kind != "worker_full"]
-    reasons = [*_lane_held(explained), *limits, *busy, *_isolated(explained)]
+    undecodable = undecodable_reasons(explained, workers)
+    reasons = [*undecodable, *_lane_held(explained), *limits, *busy, *_isolated(explained)]
     unknown = _unknown(facts, workers)
     if explained.ahead:
         reasons.append(_turn(explained, "" if reasons else unknown))
@@ -125,7 +128,7 @@ def _isolated(explained: Explanation) -> list[Reason]:
 def _turn(explained: Explanation, unknown: str) -> Reason:
     more = " or more" if explained.ahead >= MOST_AHEAD else ""
     go = "goes" if explained.ahead == 1 else "go"
-    text = f"{counted(explained.ahead, 'item')}{more} of its line {go} first"
+    text = f"{plural(explained.ahead, 'item')}{more} of its line {go} first"
     if explained.lanes > 1:
         many = " or more" if explained.lanes >= MOST_LANES else ""
         text += f"; {explained.lanes:,}{many} lines of queue {plain(explained.item.queue)} take turns"

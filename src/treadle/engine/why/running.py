@@ -6,9 +6,10 @@ from treadle.fleet import is_blocked
 from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
+from treadle.wording import span
 
 from .fleet import WorkerFleet
-from .wording import command, last_seen, since_text, span, tenant_option, worker_name
+from .wording import attempt_name, command, last_seen, since_text, tenant_option, worker_name
 
 
 def running_reasons(explained: Explanation) -> list[Reason]:
@@ -20,7 +21,8 @@ def running_reasons(explained: Explanation) -> list[Reason]:
     if not explained.begun:
         return [_claimed_ahead(explained, worker)]
     claimed = "" if item.claimed_at is None else f", which claimed it {since_text(now, item.claimed_at)}"
-    text = f"it runs on {worker_name(worker or item.worker)}{claimed}: {_attempt(item)}"
+    attempt = attempt_name(max(1, item.attempt), item.attempts)
+    text = f"it runs on {worker_name(worker or item.worker)}{claimed}: {attempt}"
     info = None if worker is None else worker.info
     if info is not None and info.waiting:
         text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
@@ -29,10 +31,6 @@ def running_reasons(explained: Explanation) -> list[Reason]:
     if worker is not None and is_blocked(worker):
         return [WorkerFleet(explained.workers, now).worker_blocked([worker]), running]
     return [running]
-
-
-def _attempt(item: ItemState) -> str:
-    return f"attempt {max(1, item.attempt):,}" + ("" if item.attempts is None else f" of {item.attempts:,}")
 
 
 def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from treadle.why import Reason
+from treadle.wording import close_to, plain
 
 from .facts import ScheduleFacts
-from .wording import close_to, command, plain, since_text, until_text
+from .wording import command, since_text, until_text
 
 
 def schedule_reasons(facts: ScheduleFacts) -> list[Reason]:

@@ -1,40 +1,14 @@
-"""Wording: short words for times, workers, items, lists and commands."""
+"""Wording of `why`: short words for instants, workers, items and commands."""
 
 from __future__ import annotations
 
-import difflib
 import shlex
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from treadle.fleet import last_beat
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, WorkerState
 from treadle.timing import to_datetime
-
-MOST_TEXT: Final = 160
-"""Characters of an error, or of another text from elsewhere."""
-MOST_LISTED: Final = 3
-MINUTE, HOUR, DAY = 60, 3600, 86400
-
-
-def span(seconds: float) -> str:
-    """A duration: `0.4 s`, `40 s`, `3 min`, `2 h 5 min`, `3 d 4 h`."""
-    seconds = max(0.0, seconds)
-    if seconds < 9.95:
-        tenths = f"{seconds:.1f}"
-        return f"{tenths.removesuffix('.0')} s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < HOUR:
-        return f"{round(seconds / MINUTE)} min"
-    if seconds < DAY:
-        return _two(round(seconds / MINUTE), MINUTE, "h", "min")
-    return _two(round(seconds / HOUR), 24, "d", "h")
-
-
-def _two(small: int, each: int, large_unit: str, small_unit: str) -> str:
-    large, rest = divmod(small, each)
-    return f"{large} {large_unit} {rest} {small_unit}" if rest else f"{large} {large_unit}"
+from treadle.wording import HOUR, plain, span
 
 
 def until_text(now: float, at: float) -> str:
@@ -63,34 +37,16 @@ def _clock_time(now: float, at: float) -> str:
     return f" ({moment:%Y-%m-%d %H:%M} UTC)"
 
 
-def plain(text: str, most: int = MOST_TEXT) -> str:
-    """A text from elsewhere on one line: without control characters, cut if it is long."""
-    shown = "".join(
-        each if each.isprintable() else " " if each.isspace() else repr(each)[1:-1]
-        for each in text[: 4 * most]
-    )
-    shown = " ".join(shown.split())
-    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 worker`, `4 workers`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def listed(names: Iterable[str], total: int | None = None, most: int = MOST_LISTED) -> str:
-    """`a, b, c and 4 more`. total: how many there are, if not all are given."""
-    given = list(names)
-    more = (len(given) if total is None else total) - min(len(given), most)
-    shown = ", ".join(given[:most])
-    return f"{shown} and {more:,} more" if more > 0 else shown
-
-
 def item_name(id: str, type: str = "", *words: str) -> str:
     """`a1 (mail.send, running)`. A whole group: `group a1`."""
     name = f"group {plain(id[1:])}" if id.startswith(GROUP_MARK) else plain(id)
     inside = ", ".join(each for each in (plain(type), *words) if each)
     return f"{name} ({inside})" if inside else name
+
+
+def attempt_name(attempt: int, attempts: int | None) -> str:
+    """`attempt 2 of 3`. attempts: how many may fail. Lost ones do not count there: there may be more."""
+    return f"attempt {attempt:,}" + (f" of {attempts:,}" if attempts and attempt <= attempts else "")
 
 
 def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState] = ()) -> str:
@@ -110,12 +66,6 @@ def last_seen(worker: WorkerState) -> float:
     """When its last heartbeat came, by the store's clock. If that is not known: when its lease lapsed."""
     beat = last_beat(worker)
     return worker.until if beat is None else beat
-
-
-def close_to(name: str, names: Iterable[str]) -> str | None:
-    """The name that was perhaps meant."""
-    close = difflib.get_close_matches(name[:100], [each[:100] for each in names if each != name], n=1)
-    return close[0] if close else None
 
 
 def command(verb: str, *args: str, tenant: str | None = None) -> str:

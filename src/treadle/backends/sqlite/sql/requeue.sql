@@ -52,9 +52,6 @@ FROM v WHERE treadle_open.no = v.no
 -- :name delete_done
 DELETE FROM treadle_done WHERE no IN (SELECT value FROM json_each(?))
 
--- :name delete_dead
-DELETE FROM treadle_dead WHERE no IN (SELECT value FROM json_each(?))
-
 -- Blocked items for which the ends of these items and groups were counted without being met.
 -- :name counted_in_vain
 SELECT x.dependent, x.weight

@@ -4,9 +4,6 @@ DELETE FROM treadle_open WHERE no IN (SELECT value FROM json_each(?))
 -- :name delete_done
 DELETE FROM treadle_done WHERE no IN (SELECT value FROM json_each(?))
 
--- :name delete_dead
-DELETE FROM treadle_dead WHERE no IN (SELECT value FROM json_each(?))
-
 -- :name delete_attempts
 DELETE FROM treadle_attempt WHERE no IN (SELECT value FROM json_each(?))
 

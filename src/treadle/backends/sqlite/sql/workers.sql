@@ -55,7 +55,8 @@ WHERE no IN (SELECT value FROM json_each(?)) AND begun = 0 AND status = 4
 WITH v (no, status, losses, due, ready_since, seq, verdict)
     AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?, nullif(?, '')))
 UPDATE treadle_open SET status = v.status, losses = v.losses, due = v.due,
-    ready_since = v.ready_since, seq = v.seq, verdict = v.verdict, token = NULL, worker = NULL,
+    ready_since = coalesce(v.ready_since, treadle_open.ready_since), seq = v.seq, verdict = v.verdict, token = NULL,
+    worker = NULL,
     began = CASE WHEN begun = 1 AND treadle_open.status = 4 THEN started ELSE began END
 FROM v WHERE treadle_open.no = v.no
 

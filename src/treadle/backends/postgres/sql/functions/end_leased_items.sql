@@ -5,7 +5,7 @@
 -- statement, which does much less, is used. `p_all`: all columns of the answer are needed, so use the second. So do
 -- deaths, whose rows have more columns.
 create or replace function treadle.end_leased_items(
-  p_now float8, settlements treadle.settlements, p_all boolean) returns treadle.ended_rows
+  p_now float8, settlements treadle.settlements, p_marks text[], p_all boolean) returns treadle.ended_rows
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -71,7 +71,7 @@ begin
   with ended as (
     delete from treadle.open_item o
       using unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.flags,
-              settlements.reason, settlements.result, settlements.ran, settlements.mark) with ordinality
+              settlements.reason, settlements.result, settlements.ran, p_marks) with ordinality
             u(no, token, tenant, kind, flags, reason, result, ran, mark, row)
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind >= 6

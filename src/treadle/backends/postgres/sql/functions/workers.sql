@@ -3,7 +3,7 @@
 -- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost.
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
-  p_tenant text[], p_info bytea,
+  p_tenant text[], p_info bytea default null,
   out fresh boolean, out lost_row int[], out lost_code smallint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
@@ -185,7 +185,7 @@ begin
                    then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
         losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
         began = case when o.verdict is null and o.begun then o.claimed else o.began end,
-        ready_since = p_now, token = null, worker = null
+        ready_since = case when o.verdict is null and not o.begun then o.ready_since else p_now end, token = null, worker = null
       where o.no = any(nos);
   end if;
   insert into treadle.lost_type (type, lost)

@@ -6,11 +6,11 @@ from treadle.settle(
     :flags::text::smallint[], :reason::text::smallint[], :result::bytea[], :return_at::text::float8[],
     :return_delay::text::float8[], :version::text::int[], :group_index::text::int[], :value::bytea[],
     :failed_row::text::int[], :error_type::bytea[], :error_message::bytea[], :traceback::bytea[],
-    :ran::text::float8[], :mark::text[]
+    :ran::text::float8[]
   )::treadle.settlements,
   row({item_columns}, null, null, null, treadle.names(:group_id), null, :contributes::text::boolean[],
     :closes::text::boolean[], {policy_columns})::treadle.new_items,
-  :folds::boolean, :returns::boolean, :plain::boolean, :cycles::boolean) s
+  :folds::boolean, :returns::boolean, :plain::boolean, :cycles::boolean, :marks::text[]) s
 
 -- :name unlocked_items
 select treadle.unlocked_items(:nos::bigint[])
