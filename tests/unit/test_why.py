@@ -523,7 +523,7 @@ def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_cou
     blocked = worker(blocked_since=NOW - 90)
     assert kinds(running(blocked)) == ["worker_blocked", "running"]
     reason = only(facts("ready", blocked), "worker_blocked")
-    assert reason.text == "w1 (host h, pid 7) is blocked: its event loop has not run for 2 min"
+    assert reason.text == "w1 (host h, pid 7) is blocked: its event loop has not run for 1 min 30 s"
     assert kinds(facts("ready", blocked, worker("w2"))) == ["next"]
 
 
