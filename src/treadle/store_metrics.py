@@ -13,8 +13,8 @@ from typing import Final
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
+from treadle.engine.declared_limits import declared_limits
 from treadle.engine.schedule.standing import is_orphaned
-from treadle.engine.slot_limits import slot_limits
 from treadle.errors import InputError, StoreUnavailable
 from treadle.fleet import Fleet
 from treadle.item_facts import Overview
@@ -106,7 +106,8 @@ class StoreReader:
         if "watching" in backend.capabilities:
             overview = await backend.overview()
             rows += self._labels.of_overview(overview)
-            rows += rows_of_limits(await backend.limits(), slot_limits(core))
+            declared = {start: rule.limit for start, rule in declared_limits(core).items()}
+            rows += rows_of_limits(await backend.limits(), declared)
         if "schedules" in backend.capabilities:
             rows += await _schedules(backend, overview)
         if overview is None and not rows:

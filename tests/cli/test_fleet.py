@@ -33,6 +33,7 @@ def test_workers_are_listed_with_what_they_say(memory: Store) -> None:
         handle = await app.enqueue(report())
         await app.backend.claim(Demand(worker="w1", limit=1))
         await _beat(app, "w3", lease=0.0)
+        await _beat(app, "w4", blocked_since=1.0)
         return handle.id
 
     id = memory.fill(fill)
@@ -41,13 +42,15 @@ def test_workers_are_listed_with_what_they_say(memory: Store) -> None:
     assert lines[1].split()[:6] == ["w1", "●", "alive", "1/4", "box", "7"]
     assert "◐ draining" in lines[2]
     assert "✕ silent" in lines[3]
+    assert "■ blocked" in lines[4]
+    assert "1 worker blocked: w4" in memory.call("doctor").out
     assert id in memory.call("workers", "--items").out
-    one, two, three = memory.call("workers", "--items", "--json").objects
+    one, two, three, _ = memory.call("workers", "--items", "--json").objects
     assert (one["state"], one["info"]["host"], one["info"]["room"]) == ("alive", "box", 4)
     assert [each["id"] for each in one["items"]] == [id]
     assert (two["state"], three["state"]) == ("draining", "silent")
     seen = memory.call("workers", "--tenant", "acme", "--json").objects
-    assert [(each["id"], each["running"]) for each in seen] == [("w1", None), ("w3", None)]
+    assert [(each["id"], each["running"]) for each in seen] == [("w1", None), ("w3", None), ("w4", None)]
 
 
 # ------------------------------------------------------------------------------------------------ limits

@@ -139,14 +139,16 @@ def test_a_blocked_item_that_waits_in_vain_is_found(store: Store, monkeypatch: p
 
 def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     silent = WorkerState("w2", NOW - 1, None, 1)
+    blocked = WorkerState("w3", NOW + 9, None, 1, WorkerInfo(blocked_since=NOW - 60))
     found = _problems(
-        workers=(LIVE, silent),
+        workers=(LIVE, silent, blocked),
         ages=(QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 9999), QueueAge("fast", NOW - 299)),
         paused=(("bulk", None), ("q", "acme")),
         counts=(_count("dead", 10_000, capped=True), _count("dead", 2, type="u")),
     )
     assert found == [
         ("silent", "1 worker silent: w2"),
+        ("blocked", "1 worker blocked: w3"),
         ("late", "queue q: an item has been ready for 5 min 1 s"),
         ("paused", "queue bulk is paused"),
         ("paused", "queue q is paused for tenant acme"),

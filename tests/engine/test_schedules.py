@@ -26,6 +26,7 @@ from treadle import (
 )
 from treadle.backends.memory import MemoryBackend
 from treadle.engine.schedule.scheduler import REFRESH, UNSEEN, Scheduler
+from treadle.engine.schedule.standing import SAID
 from treadle.events import Queued
 from treadle.item import Fire, Heartbeat, ItemState, Schedule
 from treadle.schedule import ScheduleHandle
@@ -883,6 +884,8 @@ async def test_a_schedule_without_code_is_shown_as_orphaned(fleet: Fleet) -> Non
         async with with_it:
             await run_tasks()
             assert await orphaned() == [False, False]
+        assert await orphaned() == [False, False], "it was seen just now: a worker may not have said so yet"
+        await fleet.run_for(SAID + 1)
         assert (await without.schedules.list())[0].orphaned, "the only worker left does not have the code"
         assert (await with_it.schedules.list())[0].orphaned, "code without a worker fires nothing"
         async with Treadle(fleet.store, clock=clock):

@@ -25,6 +25,7 @@ FLEET = Fleet(
         worker("by hand", manual=True),
         worker("pressed", types=("b",), pressed_until=NOW + 1),
         worker("pressed before", types=(), pressed_until=NOW),
+        worker("blocked", types=(), blocked_since=NOW - 9, draining=True),
         worker("lapsed", until=0.0, types=("c",)),
     ],
     NOW,
@@ -43,12 +44,14 @@ def test_each_worker_stands_in_one_way() -> None:
         "by hand": "manual",
         "pressed": "pressed",
         "pressed before": "alive",
+        "blocked": "blocked",
         "lapsed": "silent",
     }
 
 
 def test_those_that_stop_and_manual_leases_are_alive_but_claim_nothing() -> None:
     assert ids(FLEET.silent) == ["lapsed"]
+    assert ids(FLEET.blocked) == ["blocked"]
     assert ids(FLEET.live) == ids(list(FLEET.workers[:-1]))
     assert ids(FLEET.taking) == ["plain", "mail", "pressed", "pressed before"]
 

@@ -511,11 +511,20 @@ def running(*workers: WorkerState, **given: Any) -> ItemFacts:
 def test_a_running_item_says_where_since_when_and_which_attempt() -> None:
     reason = only(running(worker(running=12, waiting=3)), "running")
     assert reason.text == (
-        "it runs on w1 (host h, pid 7) for 40 s, attempt 2 of 3; 3 of the 12 items there have not begun"
+        "it runs on w1 (host h, pid 7), which claimed it 40 s ago: attempt 2 of 3; "
+        "3 of the 12 items there have not begun"
     )
     assert reason.fix == "to stop it: treadle cancel a1"
     assert "attempt 2" in only(running(attempts=None), "running").text
     assert only(running(attempts=1), "running").text.endswith("attempt 2")  # one was lost, and does not count
+
+
+def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_could_run() -> None:
+    blocked = worker(blocked_since=NOW - 90)
+    assert kinds(running(blocked)) == ["worker_blocked", "running"]
+    reason = only(facts("ready", blocked), "worker_blocked")
+    assert reason.text == "w1 (host h, pid 7) is blocked: its event loop has not run for 1 min 30 s"
+    assert kinds(facts("ready", blocked, worker("w2"))) == ["next"]
 
 
 def test_an_item_that_was_claimed_ahead_has_not_begun() -> None:

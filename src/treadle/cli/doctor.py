@@ -13,18 +13,18 @@ from typing import Final, Literal, NamedTuple
 import typer
 
 from treadle.backend import Inspected
+from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
 from treadle.wording import listed, plural, span
 
-from .declared_limits import declared_limits, declared_rule
 from .exit_codes import UNHEALTHY
 from .fleet import limit_used, read_limits, read_schedules
 from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
 from .shell import Shell, operator_command
-from .text import ago, speaks_unicode, styled, terminal_width, wrapped
+from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text, no_worker_text
 
 SKEW: Final = 2.0
@@ -186,8 +186,7 @@ class _Schedules(NamedTuple):
         return [each for each in self.waiting if each.state == "orphaned"]
 
     def findings(self) -> Iterable[Finding]:
-        orphaned = self.orphaned
-        overdue = [each for each in self.waiting if each.state == "overdue"]
+        orphaned, overdue = self.orphaned, [each for each in self.waiting if each.state == "overdue"]
         if self.waiting and not orphaned and not overdue:
             text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
             yield Finding("schedules", "fine", text)
@@ -200,9 +199,10 @@ class _Schedules(NamedTuple):
                 f"no running process has schedule {each.name}: {seen}",
                 f"start a worker of its app, or end it: {end}",
             )
-        for each in overdue:
-            text = f"schedule {each.name} was due {ago(each.next_at, self.now)}, and no process has fired it"
-            yield Finding("schedules", "problem", text, command("why --schedule", each.name))
+        if overdue:
+            names = listed([each.name for each in overdue], 3)
+            text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {names}"
+            yield Finding("schedules", "problem", text, command("why --schedule", overdue[0].name))
         if len(orphaned) > MOST_ORPHANED:
             more = listed([each.name for each in orphaned[MOST_ORPHANED:]], 3)
             yield Finding(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
@@ -15,7 +16,6 @@ from treadle.operator import core_of
 from treadle.schedule import ScheduleState
 from treadle.wording import did_you_mean, listed, span
 
-from .declared_limits import declared_limits, declared_rule
 from .exit_codes import REFUSED
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group

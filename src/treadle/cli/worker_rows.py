@@ -28,7 +28,9 @@ def fleet_text(fleet: Fleet) -> str:
     parts = [plural(len(fleet.live), "worker")]
     running = [worker.running for worker in fleet.live if worker.running is not None]
     if running:
-        parts.append(f"{sum(running):,} running")
+        ahead = sum(map(_claimed_ahead, fleet.live))
+        parts.append(f"{sum(running) - ahead:,} running")
+        parts += [f"{ahead:,} claimed ahead"] if ahead else []
     words = [word for worker in fleet.workers if (word := fleet.standing(worker)) != "alive"]
     parts += [f"{words.count(word)} {word}" for word in _STANDINGS if word in words]
     return ", ".join(parts)
@@ -49,8 +51,14 @@ def state_cell(fleet: Fleet, worker: WorkerState) -> Cell:
 def _running_text(worker: WorkerState) -> str:
     if worker.running is None:
         return ""
-    room = None if worker.info is None else worker.info.room
-    return str(worker.running) if room is None else f"{worker.running}/{room}"
+    ahead, room = _claimed_ahead(worker), None if worker.info is None else worker.info.room
+    text = f"{worker.running - ahead}" if room is None else f"{worker.running - ahead}/{room}"
+    return f"{text} +{ahead}" if ahead else text
+
+
+def _claimed_ahead(worker: WorkerState) -> int:
+    """How many of its items have not begun, as it said last."""
+    return min(worker.running or 0, 0 if worker.info is None else worker.info.waiting)
 
 
 def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from .scheduler import is_unseen
 
 LATE: Final = 5.0
 """A schedule that is due for so many seconds is overdue."""
+SAID: Final = 15.0
+"""A worker has said that it has a schedule so many seconds after it has marked it as seen."""
 
 ScheduleStanding: TypeAlias = Literal["active", "overdue", "orphaned", "paused", "ended"]
 """`overdue`: it is due, and nothing has fired it. `orphaned`: no live worker has its code."""
@@ -31,8 +33,8 @@ def standing_of(
 
 
 def is_orphaned(schedule: Schedule, fleet: Fleet | None, now: float, *, here: bool = False) -> bool:
-    """Whether no live worker has the code of a schedule. If some do not say which schedules they have, one of
-    them may have it as long as it was marked as seen."""
+    """Whether no live worker has the code of a schedule. Workers say which schedules they have. As long as a
+    schedule was marked as seen, one that does not say may have it; and just after, any of them."""
     if here:
         return False
     if fleet is None:
@@ -40,4 +42,6 @@ def is_orphaned(schedule: Schedule, fleet: Fleet | None, now: float, *, here: bo
     said = [None if worker.info is None else worker.info.schedules for worker in fleet.taking]
     if any(names is not None and schedule.name in names for names in said):
         return False
-    return None not in said or is_unseen(schedule, now)
+    if not said or None in said:
+        return not said or is_unseen(schedule, now)
+    return now - schedule.seen_at > SAID

@@ -9,6 +9,7 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
+from treadle.engine.declared_limits import limits_of
 from treadle.engine.run.unsatisfied import cause_in
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.item import (
@@ -25,7 +26,6 @@ from treadle.wording import plain
 from .blocked import open_prerequisites
 from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from .meaning import reasons_of
-from .type_limits import limits_of
 from .wording import item_name
 
 MOST_DEEP: Final = 20

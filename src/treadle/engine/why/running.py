@@ -9,7 +9,7 @@ from treadle.why import Reason
 from treadle.wording import span
 
 from .fleet import WorkerFleet
-from .wording import attempt_name, command, last_seen, tenant_option, worker_name
+from .wording import attempt_name, command, last_seen, since_text, tenant_option, worker_name
 
 
 def running_reasons(explained: Explanation) -> list[Reason]:
@@ -20,10 +20,9 @@ def running_reasons(explained: Explanation) -> list[Reason]:
         return _lapsed(explained, worker)
     if not explained.begun:
         return [_claimed_ahead(explained, worker)]
-    begun = item.started_at or item.claimed_at
-    since = "" if begun is None else f" for {span(now - begun)}"
+    claimed = "" if item.claimed_at is None else f", which claimed it {since_text(now, item.claimed_at)}"
     attempt = attempt_name(max(1, item.attempt), item.attempts)
-    text = f"it runs on {worker_name(worker or item.worker)}{since}, {attempt}"
+    text = f"it runs on {worker_name(worker or item.worker)}{claimed}: {attempt}"
     info = None if worker is None else worker.info
     if info is not None and info.waiting:
         text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
