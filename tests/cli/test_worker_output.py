@@ -77,7 +77,7 @@ async def test_a_worker_says_what_it_is_what_failed_and_what_it_did(url: str) ->
     assert f"mail.send {bad} is dead after attempt 2 of 2, exhausted: {error}" in lines
     assert output.count("Traceback") == 1
     assert "\x1b" not in output
-    assert re.fullmatch(r"stopped after .* s: 3 started, 1 succeeded, 2 failed, 1 dead", lines[-1])
+    assert re.fullmatch(r"stopped after .*s: 3 started, 1 succeeded, 2 failed, 1 dead", lines[-1])
 
 
 async def test_the_line_about_a_dead_process_names_what_it_was_running(url: str) -> None:
@@ -93,12 +93,14 @@ async def test_the_line_about_a_dead_process_names_what_it_was_running(url: str)
 
 async def test_json_lines_have_the_fields_of_the_item(url: str) -> None:
     (bad,) = await submit(url, "bad")
-    done = treadle(
-        "worker", "--burst", "--log-format", "json", "--log-level", "error", url=url, TREADLE_APP=APP
-    )
+    done = treadle("worker", "--burst", "--log-format", "json", url=url, TREADLE_APP=APP)
     assert done.returncode == 0
     assert done.stderr.startswith("{"), done.stderr
-    (record,) = [json.loads(line) for line in done.stderr.splitlines()]
+    first, *others = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (first["app"], first["store"], first["processes"], first["version"]) == (APP, url, 1, __version__)
+    assert first["types"] == ["crash", "mail.send", "wait"]
+    assert "queues" not in first, "all of them"
+    (record,) = [each for each in others if each["level"] == "error"]
     assert (record["level"], record["id"], record["type"]) == ("error", bad, "mail.send")
     assert (record["attempt"], record["tenant"], record["reason"]) == (2, "default", "exhausted")
     assert record["traceback"].startswith("Traceback")
@@ -209,6 +211,10 @@ def test_what_the_store_refuses_is_one_line_and_exit_2(tmp_path: Path) -> None:
         connection.execute("update treadle_meta set value = 99 where name = 'schema'")
     connection.close()
     assert "newer" in refused(treadle("worker", APP, url=f"sqlite:///{file}"), 2)
+    done = treadle("worker", APP, "--log-format", "json", url=f"sqlite:///{file}")
+    *_, why = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (done.returncode, why["level"]) == (2, "error")
+    assert "newer" in why["message"]
 
 
 RAISES = (
