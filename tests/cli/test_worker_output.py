@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import noisy
+from tests.cli.calling import call
 from treadle import Client, __version__
 
 PROJECT = Path(__file__).parents[2]
@@ -205,7 +206,7 @@ def test_what_the_store_refuses_is_one_line_and_exit_2(tmp_path: Path) -> None:
     done = treadle("worker", APP, url=f"sqlite:///{tmp_path}/none/work.db")
     assert "none does not exist: create it first" in refused(done, 2)
     file = tmp_path / "work.db"
-    treadle("migrate", f"sqlite:///{file}")
+    assert call("migrate", f"sqlite:///{file}").code == 0
     with sqlite3.connect(file) as connection:
         connection.execute("update treadle_meta set value = 99 where name = 'schema'")
     connection.close()
@@ -230,16 +231,17 @@ RAISES = (
     ],
 )
 def test_a_module_that_raises_shows_the_users_frames_and_one_line(
-    tmp_path: Path, source: str, frames: Sequence[str], last: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, frames: Sequence[str], last: str
 ) -> None:
     (tmp_path / "raises.py").write_text(source)
-    done = treadle("worker", "raises:app", path=tmp_path)
-    assert done.returncode == 2
-    *trace, line = done.stderr.splitlines()
-    assert re.findall(r'File ".*/(\w+\.py)"', done.stderr) == list(frames)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = call("worker", "raises:app")
+    assert done.code == 2
+    *trace, line = done.err.splitlines()
+    assert re.findall(r'File ".*/(\w+\.py)"', done.err) == list(frames)
     assert trace[-1] == last
     assert line.startswith("treadle: the module 'raises' cannot be imported: ")
 
 
 def test_the_version() -> None:
-    assert treadle("--version").stdout == f"treadle {__version__}\n"
+    assert call("--version").out == f"treadle {__version__}\n"
