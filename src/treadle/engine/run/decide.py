@@ -40,7 +40,7 @@ from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
-from treadle.signature import module_name
+from treadle.signature import class_path
 from treadle.timing import instant, seconds
 from treadle.tracebacks import traceback_text
 from treadle.work import Work
@@ -222,20 +222,7 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(
-        _cut(_class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True)
-    )
-
-
-def _class_path(error: BaseException) -> str:
-    """The qualified name of its class, as in `shop.errors.CardDeclined`. Classes of Python and of treadle
-    have their plain names."""
-    try:
-        module, name = module_name(type(error).__module__), type(error).__qualname__
-        own = module != "builtins" and module.partition(".")[0] != "treadle"
-        return f"{module}.{name}" if own else class_name(error)
-    except BaseException:  # noqa: BLE001  a metaclass may have names of its own
-        return class_name(error)
+    return ErrorInfo(_cut(class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True))
 
 
 def undecidable(error: BaseException) -> Die:
