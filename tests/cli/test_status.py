@@ -256,7 +256,7 @@ def test_watching_on_a_terminal_draws_in_place(store: Store) -> None:
 
 def test_a_store_that_does_not_answer_is_not_shown_as_healthy() -> None:
     last = ["\x1b[32m✓ healthy\x1b[0m  \x1b[2m2026-11-16 12:47:15 UTC\x1b[0m", "", "no workers"]
-    lines = away_lines(StoreUnavailable("PostgreSQL did not answer"), last, 90.0, 80)
+    lines = away_lines(StoreUnavailable("PostgreSQL did not answer"), last, 120.0, 80)
     assert lines == [
         "✕ the store does not answer: PostgreSQL did not answer",
         "",
