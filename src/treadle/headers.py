@@ -32,12 +32,16 @@ def check_headers(value: Any, name: str) -> dict[str, str]:
 
 def _text(key: object, value: object, name: str) -> str:
     if not isinstance(value, str):
-        problem = f"must be text: {shown(key)} is a {type(value).__name__}; use str(...), or an argument"
-        raise InputError.of(name, value, problem)
+        raise InputError(
+            f"{name}[{shown(key)}] must be text, not {shown(value)}: use str(...), or an argument",
+            parameters=(name,),
+        )
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError.of(name, value, f"must not hold lone surrogates: see {shown(key)}") from None
+        raise InputError(
+            f"{name}[{shown(key)}]={shown(value)} must not hold lone surrogates", parameters=(name,)
+        ) from None
     return value
 
 

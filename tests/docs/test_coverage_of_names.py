@@ -24,6 +24,7 @@ from treadle import (
     doers,
     errors,
     events,
+    logging,
     metrics,
     testing,
 )
@@ -32,7 +33,7 @@ from treadle.app import SyncApp
 from treadle.cli.problems import PROBLEM_KINDS
 from treadle.client import ClientSettings
 from treadle.context import Interrupt
-from treadle.contrib.otel import OpenTelemetry
+from treadle.contrib.otel import OpenTelemetry, export_metrics
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
 from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
@@ -45,7 +46,7 @@ from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
 from treadle.why import Reason, ReasonKind, Why
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
@@ -133,12 +134,14 @@ NAMES: dict[str, set[str]] = {
     "metrics": {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
+    "logging": set(logging.__all__),
     "testing": set(testing.__all__),
     "why": {"ReasonKind"} | _struct_names(Why, Reason),
     "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),
-    "workers": _struct_names(WorkerState, WorkerInfo),
+    "workers": _struct_names(WorkerState, WorkerInfo, UndecodableType),
     "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
+    "export_metrics": {export_metrics.__name__, *parameters(export_metrics)},
 }
 
 

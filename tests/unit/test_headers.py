@@ -16,7 +16,7 @@ from treadle.options import check_options, resolve
     [
         ("request", "must map names to texts"),
         ([("request", "r-1")], "must map names to texts"),
-        ({"request": 1}, "must be text: 'request' is a int"),
+        ({"request": 1}, r"headers\['request'\] must be text, not 1: use str"),
         ({"request": None}, "must be text"),
         ({1: "r-1"}, "must be a str"),
         ({"": "r-1"}, "must not be empty"),

@@ -199,6 +199,11 @@ class Supervisor:
         if child.ending_since is not None:
             limit = min(limit, self._settings.drain + END_GRACE)
         blocked_for = child.liveness.blocked_for()
+        if child.stopped:
+            log_line(
+                WARNING, f"process {child.pid} is stopped: it is killed after {limit:.0f} s without SIGCONT"
+            )
+            return
         log_line(
             WARNING,
             f"the event loop of process {child.pid} has been blocked for {blocked_for:.1f} s; "

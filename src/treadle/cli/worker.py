@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import time
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from treadle.app import Treadle
 from treadle.cli import log_format as logs
-from treadle.cli.banner import banner, summary
+from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
 from treadle.cli.exit_codes import AWAY, USAGE
 from treadle.cli.http_server import CannotListen
@@ -21,7 +21,6 @@ from treadle.cli.log_format import LogFormat, LogLevel
 from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
 from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
-from treadle.cli.shell import fail
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
 from treadle.log_lines import INFO, log_line
@@ -74,14 +73,15 @@ def worker(
     The exit code is 0 when it was stopped, or when a burst is done; 1 if a burst failed; 2 if it was called
     in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
     """
-    address = _address(metrics)
-    opened = _load(app)
+    address = _address(metrics, log_format)
+    opened = _load(app, log_format)
     from treadle.backends.memory import MemoryBackend
 
     if processes > 1 and isinstance(opened.backend, MemoryBackend):
-        fail(
+        _refuse(
             f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "
-            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1"
+            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1",
+            log_format,
         )
     options = ChildOptions(
         app=app,
@@ -100,15 +100,22 @@ def worker(
     supervisor = Supervisor(
         opened.backend, core_of(opened).settings, options, processes=processes, max_block=max_block
     )
-    raise typer.Exit(_run(supervisor, reload, _serving(supervisor, opened, address, store_metrics)))
+    serving = _serving(supervisor, opened, address, store_metrics)
+    raise typer.Exit(_run(supervisor, reload, serving, log_format))
 
 
-def _load(app: str) -> Treadle:
+def _load(app: str, format: LogFormat) -> Treadle:
     try:
         return load(app)
     except CannotLoad as error:
-        report(error)
+        report(error, format)
         raise typer.Exit(USAGE) from None
+
+
+def _refuse(message: str, format: LogFormat, code: int = USAGE) -> NoReturn:
+    """End the command, and say why."""
+    logs.say_refusal(message, format)
+    raise typer.Exit(code)
 
 
 def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
@@ -116,16 +123,16 @@ def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
     logs.set_up(options.log_level, options.log_format)
     text = banner(app, options, processes)
     if options.log_format == LogFormat.json:
-        log_line(INFO, " ".join(text.split()))
+        log_line(INFO, " ".join(text.split()), facts_of(app, options, processes))
     else:
         typer.echo(text, err=True)
 
 
-def _address(metrics: str) -> ListenAddress | None:
+def _address(metrics: str, format: LogFormat) -> ListenAddress | None:
     try:
         return read_address(metrics) if metrics else None
     except InputError as error:
-        fail(one_line(message_of(error)))
+        _refuse(one_line(message_of(error)), format)
 
 
 def _serving(
@@ -143,17 +150,19 @@ def _serving(
     return MetricsServer(supervisor, Health(supervisor, backend), store).serve(address)
 
 
-def _run(supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None]) -> int:
+def _run(
+    supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None], format: LogFormat
+) -> int:
     """Returns the exit code."""
     began = time.monotonic()
     try:
         code = asyncio.run(_supervise(supervisor, reload, serving))
     except CannotListen as error:
-        fail(f"--metrics: {error}")
+        _refuse(f"--metrics: {error}", format)
     except StoreAway as error:
-        fail(str(error), AWAY)
+        _refuse(str(error), format, AWAY)
     except TreadleError as error:  # the store refuses: a wrong password, a newer schema, a missing directory
-        fail(one_line(message_of(error)))
+        _refuse(one_line(message_of(error)), format)
     log_line(INFO, summary(supervisor.report(), time.monotonic() - began))
     return code
 

@@ -92,7 +92,8 @@ def after_loss(
     from item to item.
 
     After the first loss it is ready at once; each further loss in a row delays it longer. It keeps its place.
-    An attempt that had not begun is no loss: the item has been ready all the time. An item whose deadline has passed is doomed.
+    An attempt that had not begun is no loss: the item has been ready all the time. An item whose deadline has
+    passed is doomed.
 
     Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
     """
