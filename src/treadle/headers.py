@@ -32,17 +32,16 @@ def check_headers(value: Any, name: str) -> dict[str, str]:
 
 def _text(key: object, value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise InputError(
-            f"{name}[{shown(key)}] must be text, not {shown(value)}: use str(...), or an argument",
-            parameters=(name,),
-        )
+        raise _refused(name, key, value, f"must be a str, not {type(value).__name__}: write str(...)")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{name}[{shown(key)}]={shown(value)} must not hold lone surrogates", parameters=(name,)
-        ) from None
+        raise _refused(name, key, value, "must not hold lone surrogates") from None
     return value
+
+
+def _refused(name: str, key: object, value: object, problem: str) -> InputError:
+    return InputError(f"{name}[{shown(key)}]={shown(value)} {problem}", parameters=(name,))
 
 
 def check_headers_size(headers: dict[str, str], name: str = "headers") -> dict[str, str]:

@@ -240,9 +240,7 @@ def test_the_environment_names_the_store(store: Store) -> None:
 def test_a_command_neither_makes_nor_migrates_a_store(tmp_path: Path) -> None:
     refused = call("list", "--url", f"sqlite:///{tmp_path / 'mistyped.db'}")
     assert refused.code == 1
-    assert refused.err.startswith(
-        "treadle: the store has no schema (version 5 is needed): run `treadle migrate`"
-    )
+    assert refused.err.startswith(f"treadle: there is no file {tmp_path / 'mistyped.db'}: check the path")
     assert not list(tmp_path.iterdir())
 
 

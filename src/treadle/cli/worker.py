@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Annotated, NoReturn
 
 import typer
@@ -19,11 +22,12 @@ from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
 from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
+from treadle.cli.names import misspelt_queues
 from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
-from treadle.log_lines import INFO, log_line
+from treadle.log_lines import INFO, WARNING, log_line
 from treadle.operator import core_of
 from treadle.store_metrics import StoreReader
 from treadle.wording import one_line
@@ -31,9 +35,14 @@ from treadle.wording import one_line
 
 def worker(
     app: Annotated[
-        str,
-        typer.Argument(envvar="TREADLE_APP", help="the app, as package.module:name", metavar="MODULE:APP"),
-    ],
+        str | None,
+        typer.Argument(
+            help="the app, as package.module:name; default: --app, or TREADLE_APP", metavar="[MODULE:APP]"
+        ),
+    ] = None,
+    app_option: Annotated[
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="the same, as other commands take it")
+    ] = None,
     queues: Annotated[str, typer.Option(help="serve only these queues, separated by commas")] = "",
     tenants: Annotated[str, typer.Option(help="serve only these tenants, separated by commas")] = "",
     concurrency: Annotated[
@@ -74,6 +83,7 @@ def worker(
     in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
     """
     address = _address(metrics, log_format)
+    app = _which_app(app, app_option, log_format)
     opened = _load(app, log_format)
     from treadle.backends.memory import MemoryBackend
 
@@ -98,10 +108,24 @@ def worker(
     )
     _announce(opened, options, processes)
     supervisor = Supervisor(
-        opened.backend, core_of(opened).settings, options, processes=processes, max_block=max_block
+        opened.backend,
+        core_of(opened).settings,
+        options,
+        processes=processes,
+        max_block=max_block,
+        opened=partial(_remark_queues, opened, options.queues or ()),
     )
     serving = _serving(supervisor, opened, address, store_metrics)
     raise typer.Exit(_run(supervisor, reload, serving, log_format))
+
+
+def _which_app(argument: str | None, option: str | None, format: LogFormat) -> str:
+    if argument and option and argument != option:
+        _refuse(f"{argument} and --app {option} are two apps: give one", format)
+    named = argument or option or os.environ.get("TREADLE_APP")
+    if not named:
+        _refuse("say which app: `treadle worker shop.jobs:app`, or set TREADLE_APP", format)
+    return named
 
 
 def _load(app: str, format: LogFormat) -> Treadle:
@@ -126,6 +150,11 @@ def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
         log_line(INFO, " ".join(text.split()), facts_of(app, options, processes))
     else:
         typer.echo(text, err=True)
+
+
+async def _remark_queues(app: Treadle, queues: Sequence[str]) -> None:
+    for remark in await misspelt_queues(app, app.backend, queues) if queues else ():
+        log_line(WARNING, one_line(f"--queues: {remark}"))
 
 
 def _address(metrics: str, format: LogFormat) -> ListenAddress | None:

@@ -54,6 +54,13 @@ class Metrics:
             from .prometheus import Collector
 
             collector = Collector(self.rows)  # first: it says which extra to install
+            if not callable(getattr(registry, "register", None)):
+                raise InputError.of(
+                    "registry",
+                    registry,
+                    "is no registry of prometheus-client: give prometheus_client.REGISTRY, or a "
+                    "CollectorRegistry of your own",
+                )
             registry.register(collector)
 
     def of(self, type: str) -> TypeMetrics:

@@ -222,7 +222,9 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(_cut(class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True))
+    return ErrorInfo(
+        _cut(class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True)
+    )
 
 
 def undecidable(error: BaseException) -> Die:
