@@ -21,7 +21,7 @@ from .build import (
     succeed,
     verdicts,
 )
-from .group_dependencies import whole
+
 from .nested_groups import closing, nested
 from .subject import Subject, needs
 
