@@ -13,14 +13,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 from typing_extensions import TypeVar
 
 from .callables import check_async
-from .context_log import LOGGER, ContextLogger, own_fields
+from .context_log import LOGGER, ContextLogger
 from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost
 from .group_ref import shown_names
 from .headers import headers_of
 from .ids import check_name
 from .item import ItemState, Lease
-from .log_lines import item_fields
+from .log_lines import item_fields, own_fields
 from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final
-
-from .callables import check_not_awaitable
 
 LOGGER: Final = logging.getLogger("treadle")
 
 RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 """The fields that `logging` has in records."""
-
-
-def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[str, Any]:
-    """Return the fields that the `log_context` of a type computes. Empty if it raises: a log must not fail
-    an attempt."""
-    try:
-        fields = log_context()
-        check_not_awaitable(fields, "log_context")
-        return {field_name(name): value for name, value in fields.items()}
-    except Exception:
-        LOGGER.exception("log_context of %s failed: its fields are missing in the log", type)
-        return {}
 
 
 def field_name(name: str) -> str:

@@ -234,11 +234,18 @@ class NotFound(TreadleError, LookupError):
     """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
 
     def __init__(self, id: str, what: str = "item") -> None:
-        super().__init__(
-            f"no {what} {id!r} here: it was never submitted, was removed after `keep`, or is another tenant's"
-        )
+        super().__init__(f"no {what} {id!r} here: {_WHY_NOT_FOUND.get(what, _WHY_NO_ITEM)}")
         self.id = id
         self.what = what
+
+
+_WHY_NO_ITEM = "it was never submitted, was removed after `keep`, or is another tenant's"
+_WHY_NOT_FOUND = {
+    "workflow": "no item has it, or they were removed after `keep`, or are another tenant's",
+    "schedule": "no process that has it has been started, or it was cancelled",
+    "mark": "no dead item has it; `treadle dead` lists the marks",
+}
+"""By what was not found. Others are as for items."""
 
 
 class ConflictError(TreadleError):
@@ -506,15 +513,19 @@ class StoreFull(BackendError):
 
 
 class SchemaError(BackendError):
-    """The store's schema is not of the version that this library needs. `found` is None if it has none."""
+    """The store's schema is not of the version that this library needs. `found` is None if it has none.
 
-    def __init__(self, found: int | None, wanted: int) -> None:
-        super().__init__(_schema_advice(found, wanted))
+    missing: the file that does not exist, if that is why."""
+
+    def __init__(self, found: int | None, wanted: int, missing: str = "") -> None:
+        super().__init__(_schema_advice(found, wanted, missing))
         self.found = found
         self.wanted = wanted
 
 
-def _schema_advice(found: int | None, wanted: int) -> str:
+def _schema_advice(found: int | None, wanted: int, missing: str) -> str:
+    if missing:
+        return f"there is no file {missing}: check the path, or make the store with `treadle migrate`"
     if found is None:
         return f"the store has no schema (version {wanted} is needed): run `treadle migrate`"
     if found > wanted:

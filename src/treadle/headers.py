@@ -32,13 +32,16 @@ def check_headers(value: Any, name: str) -> dict[str, str]:
 
 def _text(key: object, value: object, name: str) -> str:
     if not isinstance(value, str):
-        problem = f"must be text: {shown(key)} is a {type(value).__name__}; use str(...), or an argument"
-        raise InputError.of(name, value, problem)
+        raise _refused(name, key, value, f"must be a str, not {type(value).__name__}: write str(...)")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InputError.of(name, value, f"must not hold lone surrogates: see {shown(key)}") from None
+        raise _refused(name, key, value, "must not hold lone surrogates") from None
     return value
+
+
+def _refused(name: str, key: object, value: object, problem: str) -> InputError:
+    return InputError(f"{name}[{shown(key)}]={shown(value)} {problem}", parameters=(name,))
 
 
 def check_headers_size(headers: dict[str, str], name: str = "headers") -> dict[str, str]:

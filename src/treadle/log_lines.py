@@ -9,30 +9,20 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .context_log import LOGGER
+from .callables import check_not_awaitable
+from .context_log import LOGGER, field_name
 from .errors import class_name, message_of
 from .headers import trace_id_of
 from .item import Lease
+from .tracebacks import frames_of, traceback_text, user_frames
 from .wording import one_line
 
 MOST_TRACEBACK: Final = 10_000
 """Of a traceback: its end, which names the error."""
 MOST_LINES: Final = 500
-_LIBRARY: Final = Path(traceback.__file__).parent
-_ENGINE: Final = (
-    str(Path(__file__).parent / "_")[:-1],
-    *(
-        str(_LIBRARY / name)
-        for name in ("asyncio", "concurrent", "contextlib.py", "importlib", "threading.py")
-    ),
-    "<frozen importlib",
-)
-"""Files whose frames come before those of the user's code."""
 
 
 def lines(text: str, most: int = MOST_TRACEBACK) -> str:
@@ -47,33 +37,9 @@ def error_text(error: BaseException) -> str:
     return one_line(f"{class_name(error)}: {message}" if message else class_name(error))
 
 
-def traceback_of(error: BaseException, *, only_users: bool = False) -> str:
-    """The traceback of an error, for a record. It begins where the user's code begins. If there is none of
-    it, all is shown, unless `only_users`. It never raises."""
-    try:
-        exception = traceback.TracebackException.from_exception(error)
-        for each in _chain(exception):
-            users = _without_engine(each.stack)
-            each.stack = users if users or only_users else each.stack
-        return lines("".join(exception.format()))
-    except BaseException:  # noqa: BLE001  attributes of the user's exception
-        return ""
-
-
-def _chain(exception: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """The exception, and all that caused it."""
-    yield exception
-    for other in (exception.__cause__, exception.__context__, *(exception.exceptions or ())):
-        if other is not None:
-            yield from _chain(other)
-
-
-def _without_engine(stack: traceback.StackSummary) -> traceback.StackSummary:
-    """Without the frames before the first one of the user's code."""
-    for n, frame in enumerate(stack):
-        if not frame.filename.startswith(_ENGINE):
-            return traceback.StackSummary.from_list(stack[n:])
-    return traceback.StackSummary()
+def traceback_of(error: BaseException, *, whole: bool = False) -> str:
+    """The traceback of an error for a record, as `traceback_text` makes it. It never raises."""
+    return lines(traceback_text(error, whole=whole))
 
 
 def item_fields(lease: Lease) -> dict[str, Any]:
@@ -89,6 +55,18 @@ def item_fields(lease: Lease) -> dict[str, Any]:
     if lease.options and (trace_id := trace_id_of(lease.options)) is not None:
         fields["trace_id"] = trace_id
     return fields
+
+
+def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[str, Any]:
+    """Return the fields that the `log_context` of a type computes. Empty if it raises: a log must not fail
+    an attempt."""
+    try:
+        fields = log_context()
+        check_not_awaitable(fields, "log_context")
+        return {field_name(name): value for name, value in fields.items()}
+    except BaseException as error:  # noqa: BLE001  the user's function
+        log_error(f"log_context of {one_line(type, 100)} failed, its fields are missing in the log", error)
+        return {}
 
 
 def log_line(
@@ -111,13 +89,18 @@ def log_line(
         caller.f_lineno,
         message,
         (),
-        (type(error), error, error.__traceback__) if error is not None and trace else None,
+        None if error is None or not trace else (type(error), error, user_frames(error) or frames_of(error)),
         caller.f_code.co_name,
         fields,
     )
     if trace:
         record.exc_text = trace
     LOGGER.handle(record)
+
+
+def log_error(message: str, error: BaseException, level: int = logging.ERROR) -> None:
+    """Log an error of a user's function, with its traceback. It never raises."""
+    log_line(level, f"{message}: {error_text(error)}", error=error, trace=traceback_of(error))
 
 
 WARNING: Final = logging.WARNING

@@ -48,7 +48,11 @@ class StoreMetrics:
 
     async def prometheus(self) -> str:
         """The text to scrape. If the store does not answer, only `treadle_store_up` is there, with 0."""
-        return store_exposition(await self._reader.rows())
+        return store_exposition(await self.rows())
+
+    async def rows(self) -> Sequence[MetricRow]:
+        """All values as plain data."""
+        return await self._reader.rows()
 
 
 def store_exposition(rows: Sequence[MetricRow]) -> str:

@@ -14,11 +14,12 @@ settlement. It carries the headers of the item that queued it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from .callables import is_awaitable
+from .call_next import NextCall
 from .headers import check_headers
 from .options import QUEUE_OPTIONS, Check, check_options
 from .work import Work
@@ -81,7 +82,7 @@ class SubmitNext(Protocol):
     """Submits the items, through the other middlewares. Returns when they are stored; for a schedule, and
     with `tx=`, when they are part of a step that is not committed yet."""
 
-    def __call__(self, items: Sequence[NewItem] | None = None, /) -> Awaitable[None]: ...
+    def __call__(self) -> Awaitable[None]: ...
 
 
 SubmitMiddleware: TypeAlias = Callable[[Sequence[NewItem], SubmitNext], Awaitable[Any]]
@@ -94,30 +95,14 @@ async def submit_through(
     if not middlewares:
         await store()
         return
-    middleware, stored = middlewares[0], False
-    failure: Exception | None = None
-
-    async def call_next(given: Sequence[NewItem] | None = None, /) -> None:
-        nonlocal stored, failure
-        if stored:
-            raise RuntimeError(f"a submit middleware has called call_next twice: {middleware!r}")
-        if given is not None and list(given) != list(items):
-            raise RuntimeError(f"a submit middleware can neither add nor remove items: {middleware!r}")
-        try:
-            await submit_through(middlewares[1:], items, store)
-        except Exception as error:
-            failure = error
-            raise
-        stored = True
-
-    answer: Any = middleware(items, call_next)
-    if not is_awaitable(answer):
-        raise TypeError(
-            f"a submit middleware must be async, as in `async def m(items, call_next)`: {middleware!r}"
-        )
-    await answer
-    if not stored:
-        # Nothing is stored: the caller must know, also if a middleware has swallowed the error.
-        raise failure or RuntimeError(
-            f"a submit middleware has not called call_next: {middleware!r}. To refuse the items, raise"
-        )
+    inner = functools.partial(submit_through, middlewares[1:], items, store)
+    call = NextCall(middlewares[0], inner, "a submit middleware", "items", once=True)
+    await call.through(items)
+    if call.returned:
+        return
+    # Nothing is stored: the caller must know, also if a middleware has swallowed the error.
+    if isinstance(call.failure, Exception):
+        raise call.failure
+    if call.failure is not None:
+        raise call.mistake("has stopped call_next(), so the items may be stored or not")
+    raise call.mistake("has not called call_next(). To refuse the items, raise an error")

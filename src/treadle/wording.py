@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,6 +14,11 @@ MOST_COMPARED: Final = 100
 MINUTE, HOUR, DAY = 60, 3600, 86400
 _UNITS: Final = ((DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "min"), (MINUTE, "min", 1, "s"))
 """Each with the one that is named after it."""
+_UNPRINTABLE: Final = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+"""What JSON does not escape, and what a terminal may obey."""
+_NOT_ASCII: Final = re.compile("[^\x00-\x7e]")
 
 
 def span(seconds: float, *, brief: bool = False) -> str:
@@ -48,6 +54,14 @@ def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
 def first_line(text: str, most: int = 300) -> str:
     """The first line of a text that may be long."""
     return one_line(text.strip().partition("\n")[0].rstrip(), most)
+
+
+def printable_json(text: str, *, ascii: bool = False) -> str:
+    """JSON on one line without what a terminal might obey. ascii: without all that is not ASCII."""
+    import json
+
+    unsafe = _NOT_ASCII if ascii else _UNPRINTABLE
+    return unsafe.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def capped(count: int, more: bool) -> str:

@@ -74,6 +74,10 @@ async def test_of_many_deaths_some_of_each_kind_are_counted(postgres_url: str) -
         assert (mine.count, mine.capped) == (2, False)
         (mark,) = await backend.marks()
         assert (mark.count, mark.capped) == (10_000, True)
+        await admin.execute("update treadle.ended_item set type = 't' || no % 700")
+        counts = (await backend.overview()).counts
+        assert len({_labels(one) for one in counts}) == 500
+        assert all(one.capped for one in counts)
 
 
 async def _kill(admin: "asyncpg.Connection", count: int) -> None:

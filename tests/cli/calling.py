@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from treadle.cli.commands import commands
@@ -33,10 +35,21 @@ class Called(NamedTuple):
 def call(*arguments: str, env: Mapping[str, str | None] | None = None, input: str | None = None) -> Called:
     """Run a command in this process. Not from within an event loop. input: its standard input."""
     given = {"TREADLE_APP": None, "TREADLE_URL": None, **(env or {})}
-    result = CliRunner().invoke(commands, list(arguments), env=given, input=input)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return Called(result.exit_code, result.stdout, result.stderr)
+    code: Any = 0
+    with CliRunner().isolation(input=input, env=given) as (out, err, _):
+        try:
+            _command().main(list(arguments), prog_name="treadle")
+        except SystemExit as ended:
+            code = ended.code or 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Called(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+@cache
+def _command() -> Any:
+    """All commands, ready to be called. To make them takes longer than most calls."""
+    return get_command(commands)
 
 
 def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:

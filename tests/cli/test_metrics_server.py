@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.cli import shop
+from tests.cli.calling import call
 from treadle import Client, MemoryBackend
 from treadle.cli import metrics_server
 from treadle.cli.liveness import LoopLiveness
@@ -266,8 +267,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_2(fleet: Callable[..., Fleet]) 
     assert last.endswith(f"--metrics: cannot listen on 127.0.0.1:{number}: address already in use")
 
 
-def test_a_wrong_address_is_one_line_and_exit_code_2(fleet: Callable[..., Fleet]) -> None:
-    ended = fleet("--metrics", "localhost")
-    assert ended.process.wait(PATIENCE) == 2
-    (line,) = ended.errors.read_text().splitlines()
-    assert "must be host:port or :port" in line
+def test_a_wrong_address_is_one_line_and_exit_code_2() -> None:
+    refused = call("worker", "tests.cli.shop:app", "--metrics", "localhost")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "must be host:port or :port" in refused.err

@@ -120,7 +120,7 @@ def test_completion_knows_the_store_of_the_environment(store: Store) -> None:
 
     store.fill(fill)
     assert _completed("treadle list --type re", TREADLE_URL=store.url) == ["report"]
-    assert _completed("treadle pause ", TREADLE_URL=store.url) == ["bulk"]
+    assert _completed("treadle pause ", TREADLE_URL=store.url) == ["bulk", "default"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from tests.cli import shop
+from tests.cli.calling import call
 from tests.support.proxy import Proxy
 from treadle import Client, WorkFailed
 from treadle.cli.child_leases import ChildLeases
@@ -457,6 +458,8 @@ async def test_a_child_that_does_not_end_with_its_drain_is_killed(
         (why,) = [each for each in here.errors().splitlines() if f"killed process {pid}" in each]
         assert "was told to end" in why
         assert f"waiting for process {pid}" in here.errors()
+    assert f"process {stopped.split()[1]} is stopped: " in here.errors()
+    assert f"the stacks of process {stopped.split()[1]}" not in here.errors()
 
 
 async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tries_again(here: Shop) -> None:
@@ -528,12 +531,10 @@ async def test_a_burst_whose_processes_cannot_import_the_app_exits_with_2(
         (("--processes", "2"), "keeps its items in memory"),
     ],
 )
-async def test_options_that_cannot_work_are_refused(
-    tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
-    shop_here = Shop("memory://", tmp_path)
-    assert await asyncio.to_thread(shop_here.start(*options).wait, 30) == 2
-    assert message in shop_here.errors()
+def test_options_that_cannot_work_are_refused(options: tuple[str, ...], message: str) -> None:
+    refused = call("worker", "tests.cli.shop:app", *options)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert message in refused.err
 
 
 @pytest.mark.parametrize(
@@ -544,19 +545,16 @@ async def test_options_that_cannot_work_are_refused(
         ("tests.cli.shop", "module:app"),
     ],
 )
-async def test_an_app_that_cannot_be_found_is_reported(tmp_path: Path, app: str, message: str) -> None:
-    shop_here = Shop("memory://", tmp_path)
-    assert await asyncio.to_thread(shop_here.start(app=app).wait, 30) == 2
-    assert message in shop_here.errors()
+def test_an_app_that_cannot_be_found_is_reported(app: str, message: str) -> None:
+    refused = call("worker", app)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert message in refused.err
 
 
-@pytest.mark.timeout(180)  # three processes start, one after the other
 def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> None:
-    def treadle(*arguments: str) -> str:
-        command = [sys.executable, "-m", "treadle", *arguments]
-        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-
-    assert "up to date" in treadle("migrate", store_url)
-    assert "up to date" in treadle("migrate", store_url)
+    for _ in range(2):
+        migrated = call("migrate", store_url)
+        assert migrated.code == 0
+        assert "is up to date" in migrated.out
     kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
-    assert "create table" in treadle("schema", kind).lower()
+    assert "create table" in call("schema", kind).out.lower()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import noisy
+from tests.cli.calling import call
 from treadle import Client, __version__
 
 PROJECT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ async def test_a_worker_says_what_it_is_what_failed_and_what_it_did(url: str) ->
     assert f"mail.send {bad} is dead after attempt 2 of 2, exhausted: {error}" in lines
     assert output.count("Traceback") == 1
     assert "\x1b" not in output
-    assert re.fullmatch(r"stopped after .* s: 3 started, 1 succeeded, 2 failed, 1 dead", lines[-1])
+    assert re.fullmatch(r"stopped after .*s: 3 started, 1 succeeded, 2 failed, 1 dead", lines[-1])
 
 
 async def test_the_line_about_a_dead_process_names_what_it_was_running(url: str) -> None:
@@ -92,12 +93,14 @@ async def test_the_line_about_a_dead_process_names_what_it_was_running(url: str)
 
 async def test_json_lines_have_the_fields_of_the_item(url: str) -> None:
     (bad,) = await submit(url, "bad")
-    done = treadle(
-        "worker", "--burst", "--log-format", "json", "--log-level", "error", url=url, TREADLE_APP=APP
-    )
+    done = treadle("worker", "--burst", "--log-format", "json", url=url, TREADLE_APP=APP)
     assert done.returncode == 0
     assert done.stderr.startswith("{"), done.stderr
-    (record,) = [json.loads(line) for line in done.stderr.splitlines()]
+    first, *others = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (first["app"], first["store"], first["processes"], first["version"]) == (APP, url, 1, __version__)
+    assert first["types"] == ["crash", "mail.send", "wait"]
+    assert "queues" not in first, "all of them"
+    (record,) = [each for each in others if each["level"] == "error"]
     assert (record["level"], record["id"], record["type"]) == ("error", bad, "mail.send")
     assert (record["attempt"], record["tenant"], record["reason"]) == (2, "default", "exhausted")
     assert record["traceback"].startswith("Traceback")
@@ -203,11 +206,15 @@ def test_what_the_store_refuses_is_one_line_and_exit_2(tmp_path: Path) -> None:
     done = treadle("worker", APP, url=f"sqlite:///{tmp_path}/none/work.db")
     assert "none does not exist: create it first" in refused(done, 2)
     file = tmp_path / "work.db"
-    treadle("migrate", f"sqlite:///{file}")
+    assert call("migrate", f"sqlite:///{file}").code == 0
     with sqlite3.connect(file) as connection:
         connection.execute("update treadle_meta set value = 99 where name = 'schema'")
     connection.close()
     assert "newer" in refused(treadle("worker", APP, url=f"sqlite:///{file}"), 2)
+    done = treadle("worker", APP, "--log-format", "json", url=f"sqlite:///{file}")
+    *_, why = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (done.returncode, why["level"]) == (2, "error")
+    assert "newer" in why["message"]
 
 
 RAISES = (
@@ -224,16 +231,17 @@ RAISES = (
     ],
 )
 def test_a_module_that_raises_shows_the_users_frames_and_one_line(
-    tmp_path: Path, source: str, frames: Sequence[str], last: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, frames: Sequence[str], last: str
 ) -> None:
     (tmp_path / "raises.py").write_text(source)
-    done = treadle("worker", "raises:app", path=tmp_path)
-    assert done.returncode == 2
-    *trace, line = done.stderr.splitlines()
-    assert re.findall(r'File ".*/(\w+\.py)"', done.stderr) == list(frames)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = call("worker", "raises:app")
+    assert done.code == 2
+    *trace, line = done.err.splitlines()
+    assert re.findall(r'File ".*/(\w+\.py)"', done.err) == list(frames)
     assert trace[-1] == last
     assert line.startswith("treadle: the module 'raises' cannot be imported: ")
 
 
 def test_the_version() -> None:
-    assert treadle("--version").stdout == f"treadle {__version__}\n"
+    assert call("--version").out == f"treadle {__version__}\n"

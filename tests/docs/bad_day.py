@@ -1,4 +1,5 @@
 """Makes docs/bad-day.md: a session in a terminal, recorded from real commands, a real store and real workers.
+The README shows two of its commands.
 
     python -m tests.docs.bad_day
 
@@ -27,6 +28,7 @@ from treadle import Client
 
 PROJECT = Path(__file__).parents[2]
 PAGE = PROJECT / "docs" / "bad-day.md"
+README = PROJECT / "README.md"
 PATIENCE = 60.0
 JSON_PART = "## The same for programs"
 
@@ -300,6 +302,17 @@ def page(directory: Path) -> str:
     return "\n".join(parts) + "\n"
 
 
+_PLACE = re.compile(r"(<!-- recorded: [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+_SHOWN = re.compile(r"^\$ (?:treadle status|treadle why)[^\n]*\n(?:(?!\$ |```)[^\n]*\n)*", re.MULTILINE)
+
+
+def readme(text: str, page: str) -> str:
+    """The README with the first `treadle status` and the first `treadle why` of the page."""
+    first = {shown[:13]: shown.strip() for shown in reversed(_SHOWN.findall(page))}
+    status, why = first["$ treadle sta"], first["$ treadle why"]
+    return _PLACE.sub(lambda place: f"{place[1]}```console\n{status}\n\n{why}\n```\n{place[2]}", text)
+
+
 _MASKS = (
     (re.compile(r' *File "[^"]*site-packages[^\n]*\n(?: {4,}[^\n]*\n)+?(?= *File)'), ""),
     (re.compile(r"\n *[~^]+(?=\n)"), ""),
@@ -323,3 +336,4 @@ def masked(text: str) -> str:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         PAGE.write_text(page(Path(made)))
+    README.write_text(readme(README.read_text(), PAGE.read_text()))

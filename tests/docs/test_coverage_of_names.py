@@ -6,7 +6,7 @@ import inspect
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -24,14 +24,16 @@ from treadle import (
     doers,
     errors,
     events,
+    logging,
     metrics,
     testing,
 )
 from treadle import flow_control as flow
 from treadle.app import SyncApp
+from treadle.cli.problems import PROBLEM_KINDS
 from treadle.client import ClientSettings
 from treadle.context import Interrupt
-from treadle.contrib.otel import OpenTelemetry
+from treadle.contrib.otel import OpenTelemetry, export_metrics
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
 from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
@@ -43,8 +45,8 @@ from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
-from treadle.why import Reason, Why
-from treadle.worker_info import WorkerInfo
+from treadle.why import Reason, ReasonKind, Why
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
@@ -132,12 +134,14 @@ NAMES: dict[str, set[str]] = {
     "metrics": {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
+    "logging": set(logging.__all__),
     "testing": set(testing.__all__),
     "why": {"ReasonKind"} | _struct_names(Why, Reason),
     "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),
-    "workers": _struct_names(WorkerState, WorkerInfo),
+    "workers": _struct_names(WorkerState, WorkerInfo, UndecodableType),
     "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
+    "export_metrics": {export_metrics.__name__, *parameters(export_metrics)},
 }
 
 
@@ -157,9 +161,24 @@ def test_every_internal_name_exists(where: str) -> None:
     assert sorted(INTERNAL[where] - NAMES[where]) == []
 
 
+@pytest.mark.parametrize(
+    ("page", "heading", "column", "kinds"),
+    [
+        ("why.md", "## The kinds", 2, get_args(ReasonKind)),
+        ("inspect-and-repair.md", "## Is all well?", 1, PROBLEM_KINDS),
+    ],
+)
+def test_every_kind_of_reason_and_problem_has_a_row(
+    page: str, heading: str, column: int, kinds: tuple[str, ...]
+) -> None:
+    section = (DOCS / page).read_text().partition(heading)[2].partition("\n#")[0]
+    cells = [line.split("|")[column] for line in section.splitlines() if line.startswith("|")]
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(kinds)
+
+
 def test_links_have_a_target() -> None:
     root = DOCS.parent
-    for file in [root / "README.md", root / "CHANGELOG.md", *DOCS.glob("*.md")]:
+    for file in [*root.glob("*.md"), *DOCS.glob("*.md")]:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):
             place = (file.parent / target).resolve() if target else file
             assert place.exists(), f"{file.name}: {target}"

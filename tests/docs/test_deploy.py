@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in `deploy/` name metrics, labels and values that exist."""
+"""The dashboard and the alert rules in `deploy/` are PromQL that names existing metrics, labels, values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
+import promql_parser
 import pytest
 
 from treadle.item import DeathReason, Loss, Status
@@ -105,6 +106,17 @@ def test_variables_of_the_dashboard_name_what_exists() -> None:
     assert [each is not None and each[2] in LABELS[each[1]] for each in found] == [True, True]
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(target["expr"].replace("$__rate_interval", "5m") for _, target in TARGETS),
+        *(" ".join(match[1].split()) for match in ALERTS.values() if match is not None),
+    ],
+)
+def test_every_query_is_promql(query: str) -> None:
+    assert isinstance(promql_parser.parse(query), promql_parser.Expr)
 
 
 def test_there_are_six_alerts() -> None:

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -164,10 +164,10 @@ def test_every_name_is_printed_and_no_other(store_url: str) -> None:
     assert sorted(set(kinds) - set(met)) == [], "each kind of object was met"
     wrong = {kind: _differences(objects, kinds[kind]) for kind, objects in met.items()}
     assert {kind: texts for kind, texts in wrong.items() if texts} == {}
-    for name, kind in kinds.items():
-        own = [each for other, base in kinds.items() if name in (other, *base.bases) for each in met[other]]
-        printed = {each for object in own for each in object}
-        assert sorted(kind.own_at_times - printed) == [], f"{name}: these were never printed"
+    for name, documents in kinds.items():
+        own = [each for other, kin in kinds.items() if name in (other, *kin.bases) for each in met[other]]
+        printed = {each for printing in own for each in printing}
+        assert sorted(documents.own_at_times - printed) == [], f"{name}: these were never printed"
 
 
 def _look(kind: str, command: str, met: Objects) -> None:
@@ -183,12 +183,16 @@ def _look(kind: str, command: str, met: Objects) -> None:
 
 def _collect(kind: str, value: Any, met: Objects) -> None:
     """Note an object, a list of them or nothing, and the objects inside."""
-    for each in value if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]
-        if kind != "any" and isinstance(each, dict):
-            met.setdefault(kind, []).append(each)  # pyright: ignore[reportUnknownArgumentType]
-            for name, inner in each.items():  # pyright: ignore[reportUnknownVariableType]
-                if holds := documented()[kind].get(name):
-                    _collect(holds, inner, met)
+    for each in _objects(value) if kind != "any" else []:
+        met.setdefault(kind, []).append(each)
+        for name, inner in each.items():
+            if holds := documented()[kind].get(name):
+                _collect(holds, inner, met)
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    values = cast("list[Any]", value if isinstance(value, list) else [value])
+    return [each for each in values if isinstance(each, dict)]
 
 
 def _differences(objects: list[dict[str, Any]], kind: Kind) -> list[str]:
@@ -202,13 +206,12 @@ def _each_difference(objects: list[dict[str, Any]], kind: Kind) -> Iterator[str]
             holds = kind.get(name)
             if holds is None:
                 yield f"{name} is not on the page"
-            inner = value if isinstance(value, list) else [value]
-            if not holds and any(isinstance(part, dict) for part in inner):
+            if not holds and _objects(value):
                 yield f"what {name} holds is not on the page"
 
 
 @contextlib.contextmanager
-def _at_work(url: str) -> Iterator[None]:
+def _at_work(url: str) -> Generator[None]:
     """A worker in another thread, and something to do for it all the time."""
     stop = threading.Event()
 

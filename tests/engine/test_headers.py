@@ -8,6 +8,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, until_status
 from tests.engine.traced_handlers import in_process
+from tests.engine.traces import Spans
 from treadle import Abort, Context, Failure, InputError, Result, Treadle, dependency, work
 from treadle.testing import run_inline
 
@@ -97,6 +98,27 @@ async def test_groups_in_groups_and_dependencies_inherit_headers(make_app: MakeA
         first = await app.enqueue(show())
         waiting = await app.enqueue(dependency(on=[first], queue=[show()]), headers={"request": "r-2"})
         assert await waiting.group(PATIENCE) == {"request": "r-2"}
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)  # memory has no transactions
+async def test_what_a_transaction_commits_carries_headers_and_the_trace(make_app: MakeApp) -> None:
+    """The settlement of the handler, with its children, and a submit of its own."""
+    spans = Spans()
+
+    @work(name="commits")
+    async def commits(ctx: Context) -> Result[Any, Any]:
+        async with ctx.transaction() as tx:
+            await app.enqueue(show(), id="submitted", headers={"by": "hand"}, tx=tx)
+        return ctx.queue(show(), headers={"own": "x"})
+
+    async with make_app(commits, show, telemetry=spans.telemetry) as app:
+        queued = await app.enqueue(commits(), headers=REQUEST).group(PATIENCE)
+        assert queued == {**REQUEST, "own": "x"}
+        assert await app.handle("submitted").result(PATIENCE) == {"by": "hand"}
+        own = spans.one("process commits").context
+        for span in await spans.until("process headers.show", 2):
+            origin = span.parent or span.links[0].context
+            assert origin.trace_id == own.trace_id
 
 
 async def test_compensation_inherits_headers(make_app: MakeApp) -> None:

@@ -76,6 +76,32 @@ async def test_a_failure_is_one_warning_and_a_death_one_error_with_the_traceback
 
 
 @memory_only
+async def test_lines_about_an_attempt_have_the_fields_of_log_context(
+    make_app: MakeApp, logs: pytest.LogCaptureFixture
+) -> None:
+    @work(name="ship", retry=TWICE, log_context=lambda given: {"order": given["order"], "args": 1})
+    async def ship(order: int) -> None:
+        raise LookupError
+
+    def hostile(_: object) -> dict[str, object]:
+        raise KeyboardInterrupt
+
+    @work(name="hostile", retry=Retry(attempts=1), log_context=hostile)
+    async def also_hostile() -> None:
+        raise LookupError
+
+    async with make_app(ship, also_hostile) as app:
+        await failure(app.enqueue(ship(7)).result(PATIENCE))
+        again, dead = logs.records
+        assert [(each.order, each.input_args) for each in (again, dead)] == [(7, 1)] * 2  # type: ignore[attr-defined]
+        logs.clear()
+        await failure(app.enqueue(also_hostile()).result(PATIENCE))
+    failed, dead = logs.records
+    assert failed.getMessage().startswith("log_context of hostile failed, its fields are missing")
+    assert dead.reason == "exhausted"  # type: ignore[attr-defined]
+
+
+@memory_only
 async def test_log_failures_turns_them_off(make_app: MakeApp, logs: pytest.LogCaptureFixture) -> None:
     async with make_app(fails, log_failures=False) as app:
         await failure(app.enqueue(fails("no")).result(PATIENCE))

@@ -463,17 +463,17 @@ def test_a_doer_whose_submit_is_async_is_refused() -> None:
 
 @memory_only
 @pytest.mark.parametrize(
-    "log_context",
+    ("log_context", "usable"),
     [
-        raises(ValueError("no")),
-        lambda _: coroutine(),
-        lambda _: 7,
-        lambda _: {"args": 1, "name": 2, "message": 3},
+        (raises(ValueError("no")), False),
+        (lambda _: coroutine(), False),
+        (lambda _: 7, False),
+        (lambda _: {"args": 1, "name": 2, "message": 3}, True),
     ],
     ids=["raises", "coroutine", "number", "names of logging"],
 )
 async def test_a_log_context_never_fails_an_attempt(
-    make_app: MakeApp, sound: None, caplog: pytest.LogCaptureFixture, log_context: Any
+    make_app: MakeApp, sound: None, caplog: pytest.LogCaptureFixture, log_context: Any, usable: bool
 ) -> None:
     @work(name="speaks", retry=Retry(attempts=1), log_context=log_context)
     async def speaks(ctx: Context) -> int:
@@ -484,7 +484,8 @@ async def test_a_log_context_never_fails_an_attempt(
         assert await app.enqueue(speaks()).result(PATIENCE) == 1
     (record,) = [record for record in caplog.records if record.msg == "spoken"]
     assert (record.type, record.attempt) == ("speaks", 1)  # type: ignore[attr-defined]
-    assert hasattr(record, "input_args") or "log_context of speaks failed" in caplog.text
+    assert getattr(record, "input_args", None) == (1 if usable else None)
+    assert ("log_context of speaks failed" in caplog.text) is not usable
 
 
 async def test_one_result_that_cannot_be_decoded_does_not_hide_the_others(

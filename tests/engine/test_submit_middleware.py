@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from collections.abc import Sequence
@@ -91,7 +92,7 @@ async def test_it_changes_options(make_app: MakeApp) -> None:
             item.options["delay"] = 60
             item.options.pop("priority", None)
             item.options.setdefault("queue", "slow" if item.input["n"] else "default")
-        await call_next(items)
+        await call_next()
 
     app = make_app(show, submit_middleware=[later])
     states = [await (await app.enqueue(show(n), priority=5)).state() for n in (0, 1)]
@@ -181,28 +182,73 @@ async def test_mistakes_are_named() -> None:
         await call_next()
         await call_next()
 
-    async def drops(items: Sequence[NewItem], call_next: SubmitNext) -> None:
-        await call_next(items[1:])
+    async def at_once(items: Sequence[NewItem], call_next: SubmitNext) -> None:
+        await asyncio.gather(call_next(), call_next())
+
+    async def unawaited(items: Sequence[NewItem], call_next: SubmitNext) -> Any:
+        return call_next()
+
+    async def stops(items: Sequence[NewItem], call_next: SubmitNext) -> Any:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await call_next()
 
     def plain(items: Sequence[NewItem], call_next: SubmitNext) -> None: ...
 
     async def submitted(middleware: Any, **options: Any) -> None:
         await Treadle(work=[show], submit_middleware=[middleware]).enqueue(show(), **options)
 
-    with pytest.raises(RuntimeError, match="has not called call_next"):
+    with pytest.raises(RuntimeError, match=r"has not called call_next.*raise an error: \S*forgets$"):
         await submitted(forgets)
     with pytest.raises(CycleError):
         await submitted(swallows, after=["x"], id="x")
-    with pytest.raises(RuntimeError, match="called call_next twice"):
-        await submitted(twice)
-    with pytest.raises(RuntimeError, match="neither add nor remove"):
-        await submitted(drops)
+    for middleware in (twice, at_once):
+        with pytest.raises(RuntimeError, match=rf"called call_next\(\) twice: \S*{middleware.__name__}$"):
+            await submitted(middleware)
+    with pytest.raises(RuntimeError, match=r"called call_next\(\) without await: \S*unawaited$"):
+        await submitted(unawaited)
+    with pytest.raises(RuntimeError, match="may be stored or not"):
+        await submitted(stops)
     with pytest.raises(TypeError, match="must be async"):
         await submitted(plain)
     with pytest.raises(InputError, match="submit_middleware"):
         Treadle(submit_middleware=[1])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="submit_middleware takes a list"):
         Treadle(submit_middleware=forgets)  # type: ignore[arg-type]
+
+
+async def test_a_call_in_a_task_of_its_own_is_waited_for_and_a_late_one_refused(make_app: MakeApp) -> None:
+    tasks: list[asyncio.Task[None]] = []
+    late: list[SubmitNext] = []
+
+    async def in_task(items: Sequence[NewItem], call_next: SubmitNext) -> None:
+        tasks.append(asyncio.ensure_future(call_next()))
+        late.append(call_next)
+        await asyncio.sleep(0)
+
+    app = make_app(show, submit_middleware=[in_task])
+    handle = await app.enqueue(show())
+    assert tasks[0].done()
+    assert (await handle.state()).status == "ready"
+    with pytest.raises(RuntimeError, match=r"called call_next\(\) after it returned: \S*in_task$"):
+        await late[0]()
+    with pytest.raises(CycleError):  # it was not awaited, so no one else would know
+        await app.enqueue(show(), id="x", after=["x"])
+    assert [isinstance(task.exception(), CycleError) for task in tasks] == [False, True]
+    assert len((await app.list()).items) == 1
+
+
+async def test_it_may_try_again_what_failed(make_app: MakeApp) -> None:
+    async def insists(items: Sequence[NewItem], call_next: SubmitNext) -> None:
+        try:
+            await call_next()
+        except CycleError:
+            items[0].options.pop("after")
+            await call_next()
+
+    app = make_app(show, submit_middleware=[insists])
+    await app.enqueue(show(), id="x", after=["x"])
+    assert [state.id for state in (await app.list()).items] == ["x"]
 
 
 def test_the_sync_side_and_a_transaction_of_the_caller_pass_it(tmp_path: Path) -> None:

@@ -597,6 +597,7 @@ async def test_a_queue_without_ready_items_and_one_that_is_not_known(make_app: M
         why = await app.why_queue("mail")
         assert (why.id, why.status, kinds(why)) == ("mail", "active", ["empty"])
         assert why.reasons[0].text == "nothing in queue mail is ready; also 1 scheduled"
+        assert kinds(await app.why_queue("default")) == kinds(await app.why_queue("bulk")) == ["empty"]
         unknown = await app.why_queue("mial")
         assert (unknown.status, kinds(unknown)) == ("unknown", ["unknown"])
         assert "there is mail" in unknown.reasons[0].text

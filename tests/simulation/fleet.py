@@ -183,8 +183,12 @@ class Fleet:
                     task.cancel()
                 with contextlib.suppress(Exception):
                     context.run(self.loop.run_until_complete, asyncio.wait(tasks, timeout=1))
-        with contextlib.suppress(Exception):
-            context.run(self.loop.run_until_complete, _close(self.loop.unfinished()))
+        closed: set[asyncio.Task[Any]] = set()
+        while tasks := [task for task in self.loop.unfinished() if task not in closed]:
+            # What is closed may start others, to return its permits.
+            with contextlib.suppress(Exception):
+                context.run(self.loop.run_until_complete, _close(tasks))
+            closed.update(tasks)
 
 
 async def _close(tasks: list[asyncio.Task[Any]]) -> None:

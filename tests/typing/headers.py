@@ -19,7 +19,6 @@ async def with_user(items: Sequence[NewItem], call_next: SubmitNext) -> None:
         assert_type(item.headers, dict[str, str])
         item.headers["user"] = item.tenant
     await call_next()
-    await call_next(items)
 
 
 app = Treadle(submit_middleware=[with_user], telemetry=OpenTelemetry(link="parent"))

@@ -16,8 +16,8 @@ from treadle.options import check_options, resolve
     [
         ("request", "must map names to texts"),
         ([("request", "r-1")], "must map names to texts"),
-        ({"request": 1}, "must be text: 'request' is a int"),
-        ({"request": None}, "must be text"),
+        ({"a": "1", "request": 1}, r"headers\['request'\]=1 must be a str, not int: write str"),
+        ({"request": None}, "must be a str, not NoneType"),
         ({1: "r-1"}, "must be a str"),
         ({"": "r-1"}, "must not be empty"),
         ({"a\nb": "r-1"}, "control characters"),

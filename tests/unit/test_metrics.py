@@ -291,6 +291,11 @@ def test_deaths_and_losses_are_shown_by_reason_from_the_start(metrics: Metrics) 
     assert value(metrics, "treadle_lease_lost_total", type="a", reason="cancelled") == 1
 
 
+def test_what_is_no_registry_is_refused() -> None:
+    with pytest.raises(InputError, match="registry=True is no registry of prometheus-client"):
+        Metrics(registry=True)
+
+
 def test_a_registry_of_prometheus_client_shows_the_same_numbers() -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()

@@ -680,6 +680,21 @@ def test_a_queue_in_which_nothing_waits() -> None:
     assert kinds(queue(worker(queues=("mail",)), ready=0)) == ["empty"]
 
 
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        ({"name": "default"}, True),
+        ({"declared": ("mail",)}, True),
+        ({}, True),  # the worker serves every queue
+        ({"queues": ("mial",)}, False),
+        ({"workers": (worker(queues=("bulk",)),)}, False),
+    ],
+)
+def test_an_empty_queue_that_could_be_served_is_empty(given: dict[str, Any], known: bool) -> None:
+    workers = given.pop("workers", (worker(),))
+    assert kinds(queue(*workers, ready=0, **given)) == (["empty"] if known else ["unknown"])
+
+
 def test_a_queue_that_is_not_known_is_shown_with_close_names() -> None:
     unknown = queue(worker(), ready=0, name="mial", queues=("mail", "bulk"))
     assert (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from typing import Any
 
 from treadle import __version__
 from treadle.app import Treadle
@@ -11,7 +12,7 @@ from treadle.backend import store_name
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
 from treadle.operator import core_of
-from treadle.wording import one_line, span
+from treadle.wording import listed, one_line, plural, span
 from treadle.worker import settings_of
 
 MOST_TYPES = 20
@@ -43,6 +44,21 @@ def banner(app: Treadle, options: ChildOptions, processes: int) -> str:
     return "\n".join(lines)
 
 
+def facts_of(app: Treadle, options: ChildOptions, processes: int) -> dict[str, Any]:
+    """The same as fields of a record. None: all."""
+    settings = settings_of(app.worker)
+    return {
+        "version": __version__,
+        "app": options.app,
+        "store": store_name(app.backend),
+        "queues": options.queues or settings.queues,
+        "tenants": options.tenants or settings.tenants,
+        "types": _type_names(app),
+        "processes": processes,
+        "concurrency": _limit(app, options),
+    }
+
+
 def _row(label: str, text: str) -> str:
     indent = "  " + " " * _LABEL
     return textwrap.fill(
@@ -60,23 +76,29 @@ def _names(names: tuple[str, ...] | None) -> str:
 
 
 def _types(app: Treadle) -> str:
+    names = _type_names(app)
+    if not names:
+        return "none: nothing can run. Give the app work=[...], or define types with @app.work"
+    return listed(names, MOST_TYPES)
+
+
+def _type_names(app: Treadle) -> list[str]:
     only = settings_of(app.worker).types
-    names = sorted(
+    return sorted(
         name
         for name, type in app.types.items()
         if type.has_handler and not name.startswith("treadle.") and (only is None or name in only)
     )
-    if not names:
-        return "none: nothing can run. Give the app work=[...], or define types with @app.work"
-    more = len(names) - MOST_TYPES
-    return ", ".join(names[:MOST_TYPES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _concurrency(app: Treadle, options: ChildOptions) -> str:
+    limit = _limit(app, options)
+    return "as many items at once as its doer allows" if limit is None else f"{plural(limit, 'item')} at once"
+
+
+def _limit(app: Treadle, options: ChildOptions) -> int | None:
     limit = options.concurrency or getattr(settings_of(app.worker).doer, "limit", None)
-    if not isinstance(limit, int):
-        return "as many items at once as its doer allows"
-    return f"{limit} item{'s' if limit > 1 else ''} at once"
+    return limit if isinstance(limit, int) else None
 
 
 def summary(report: ChildReport, seconds: float) -> str:

@@ -25,6 +25,7 @@ from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
 from .bulk_verb import Preview, Verb, by_tenant, skipped_text, summary_json, tell_refusal
 from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters
+from .names import remark_filters
 from .pages import filter_of
 from .selection import (
     PORTION,
@@ -78,17 +79,24 @@ async def change_items(
             preview = verb.preview()
             counted = await _count(shell, where, selection, preview)
             _say_counted(shell, verb, counted, preview)
+            if not counted.count:
+                await remark_filters(shell, filters.type, filters.queue)
             return None
         if not selection.yes:
             _check_terminal(verb)
             preview = verb.preview()
             counted = await _count(shell, where, selection, preview)
             if not await _agreed(shell, verb, counted, preview):
+                if not counted.count:
+                    await remark_filters(shell, filters.type, filters.queue)
                 return REFUSED if counted.count else None
             total = None if counted.more else counted.count
         source = FilterSource(shell, where, selection.limit)
     bulk = Bulk(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
-    return await bulk.run(source, total, canary=canary, judge=judge)
+    code = await bulk.run(source, total, canary=canary, judge=judge)
+    if not bulk.matched:
+        await remark_filters(shell, filters.type, filters.queue)
+    return code
 
 
 async def _fixed(shell: Shell, verb: Verb, selection: Selection, filters: ItemFilters) -> Filter:

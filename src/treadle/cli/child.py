@@ -66,7 +66,7 @@ def main() -> None:
     try:
         app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:
-        report(error)
+        report(error, options.log_format)
         sys.exit(CHILD_MODULE_RAISED if error.__cause__ else CHILD_NO_APP)
     log_format.set_up(options.log_level, options.log_format)
     try:

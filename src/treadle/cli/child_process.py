@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import mmap
+import os
 import signal
 import subprocess
 import sys
@@ -76,6 +77,15 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         return self.process.poll() is None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal has stopped it: SIGSTOP, or a debugger. False where the system does not tell."""
+        if sys.platform == "darwin":
+            return False
+        with contextlib.suppress(OSError):
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
 
     def is_blocked(self, seconds: float) -> bool:
         """Whether its event loop has been blocked for longer than `seconds`."""

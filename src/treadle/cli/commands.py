@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -16,6 +15,7 @@ from treadle.cli import (
     enqueue,
     fleet,
     items,
+    migrate,
     reasons,
     status,
     switches,
@@ -23,12 +23,9 @@ from treadle.cli import (
     trees,
     verbs,
 )
-from treadle.cli.exit_codes import USAGE
+from treadle.cli.shell import fail
 from treadle.cli.usage import OneLineErrors
 from treadle.cli.worker import worker
-from treadle.clock import SystemClock
-from treadle.connect import connect
-from treadle.errors import TreadleError
 
 commands = typer.Typer(
     name="treadle", cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_enable=False
@@ -41,6 +38,7 @@ trees.register(commands)
 tail.register(commands)
 reasons.register(commands)
 check.register(commands)
+migrate.register(commands)
 doctor.register(commands)
 workers_commands, schedules_commands = fleet.register(commands)
 enqueue.register(commands)
@@ -66,22 +64,6 @@ def main(
 
 
 @commands.command()
-def migrate(url: Annotated[str, typer.Argument(help="sqlite:///work.db, postgresql://...")]) -> None:
-    """Migrate a store's tables to this version. It may run many times, and from many processes at once."""
-    try:
-        asyncio.run(_migrate(url))
-    except TreadleError as error:
-        _fail(str(error))
-    typer.echo("the schema is up to date")
-
-
-async def _migrate(url: str) -> None:
-    backend = connect(url, clock=SystemClock())
-    await backend.open()
-    await backend.close()
-
-
-@commands.command()
 def schema(kind: Annotated[str, typer.Argument(help="sqlite or postgres")]) -> None:
     """Print the tables as SQL, to run migrations with another tool."""
     if kind == "sqlite":
@@ -89,10 +71,5 @@ def schema(kind: Annotated[str, typer.Argument(help="sqlite or postgres")]) -> N
     elif kind in ("postgres", "postgresql"):
         from treadle.backends.postgres import schema_sql
     else:
-        _fail(f"{kind!r} has no schema: sqlite or postgres")
+        fail(f"{kind!r} has no schema: sqlite or postgres")
     typer.echo(schema_sql())
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"treadle: {message}", err=True)
-    raise typer.Exit(USAGE)

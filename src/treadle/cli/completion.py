@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from .names import known_queues, known_types
+
 if TYPE_CHECKING:
     from treadle.client import Client
 
 LONGEST: Final = 1.0
 """Seconds that the store may take to answer."""
-CAP: Final = 200
-"""Items of each queue and status that are looked at."""
 
 
 def completed(names: Iterable[str], incomplete: str) -> list[str]:
@@ -40,28 +40,19 @@ def complete_type(context: typer.Context, incomplete: str) -> list[str]:
     if client is None:
         return []
     known = list(client.types)
-    return completed(known or _ask(client, _stored_types), incomplete)
+    return completed(known or _ask(client, known_types), incomplete)
 
 
 def complete_queue(context: typer.Context, incomplete: str) -> list[str]:
-    """Queues in which items are, or that are paused."""
+    """Queues that are known: see `known_queues`."""
     client = _client(context)
-    return [] if client is None else completed(_ask(client, _stored_queues), incomplete)
+    return [] if client is None else completed(_ask(client, known_queues), incomplete)
 
 
 def complete_schedule(context: typer.Context, incomplete: str) -> list[str]:
     """Schedules in the store."""
     client = _client(context)
     return [] if client is None else completed(_ask(client, _stored_schedules), incomplete)
-
-
-async def _stored_types(client: Client) -> list[str]:
-    return [each.type for each in (await client.backend.overview(cap=CAP)).counts]
-
-
-async def _stored_queues(client: Client) -> list[str]:
-    overview = await client.backend.overview(cap=CAP)
-    return [*(each.queue for each in overview.counts), *(queue for queue, _ in overview.paused)]
 
 
 async def _stored_schedules(client: Client) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import typer
 
-from treadle.errors import InputError, NotFound
+from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
 from treadle.wording import capped, first_line, plural
@@ -17,6 +17,7 @@ from treadle.wording import capped, first_line, plural
 from .bulk import change_items
 from .delete import CascadeOption, OpenOption, deletion
 from .filters import ItemFilters
+from .names import MOST_MARKS, find_mark
 from .pages import pages
 from .selection import Selection
 from .shell import Shell, operator_command, operator_group
@@ -25,7 +26,6 @@ from .text import Cell, ago, clock, iso, plain_lines
 from .verbs import requeue
 
 By = Literal["error", "type", "reason"]
-MOST_MARKS: Final = 1000
 LOOKED_AT: Final = 10_000
 """Dead items that are looked at to count them by reason."""
 NEWEST: Final = 5
@@ -212,20 +212,6 @@ async def dead_show(
         shell.print("they may end the next worker too: see the logs of the workers that died first", "yellow")
     shell.print(f"run them again: treadle dead requeue --mark {shlex.quote(found.mark)} --canary 5", "dim")
     return None
-
-
-async def find_mark(shell: Shell, text: str) -> DeadMark:
-    """The mark that a person means: all of it, or how it begins. `NotFound`, or InputError if several do."""
-    marks = await shell.backend.marks(tenant=shell.tenant, count=MOST_MARKS)
-    text = text.strip("'")
-    if exact := [mark for mark in marks if mark.mark == text]:
-        return exact[0]
-    begins = [mark for mark in marks if text and mark.mark.startswith(text)]
-    if len(begins) > 1:
-        raise InputError.of("MARK", text, f"may be one of {plural(len(begins), 'mark')}: give more of it")
-    if not begins:
-        raise NotFound(text, "mark")
-    return begins[0]
 
 
 def _traceback(item: ItemState | None) -> str:

@@ -55,7 +55,7 @@ CHECK_OF: Final[dict[ProblemKind, Check]] = {
 }
 FINE: Final[dict[Check, str]] = {
     "workers": "",
-    "queues": f"none is paused, and none has a ready item that has waited for {span(MAX_WAIT)}",
+    "queues": f"none is paused, and no item has been ready for more than {span(MAX_WAIT)}",
     "items": "none is dead, waits in vain, or cannot be decoded",
 }
 """What is said of each if there is no problem. Of workers, how many there are."""

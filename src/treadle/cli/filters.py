@@ -57,7 +57,10 @@ ReasonOption = Annotated[
     ),
 ]
 MarkOption = Annotated[
-    str | None, typer.Option("--mark", help="only items that died alike: a mark, as `treadle dead` shows it")
+    str | None,
+    typer.Option(
+        "--mark", help="only items that died alike: a mark, as `treadle dead` shows it, or how one begins"
+    ),
 ]
 SinceOption = Annotated[
     str | None,

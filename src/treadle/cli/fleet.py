@@ -14,8 +14,9 @@ from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
-from treadle.wording import listed, span
+from treadle.wording import did_you_mean, listed, span
 
+from .exit_codes import REFUSED
 from .pages import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines, ref_json, status_word
@@ -93,13 +94,21 @@ async def limits(
     A tenant sees its own limits and those that all tenants share.
     """
     uses = await read_limits(shell, names or None, count)
+    missing = set(names or ()) - {use.name for use in uses}
+    if missing:
+        used = [use.name for use in await read_limits(shell, None, count)]
+        for name in sorted(missing):
+            others = f"in use: {listed(used)}" if used else "none is"
+            shell.warn(f"no limit {name!r} is in use: {did_you_mean(name, used, others)}")
+    code = REFUSED if missing else None
     if shell.json:
         for use in uses:
             shell.emit(limit_json(use))
-        return None
+        return code
     if not uses:
-        shell.print("no limit is in use")
-        return None
+        if not missing:
+            shell.print("no limit is in use")
+        return code
     now = await shell.now()
     live = {worker.id for worker in (await read_fleet(shell)).live}
     shell.table(
@@ -109,7 +118,7 @@ async def limits(
         keep=("USED", "NEXT"),
         drop=("HELD BY",),
     )
-    return None
+    return code
 
 
 async def read_limits(shell: Shell, names: Sequence[str] | None, count: int) -> list[LimitUse]:

@@ -14,6 +14,7 @@ from treadle.wording import first_line, plural, span
 
 from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption
+from .names import remark_filters
 from .pages import filter_of, first_items, pages
 from .shell import Shell, operator_command
 from .shown import (
@@ -77,6 +78,8 @@ async def list_items(
     else:
         now = await shell.now()
         shell.lines(item_lines(found.items, now) if found.items else ["no items"])
+    if not found.items and cursor is None:
+        await remark_filters(shell, filters.type, filters.queue)
     notes: list[str] = []
     if conditions and found.last is not None:
         when = clock(found.last.queued_at, await shell.now())

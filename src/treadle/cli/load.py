@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from treadle.app import Treadle
-from treadle.log_lines import traceback_of
+from treadle.cli.log_format import LogFormat, say_refusal
 from treadle.wording import one_line
 
 
@@ -42,9 +42,7 @@ def _raised(module: str, error: Exception) -> CannotLoad:
     return CannotLoad(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}")
 
 
-def report(error: CannotLoad) -> None:
+def report(error: CannotLoad, format: str = LogFormat.text) -> None:
     """Write to standard error why the app was not loaded, for the person who started the command. If its
     module raised: the traceback, from the user's code on."""
-    if error.__cause__ is not None:
-        print(traceback_of(error.__cause__, only_users=True), file=sys.stderr)  # noqa: T201
-    print(f"treadle: {one_line(str(error))}", file=sys.stderr)  # noqa: T201
+    say_refusal(one_line(str(error)), format, error.__cause__)

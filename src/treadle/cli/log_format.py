@@ -1,28 +1,15 @@
-"""Log format: how `treadle worker` and its processes write their logs, if the app has not decided that.
-
-Text is for people: one line per record, then a traceback if there is one. JSON is for programs: one object
-per line, with the fields of the record. Neither can be broken by what a message holds.
-"""
+"""Log format: how `treadle worker` and its processes write their logs, if the app has not decided that."""
 
 from __future__ import annotations
 
 import enum
 import logging
-import os
 import sys
-from datetime import UTC, datetime
-from typing import Any
 
-import msgspec
-
-from treadle.context_log import LOGGER, RECORD_FIELDS
-from treadle.log_lines import lines
-from treadle.wording import one_line
-
-MOST_MESSAGE = 10_000
-MOST_FIELD = 2_000
-_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
-_PLAIN = "\x1b[0m"
+from treadle.context_log import LOGGER
+from treadle.log_lines import ERROR, log_line, traceback_of
+from treadle.logging import JsonFormatter, TextFormatter
+from treadle.wording import plain
 
 
 class LogFormat(enum.StrEnum):
@@ -53,90 +40,13 @@ def set_up(level: str, format: str) -> None:
     root.setLevel(level.upper())
 
 
-class TextFormatter(logging.Formatter):
-    """`2026-11-16 10:31:02 WARNING [4711] the message`, in local time."""
-
-    def __init__(self, *, colour: bool | None = None) -> None:
-        super().__init__()
-        self._colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") if colour is None else colour
-
-    def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        level = f"{record.levelname:<7}"
-        if self._colour and (colour := _COLOURS.get(record.levelname)):
-            level = f"{colour}{level}{_PLAIN}"
-        logger = "" if record.name == LOGGER.name else f"{one_line(record.name)}: "
-        message = one_line(_message(record), MOST_MESSAGE)
-        line = f"{at} {level} [{record.process}] {logger}{message}{_item(record)}"
-        trace = self.traceback(record)
-        return f"{line}\n{trace}" if trace else line
-
-    def traceback(self, record: logging.LogRecord) -> str:
-        if record.exc_info and not record.exc_text:
-            record.exc_text = self.formatException(record.exc_info)
-        texts = (record.exc_text, self.formatStack(record.stack_info) if record.stack_info else "")
-        return "\n".join(lines(text) for text in texts if text)
-
-
-class JsonFormatter(TextFormatter):
-    """One object per line: `time, level, logger, pid, message`, the fields of the record, `traceback`."""
-
-    def __init__(self) -> None:
-        super().__init__(colour=False)
-
-    def format(self, record: logging.LogRecord) -> str:
-        facts: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "pid": record.process,
-            "message": _cut(_message(record), MOST_MESSAGE),
-        }
-        for name, value in vars(record).items():
-            if name not in RECORD_FIELDS and value is not None:
-                facts[f"extra_{name}" if name in facts else name] = _field(value)
-        if trace := self.traceback(record):
-            facts["traceback"] = trace
-        return msgspec.json.encode(facts).decode()
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # noqa: BLE001  arguments that do not fit: the message is better than nothing
-        return f"{record.msg!s} {record.args!r}"
-
-
-def _item(record: logging.LogRecord) -> str:
-    """Which item a line is about, if it does not say so itself: a line of `ctx.log`."""
-    fields = vars(record)
-    id, type, attempt = fields.get("id"), fields.get("type"), fields.get("attempt")
-    if not isinstance(id, str) or not isinstance(type, str) or id in str(record.msg):
-        return ""
-    return f" [{one_line(type, 100)} {one_line(id, 100)} attempt {attempt}]"
-
-
-def _field(value: object) -> Any:
-    """A value that can be written as JSON."""
-    if isinstance(value, bool | int | float):
-        return value if not isinstance(value, int) or abs(value) < 2**63 else str(value)
-    if isinstance(value, str):
-        return _cut(value, MOST_FIELD)
-    try:
-        text = msgspec.json.encode(value)
-        return msgspec.Raw(text) if len(text) <= MOST_FIELD else _cut(text.decode(), MOST_FIELD)
-    except Exception:  # noqa: BLE001  the user's value
-        return _cut(_shown(value), MOST_FIELD)
-
-
-def _shown(value: object) -> str:
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001  the user's class
-        return f"<{type(value).__name__}>"
-
-
-def _cut(text: str, most: int) -> str:
-    """No more than `most` characters, none of them a lone surrogate."""
-    short = text if len(text) <= most else f"{text[: most - 3]}..."
-    return short.encode(errors="backslashreplace").decode()
+def say_refusal(message: str, format: str, cause: BaseException | None = None) -> None:
+    """Write to standard error why a worker does not start, with the traceback of what the user's code raised.
+    If the log is JSON, it is a record."""
+    trace = "" if cause is None else traceback_of(cause)
+    if format == LogFormat.json:
+        set_up(LogLevel.error, format)
+        log_line(ERROR, message, error=cause, trace=trace)
+        return
+    sys.stderr.write(f"{trace}\n" if trace else "")
+    sys.stderr.write(f"treadle: {plain(message)}\n")

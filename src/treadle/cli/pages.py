@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Final
 
+import msgspec
+
 from treadle.item import Filter, ItemState, Page, Status
 
 from .filters import ItemFilters
+from .names import whole_mark
 from .shell import Shell
 
 PAGE: Final = 500
@@ -15,12 +18,15 @@ PAGE: Final = 500
 
 
 async def filter_of(shell: Shell, filters: ItemFilters, status: tuple[Status, ...] = ()) -> Filter:
-    """The filter for the store: with the tenant of the shell, and times by the store's clock.
+    """The filter for the store: with the tenant of the shell, times by the store's clock, and a whole mark.
 
     status: used if `--status` is not given.
     """
     now = await shell.now() if filters.needs_clock else 0.0
-    return filters.filter(tenant=shell.tenant, now=now, status=status)
+    where = filters.filter(tenant=shell.tenant, now=now, status=status)
+    if where.mark is None:
+        return where
+    return msgspec.structs.replace(where, mark=await whole_mark(shell, where.mark))
 
 
 async def pages(

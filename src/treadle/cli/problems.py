@@ -5,7 +5,7 @@ silent         a worker has sent no heartbeat for longer than its lease
 blocked        the event loop of a worker does not run: a handler blocks it, or the process is stopped
 undecodable    items whose arguments do not fit the code of the workers that have claimed them
 late           an item of a queue that is not paused has been ready for longer than it may be
-not_submitted  blocked items have waited as long for ids that nobody has submitted
+not_submitted  blocked items have waited as long for ids that were never submitted
 paused         a queue is paused
 dead           there are dead items
 """
@@ -34,6 +34,8 @@ MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait."""
 BLOCKED_LOOKED_AT: Final = 50
 """So many blocked items, the oldest, are looked at for what they wait for."""
+LISTED_QUICKLY: Final = 10_000
+"""Among so many open items, the blocked ones are found in some milliseconds."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 START: Final = "start one: treadle worker MODULE:APP"
@@ -60,16 +62,18 @@ class Findings(NamedTuple):
     """The most urgent first."""
 
 
-async def look_at(shell: Shell, max_wait: float = MAX_WAIT) -> Findings:
-    """Look at the store as a shell may see it."""
+async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> Findings:
+    """Look at the store as a shell may see it. quick: leave out what takes longer in a larger store."""
     overview = await shell.client.overview()
     fleet = Fleet(overview.workers, overview.now)
-    stuck = await _read_stuck(shell, overview, max_wait)
+    count, more = total(each for each in overview.counts if each.status != "dead")
+    leave_out = quick and (more or count > LISTED_QUICKLY)
+    stuck = [] if leave_out else await _read_stuck(shell, overview, max_wait)
     return Findings(overview, fleet, tuple(find_problems(overview, fleet, max_wait, stuck)))
 
 
 async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list[ItemState]:
-    """Blocked items that have waited for too long for ids that nobody has submitted: some of the oldest."""
+    """Blocked items that have waited for too long for ids that were never submitted: some of the oldest."""
     if not any(count.status == "blocked" for count in overview.counts):
         return []
     where = Filter(tenant=shell.tenant, status=("blocked",), until=overview.now - max_wait)
@@ -88,7 +92,7 @@ def find_problems(
     overview: Overview, fleet: Fleet, max_wait: float, stuck: Sequence[ItemState] = ()
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own. stuck: blocked items that
-    wait for ids that nobody has submitted."""
+    wait for ids that were never submitted."""
     waiting = [each for each in overview.counts if each.status in WAITING]
     if waiting and not fleet.taking:
         yield _no_worker(fleet, waiting)
@@ -150,7 +154,7 @@ def _not_submitted(stuck: Sequence[ItemState]) -> Problem:
     missing = list(dict.fromkeys(name for item in stuck for name in item.waiting_for))
     more = len(stuck) >= BLOCKED_LOOKED_AT
     waits = "waits" if len(stuck) == 1 else "wait"
-    text = f"{plural(len(stuck), 'blocked item', more)} {waits} for ids that nobody has submitted: "
+    text = f"{plural(len(stuck), 'blocked item', more)} {waits} for ids that were never submitted: "
     first = stuck[0]
     fix = command("why", first.id)
     return Problem("not_submitted", text + listed(missing, 3), fix, tuple(item.id for item in stuck))
@@ -210,7 +214,7 @@ def _missing(
 def _undecodable(overview: Overview, fleet: Fleet) -> Iterator[Problem]:
     by_type: dict[str, list[UndecodableType]] = {}
     open_types = {each.type for each in overview.counts if each.status != "dead"}
-    for info in [worker.info for worker in fleet.taking if worker.info is not None]:
+    for info in (worker.info for worker in fleet.taking if worker.info is not None):
         for type, found in info.undecodable.items():
             if type in open_types:  # not only another tenant's
                 by_type.setdefault(type, []).append(found)

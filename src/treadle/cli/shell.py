@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from treadle.backend import store_name
-from treadle.errors import InputError, SchemaError, StoreUnavailable, TreadleError
+from treadle.errors import DefinitionError, InputError, SchemaError, StoreUnavailable, TreadleError
 from treadle.operator import core_of, tenant_of
 from treadle.wording import plain
 
@@ -151,7 +151,7 @@ def _typer_function(function: Command) -> Callable[..., None]:
     @functools.wraps(function)
     def call(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is None:  # that one runs instead
-            raise typer.Exit(_run(function, made_of, _with_outer(context, given)))
+            raise typer.Exit(run_command(function, made_of, _with_outer(context, given)))
 
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     del call.__wrapped__  # typer would look at the function instead
@@ -202,7 +202,13 @@ def _combined(made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> dict[s
     return arguments
 
 
-def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> int:
+def run_command(
+    function: Command, made_of: Mapping[str, type[Any]], given: dict[str, Any], *, connect: bool = True
+) -> int:
+    """Open the shell, call a command with it, and return the exit code. Errors become one line.
+
+    made_of: parameters that are made of several options. connect: open the store first.
+    """
     from .load import CannotLoad, report
 
     name = "the store"
@@ -213,12 +219,12 @@ def _run(function: Command, made_of: Mapping[str, type[Any]], given: dict[str, A
         shared = [arguments.pop(name) for name in SHARED]
         shell = _open_shell(*shared, against=arguments.get("against"))
         name = f"the store {store_name(shell.backend)}"
-        code = asyncio.run(_call(function, shell, arguments)) or 0
+        code = asyncio.run(_call(function, shell, arguments, connect)) or 0
         sys.stdout.flush()
     except CannotLoad as error:
         report(error)
         return USAGE
-    except InputError as error:
+    except (DefinitionError, InputError) as error:
         return _say(str(error), USAGE)
     except StoreUnavailable as error:
         return _say(f"{name} is unavailable: {error}", AWAY)
@@ -257,9 +263,10 @@ def _open_shell(
     return shell
 
 
-async def _call(function: Command, shell: Shell, given: dict[str, Any]) -> int | None:
+async def _call(function: Command, shell: Shell, given: dict[str, Any], connect: bool) -> int | None:
     try:
-        await shell.client.connect()
+        if connect:
+            await shell.client.connect()
         return await function(shell, **given)
     finally:
         await shell.client.close()

@@ -63,7 +63,7 @@ async def status(
     """Show how the store stands: problems, queues, workers.
 
     The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers,
-    arguments that do not decode, items that wait for longer than --max-wait, or for ids that nobody has
+    arguments that do not decode, items that wait for longer than --max-wait, or for ids that were never
     submitted, paused queues, dead items.
     """
     if by not in get_args(By):
@@ -94,7 +94,7 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        overview, fleet, problems = await look_at(self._shell, self._max_wait)
+        overview, fleet, problems = await look_at(self._shell, self._max_wait, quick=True)
         left = tuple(each for each in problems if each.kind not in self._ignored)
         return StatusView(overview, fleet, left, self._by)
 

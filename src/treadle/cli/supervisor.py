@@ -25,6 +25,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from treadle.backend import Backend, store_name
 from treadle.cli.child import ChildOptions
@@ -60,8 +62,17 @@ slow link: then it has `LONGEST_STOP` seconds more."""
 
 class Supervisor:
     def __init__(
-        self, backend: Backend, settings: Settings, options: ChildOptions, *, processes: int, max_block: float
+        self,
+        backend: Backend,
+        settings: Settings,
+        options: ChildOptions,
+        *,
+        processes: int,
+        max_block: float,
+        opened: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
+        """opened: called once the store is open, and not waited for."""
+        self._opened = opened
         self._backend = backend
         self._settings = settings
         self._options = options
@@ -101,6 +112,7 @@ class Supervisor:
         name = store_name(self._backend)
         if not await open_store(self._backend.open, name, self._options.wait, self._stopping):
             return 0
+        opened = None if self._opened is None else asyncio.ensure_future(self._opened())
         try:
             while not self._is_over():
                 self.run_once()
@@ -108,6 +120,9 @@ class Supervisor:
         finally:
             await self._end_all()
             await self._leases.finish()
+            if opened is not None:
+                opened.cancel()
+                await asyncio.wait({opened})
             await self._backend.close()
         return self._code
 
@@ -199,6 +214,11 @@ class Supervisor:
         if child.ending_since is not None:
             limit = min(limit, self._settings.drain + END_GRACE)
         blocked_for = child.liveness.blocked_for()
+        if child.stopped:
+            log_line(
+                WARNING, f"process {child.pid} is stopped: it is killed after {limit:.0f} s without SIGCONT"
+            )
+            return
         log_line(
             WARNING,
             f"the event loop of process {child.pid} has been blocked for {blocked_for:.1f} s; "

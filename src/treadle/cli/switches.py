@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -9,10 +10,11 @@ import typer
 from treadle.errors import InputError, NotFound, ScheduleError
 from treadle.ids import check_name
 from treadle.schedule import stored_name
-from treadle.wording import plural
+from treadle.wording import did_you_mean, listed, plural
 
 from .completion import complete_queue, complete_schedule
 from .exit_codes import REFUSED
+from .names import queue_remark
 from .shell import Shell, operator_command
 
 PRUNED_AT_ONCE: Final = 1000
@@ -51,14 +53,31 @@ async def resume(shell: Shell, queues: QueuesArgument) -> None:
 
 async def _set_paused(shell: Shell, queues: list[str], paused: bool) -> None:
     for queue in [check_name(each, "QUEUE") for each in queues]:
+        before = await shell.backend.paused()
+        remark = await queue_remark(shell.client, queue) if paused else ""
         await (shell.client.pause(queue) if paused else shell.client.resume(queue))
         if shell.json:
             shell.emit({"queue": queue, "tenant": shell.tenant, "paused": paused})
-            continue
-        whose = "" if shell.tenant is None else f" for {shell.tenant}"
-        shell.print(f"queue {queue} is {'paused' if paused else 'resumed'}{whose}")
-        if not paused and (queue, None) in await shell.backend.paused() and shell.tenant is not None:
-            shell.warn(f"queue {queue} is still paused for all tenants")
+        else:
+            whose = "" if shell.tenant is None else f" for {shell.tenant}"
+            shell.print(f"queue {queue} is {'paused' if paused else 'resumed'}{whose}")
+        if remark:
+            shell.warn(remark)
+        if not paused:
+            _remark_resumed(shell, queue, before)
+
+
+def _remark_resumed(shell: Shell, queue: str, before: Sequence[tuple[str, str | None]]) -> None:
+    """Say if the queue was not paused, or still is. before: the pauses, as they were."""
+    if (queue, shell.tenant) not in before:
+        names = {name for name, tenant in before if tenant == shell.tenant}
+        hint = did_you_mean(queue, names, f"paused {listed(sorted(names))}" if names else "no queue was")
+        shell.warn(f"queue {queue} was not paused: {hint}")
+    others = [tenant for name, tenant in before if name == queue and tenant != shell.tenant]
+    if shell.tenant is not None and None in others:
+        shell.warn(f"queue {queue} is still paused for all tenants")
+    elif shell.tenant is None and others:
+        shell.warn(f"queue {queue} is still paused for {listed(sorted(filter(None, others)))}: give --tenant")
 
 
 async def prune(
@@ -67,7 +86,10 @@ async def prune(
 ) -> int | None:
     """Remove ended items whose retention has passed. Workers do it too, in small steps."""
     if shell.tenant is not None:
-        raise InputError("prune is for the whole store: leave --tenant out")
+        raise InputError(
+            "prune has no tenant: it removes what has outlived its `keep`, of all tenants, as workers do. "
+            "Leave --tenant out"
+        )
     pruned = 0
     while limit is None or pruned < limit:
         step = PRUNED_AT_ONCE if limit is None else min(PRUNED_AT_ONCE, limit - pruned)
@@ -102,7 +124,7 @@ async def _set_schedules_paused(shell: Shell, names: list[str], paused: bool) ->
     refused = False
     for name, stored in _stored_names(shell, names):
         if not await shell.backend.pause_schedule(stored, paused):
-            refused = _refuse(shell, name)
+            refused = await _refuse(shell, name)
         elif shell.json:
             shell.emit({"schedule": name, "paused": paused})
         else:
@@ -118,7 +140,7 @@ async def cancel_schedules(shell: Shell, names: SchedulesArgument) -> int | None
     refused = False
     for name, stored in _stored_names(shell, names):
         if not await shell.backend.drop_schedule(stored):
-            refused = _refuse(shell, name)
+            refused = await _refuse(shell, name)
         elif shell.json:
             shell.emit({"schedule": name, "cancelled": True})
         else:
@@ -135,7 +157,7 @@ async def trigger_schedules(shell: Shell, names: SchedulesArgument) -> int | Non
         try:
             handle = await shell.client.schedules.trigger(name)
         except NotFound:
-            refused = _refuse(shell, name)
+            refused = await _refuse(shell, name)
             continue
         except ScheduleError:
             raise InputError(
@@ -153,10 +175,11 @@ def _stored_names(shell: Shell, names: list[str]) -> list[tuple[str, str]]:
     return [(name, stored_name(shell.client.schedules, name)) for name in names]
 
 
-def _refuse(shell: Shell, name: str) -> bool:
-    error = NotFound(name, "schedule")
+async def _refuse(shell: Shell, name: str) -> bool:
+    hint = did_you_mean(name, [each.name for each in await shell.client.schedules.list()])
+    message = f"{NotFound(name, 'schedule')}{'. ' if hint else ''}{hint.capitalize()}"
     if shell.json:
-        shell.emit({"schedule": name, "refused": "NotFound", "message": str(error)})
+        shell.emit({"schedule": name, "refused": "NotFound", "message": message})
     else:
-        shell.warn(str(error))
+        shell.warn(message)
     return True

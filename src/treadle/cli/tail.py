@@ -21,6 +21,7 @@ from treadle.item import TERMINAL, Filter, ItemState, Ref, Status, Wake
 from treadle.wording import first_line, plain, span
 
 from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
+from .names import remark_filters
 from .shell import Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, tries
 from .text import columns, cut, iso, speaks_unicode, styled, terminal_width
@@ -87,6 +88,7 @@ async def tail(
         if name not in EVENT_NAMES:
             raise InputError.of("--event", name, f"does not exist: it is one of {', '.join(EVENT_NAMES)}")
     where = Filter(tenant=shell.tenant, type=type, queue=queue)
+    await remark_filters(shell, type, queue)
     watcher = Watcher(shell, where)
     left = count
     try:

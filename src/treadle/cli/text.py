@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -18,19 +17,13 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
-from treadle.wording import plain, span
+from treadle.wording import plain, printable_json, span
 
 WIDTH: Final = 80
 """Columns, where the terminal does not say how many it has."""
 LEAST_COLUMN: Final = 12
 """A column that is cut keeps this many characters."""
 GAP: Final = "  "
-
-_UNPRINTABLE = re.compile(
-    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
-"""What JSON does not escape, and what a terminal may obey."""
-_NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 # ---------------------------------------------------------------------------------------------------- texts
 
@@ -98,8 +91,7 @@ def json_line(value: object) -> str:
         line = msgspec.json.encode(value, enc_hook=str).decode()
     except (UnicodeEncodeError, msgspec.EncodeError, TypeError, ValueError, RecursionError):
         line = json.dumps(_jsonable(value), default=str)
-    unsafe = _UNPRINTABLE if speaks_unicode() else _NOT_ASCII
-    return unsafe.sub(lambda found: json.dumps(found[0])[1:-1], line)
+    return printable_json(line, ascii=not speaks_unicode())
 
 
 def _jsonable(value: object) -> object:

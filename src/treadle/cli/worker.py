@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated
+from functools import partial
+from typing import Annotated, NoReturn
 
 import typer
 
 from treadle.app import Treadle
 from treadle.cli import log_format as logs
-from treadle.cli.banner import banner, summary
+from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
 from treadle.cli.exit_codes import AWAY, USAGE
 from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
 from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
+from treadle.cli.names import misspelt_queues
 from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
-from treadle.cli.shell import fail
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
-from treadle.log_lines import INFO, log_line
+from treadle.log_lines import INFO, WARNING, log_line
 from treadle.operator import core_of
 from treadle.store_metrics import StoreReader
 from treadle.wording import one_line
@@ -32,9 +35,14 @@ from treadle.wording import one_line
 
 def worker(
     app: Annotated[
-        str,
-        typer.Argument(envvar="TREADLE_APP", help="the app, as package.module:name", metavar="MODULE:APP"),
-    ],
+        str | None,
+        typer.Argument(
+            help="the app, as package.module:name; default: --app, or TREADLE_APP", metavar="[MODULE:APP]"
+        ),
+    ] = None,
+    app_option: Annotated[
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="the same, as other commands take it")
+    ] = None,
     queues: Annotated[str, typer.Option(help="serve only these queues, separated by commas")] = "",
     tenants: Annotated[str, typer.Option(help="serve only these tenants, separated by commas")] = "",
     concurrency: Annotated[
@@ -74,14 +82,16 @@ def worker(
     The exit code is 0 when it was stopped, or when a burst is done; 1 if a burst failed; 2 if it was called
     in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
     """
-    address = _address(metrics)
-    opened = _load(app)
+    address = _address(metrics, log_format)
+    app = _which_app(app, app_option, log_format)
+    opened = _load(app, log_format)
     from treadle.backends.memory import MemoryBackend
 
     if processes > 1 and isinstance(opened.backend, MemoryBackend):
-        fail(
+        _refuse(
             f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "
-            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1"
+            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1",
+            log_format,
         )
     options = ChildOptions(
         app=app,
@@ -98,17 +108,38 @@ def worker(
     )
     _announce(opened, options, processes)
     supervisor = Supervisor(
-        opened.backend, core_of(opened).settings, options, processes=processes, max_block=max_block
+        opened.backend,
+        core_of(opened).settings,
+        options,
+        processes=processes,
+        max_block=max_block,
+        opened=partial(_remark_queues, opened, options.queues or ()),
     )
-    raise typer.Exit(_run(supervisor, reload, _serving(supervisor, opened, address, store_metrics)))
+    serving = _serving(supervisor, opened, address, store_metrics)
+    raise typer.Exit(_run(supervisor, reload, serving, log_format))
 
 
-def _load(app: str) -> Treadle:
+def _which_app(argument: str | None, option: str | None, format: LogFormat) -> str:
+    if argument and option and argument != option:
+        _refuse(f"{argument} and --app {option} are two apps: give one", format)
+    named = argument or option or os.environ.get("TREADLE_APP")
+    if not named:
+        _refuse("say which app: `treadle worker shop.jobs:app`, or set TREADLE_APP", format)
+    return named
+
+
+def _load(app: str, format: LogFormat) -> Treadle:
     try:
         return load(app)
     except CannotLoad as error:
-        report(error)
+        report(error, format)
         raise typer.Exit(USAGE) from None
+
+
+def _refuse(message: str, format: LogFormat, code: int = USAGE) -> NoReturn:
+    """End the command, and say why."""
+    logs.say_refusal(message, format)
+    raise typer.Exit(code)
 
 
 def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
@@ -116,16 +147,21 @@ def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
     logs.set_up(options.log_level, options.log_format)
     text = banner(app, options, processes)
     if options.log_format == LogFormat.json:
-        log_line(INFO, " ".join(text.split()))
+        log_line(INFO, " ".join(text.split()), facts_of(app, options, processes))
     else:
         typer.echo(text, err=True)
 
 
-def _address(metrics: str) -> ListenAddress | None:
+async def _remark_queues(app: Treadle, queues: Sequence[str]) -> None:
+    for remark in await misspelt_queues(app, app.backend, queues) if queues else ():
+        log_line(WARNING, one_line(f"--queues: {remark}"))
+
+
+def _address(metrics: str, format: LogFormat) -> ListenAddress | None:
     try:
         return read_address(metrics) if metrics else None
     except InputError as error:
-        fail(one_line(message_of(error)))
+        _refuse(one_line(message_of(error)), format)
 
 
 def _serving(
@@ -143,17 +179,19 @@ def _serving(
     return MetricsServer(supervisor, Health(supervisor, backend), store).serve(address)
 
 
-def _run(supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None]) -> int:
+def _run(
+    supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None], format: LogFormat
+) -> int:
     """Returns the exit code."""
     began = time.monotonic()
     try:
         code = asyncio.run(_supervise(supervisor, reload, serving))
     except CannotListen as error:
-        fail(f"--metrics: {error}")
+        _refuse(f"--metrics: {error}", format)
     except StoreAway as error:
-        fail(str(error), AWAY)
+        _refuse(str(error), format, AWAY)
     except TreadleError as error:  # the store refuses: a wrong password, a newer schema, a missing directory
-        fail(one_line(message_of(error)))
+        _refuse(one_line(message_of(error)), format)
     log_line(INFO, summary(supervisor.report(), time.monotonic() - began))
     return code
 

@@ -85,6 +85,10 @@ def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
             "waiting": info.waiting,
             "pressed_until": iso(info.pressed_until),
             "declined": dict(info.declined),
+            "undecodable": {
+                type: {"count": each.count, "error": each.error, "until": iso(each.until)}
+                for type, each in info.undecodable.items()
+            },
             "blocked_since": iso(info.blocked_since),
             "draining": info.draining,
         },

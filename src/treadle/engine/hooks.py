@@ -11,6 +11,7 @@ from treadle.callables import call, check_not_awaitable, raised_by_user
 from treadle.errors import BackendError, class_name
 from treadle.events import Event
 from treadle.log_lines import WARNING, error_text, log_line, traceback_of
+from treadle.tracebacks import frames_of
 
 from .outage import StoreOutage, is_outage
 from .seldom import Seldom, repeated
@@ -109,7 +110,7 @@ class Hooks:
             WARNING,
             f"{message or source}: {error_text(error)}{repeated(left_out)}",
             error=error,
-            trace="" if expected else traceback_of(error),
+            trace="" if expected else traceback_of(error, whole=source not in ("hook", "on_error")),
         )
 
 
@@ -124,7 +125,7 @@ def _words(message: str) -> str:
 
 def _place(error: BaseException) -> tuple[str, int] | None:
     """Where the error was raised."""
-    last = error.__traceback__
+    last = frames_of(error)
     while last is not None and last.tb_next is not None:
         last = last.tb_next
     return None if last is None else (last.tb_frame.f_code.co_filename, last.tb_lineno)

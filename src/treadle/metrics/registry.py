@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from treadle.callables import check_not_awaitable, check_plain
 from treadle.errors import InputError
+from treadle.log_lines import log_error
 
 from .histogram import Histogram, added
 from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric
@@ -22,7 +22,6 @@ MAX_TYPES: Final = 500
 OTHER: Final = "_other"
 """Types beyond the first `MAX_TYPES` are counted under this name: labels must not grow without bounds."""
 
-_LOGGER: Final = logging.getLogger("treadle")
 
 Value: TypeAlias = int | float | Histogram
 
@@ -55,6 +54,13 @@ class Metrics:
             from .prometheus import Collector
 
             collector = Collector(self.rows)  # first: it says which extra to install
+            if not callable(getattr(registry, "register", None)):
+                raise InputError.of(
+                    "registry",
+                    registry,
+                    "is no registry of prometheus-client: give prometheus_client.REGISTRY, or a "
+                    "CollectorRegistry of your own",
+                )
             registry.register(collector)
 
     def of(self, type: str) -> TypeMetrics:
@@ -164,8 +170,8 @@ class Metrics:
         for fn in tuple(self._subscribers):
             try:
                 check_not_awaitable(fn(types), "a subscriber to metrics")
-            except BaseException:
-                _LOGGER.exception("a subscriber to metrics failed")
+            except BaseException as error:  # noqa: BLE001  the user's function
+                log_error("a subscriber to metrics failed", error)
 
 
 def value_of(metric: Metric, series: TypeMetrics) -> Value:

@@ -35,6 +35,15 @@ def rows_of_process(types: Iterable[TypeMetrics], process: ProcessMetrics) -> li
     ]
 
 
+def rows_of_metric(
+    metric: Metric, types: Iterable[TypeMetrics], process: ProcessMetrics
+) -> Iterator[MetricRow]:
+    """The values of one metric of this process."""
+    if metric in PROCESS_METRICS:
+        return _of_process(metric, process)
+    return (row for series in types for row in _of_type(metric, series))
+
+
 def _of_type(metric: Metric, series: TypeMetrics) -> Iterator[MetricRow]:
     name, type = metric.exported, series.type
     if metric.labels == ("type", "queue"):

@@ -78,8 +78,8 @@ class FairOrder:
         self._leave_out(*self._path[-1])
 
     def _avoid(self, parked: ParkedItems, avoided: Iterable[AvoidedLane]) -> None:
-        """Leave out lanes of a type, the least recently served first: `end` lets them in in this order.
-        (Those of its items that are not parked yet are parked when met.)"""
+        """Leave out lanes of a type, the least recently served first, as `end` lets them in again. (Those
+        of its items that are not parked yet are parked when met.)"""
         found: list[tuple[int, FairLevel, str]] = []
         for tenant, lane in avoided:
             for tenants in parked.queues.nodes.values():

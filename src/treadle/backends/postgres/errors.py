@@ -35,6 +35,8 @@ _LOCKED: Final = "55P03"
 _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 """A schema, a table, a function or a column is not there."""
+_LOGIN: Final = ("28", "3D")
+"""Classes of errors of a login: the role or its password; the database."""
 _LIMITS: Final = "54"
 _REFUSALS: Final = ("21", "22", "23")
 """Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity.
@@ -117,7 +119,8 @@ def translated(error: BaseException) -> TreadleError:
     if not found or found.startswith(_REFUSALS):
         return BackendError(f"PostgreSQL refused: {brief(error)}")
     hint = POOLER_HINT if found in _UNPREPARED else ""
-    return StoreUnavailable(f"PostgreSQL cannot do this now: {brief(error)}{hint}")
+    what = "refuses the login" if found.startswith(_LOGIN) else "cannot do this now"
+    return StoreUnavailable(f"PostgreSQL {what}: {brief(error)}{hint}")
 
 
 def _sqlstate(error: BaseException) -> str:

@@ -105,7 +105,7 @@ class SqliteDatabase:
     async def _opened(self) -> _OpenDatabase:
         path = usable_path(self._path)
         if not self.apply_schema and not path.exists():
-            raise SchemaError(None, wanted_version())
+            raise SchemaError(None, wanted_version(), str(path))
         create_file(path)
         directory = ProcessDirectory(path)
         directory.open()

@@ -26,9 +26,9 @@ _FAIRNESS = statements("fairness")
 _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY))
 
 # How many items are looked at in all. A long queue among many is counted less far than the caller asked for.
-_MOST_COUNTED = 10_000
+_MOST_COUNTED = 5_000
 # Of these, the index does not have the type: each takes a look into the table.
-_MOST_LOOKED_UP = 4_000
+_MOST_LOOKED_UP = 2_500
 _MOST_HEADS = 600
 _LEAST = 100
 

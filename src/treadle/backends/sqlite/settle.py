@@ -249,8 +249,7 @@ class _SettleCall:
 
 
 def waiting_columns(again: WaitingAgain, now: float) -> tuple[int, float | None]:
-    """The status code of an item that waits again, and since when it is ready. None: as before, or not
-    yet."""
+    """The status code of an item that waits again, and since when it is ready. None: as before."""
     status = READY if again.status == "ready" else SCHEDULED
     since = now if status == READY and not again.stays_ready else None
     return (status if again.verdict is None else doomed(status)), since

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any, Final
@@ -10,12 +11,15 @@ from urllib.parse import urlsplit
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
+from opentelemetry.metrics import Counter, Histogram
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
 
 from treadle.engine.telemetry import Trace, TracedAttempt
 from treadle.item import Item
+from treadle.signature import class_path
 
 from .carrier import CHILD, pack, span_context, unpack, unpack_baggage
+from .instruments import MessagingInstruments
 
 SYSTEM: Final = "messaging.system"
 OPERATION: Final = "messaging.operation.name"
@@ -35,6 +39,8 @@ WAIT: Final = "treadle.wait"
 OUTCOME: Final = "treadle.outcome"
 SCHEDULE: Final = "treadle.schedule"
 DEPENDENCIES: Final = "treadle.dependencies"
+OTHER: Final = "_OTHER"
+"""The type of an error that is not known, as the conventions have it."""
 
 Attributes = dict[str, str | int | float]
 
@@ -75,29 +81,48 @@ class EnteredSpan:
 
 
 class SendSpan(EnteredSpan):
-    """The span of a submit: `send`, or `create` for a schedule."""
+    """The span of a submit: `send`, or `create` for a schedule. sent: the items are counted there, with what
+    is common to them."""
 
-    def __init__(self, span: Span, within: Context, traces: Sequence[Trace | None]) -> None:
+    def __init__(
+        self, span: Span, within: Context, traces: Sequence[Trace | None], sent: Counter, common: Attributes
+    ) -> None:
         super().__init__(span, within)
         self.traces = traces
+        self._sent = sent
+        self._common = common
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object, /) -> None:
         self._leave()
-        if error is not None and not isinstance(error, asyncio.CancelledError):
-            fail(self._span, f"{type(error).__module__}.{type(error).__qualname__}")
+        if error is None:
+            self._sent.add(len(self.traces), self._common)
+        elif not isinstance(error, asyncio.CancelledError):
+            fail(self._span, class_path(error))
         self._span.end()
 
 
 class ProcessSpan(EnteredSpan):
     """The span of a call of a handler. It ends when the outcomes of all its attempts are decided.
 
-    attempts: how many share the call. child, baggage: how its context is stored with what it queues.
+    attempts: how many share the call. baggage: whether it is stored with what they queue. processed: its
+    duration is recorded there, with what is `common` to its attempts.
     """
 
-    def __init__(self, span: Span, within: Context, attempts: int, *, child: bool, baggage: bool) -> None:
+    def __init__(
+        self,
+        span: Span,
+        within: Context,
+        attempts: int,
+        *,
+        baggage: bool,
+        processed: Histogram,
+        common: Attributes,
+    ) -> None:
         super().__init__(span, within)
+        self._began = time.perf_counter()
+        self._processed = processed
+        self._common = common
         self.recording = span.is_recording()
-        self._child = child
         self._baggage = baggage
         self._undecided = attempts
         self._outcomes: set[str] = set()
@@ -105,9 +130,8 @@ class ProcessSpan(EnteredSpan):
 
     @property
     def trace(self) -> Trace | None:
-        if not self.recording:
-            return None
-        return pack(self._context, child=self._child, baggage=self._baggage)
+        # What an attempt queues is a part of its trace, so that a workflow can be seen as one.
+        return pack(self._context, child=True, baggage=self._baggage) if self.recording else None
 
     @property
     def log_fields(self) -> Mapping[str, str]:
@@ -137,23 +161,35 @@ class ProcessSpan(EnteredSpan):
         self._span.set_attribute(OUTCOME, outcome)
         if self._error_type is not None:
             fail(self._span, self._error_type)
+            self._common[ERROR_TYPE] = self._error_type or OTHER
         self._span.add_event("settled", {OUTCOME: outcome})
         self._span.end()
+        self._processed.record(time.perf_counter() - self._began, self._common)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object, /) -> None:
         self._leave()
 
 
 def fail(span: Span, error_type: str) -> None:
-    span.set_attribute(ERROR_TYPE, error_type or "_OTHER")
+    span.set_attribute(ERROR_TYPE, error_type or OTHER)
     span.set_status(StatusCode.ERROR)
 
 
 class SpanMaker:
     """Starts spans, with the attributes and parents that the settings of `OpenTelemetry` ask for."""
 
-    def __init__(self, tracer: Tracer, link: str, create_spans: int, *, baggage: bool, tenant: bool) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        instruments: MessagingInstruments,
+        link: str,
+        create_spans: int,
+        *,
+        baggage: bool,
+        tenant: bool,
+    ) -> None:
         self._tracer = tracer
+        self._instruments = instruments
         self._link = link
         self._create_spans = create_spans
         self._baggage = baggage
@@ -180,7 +216,8 @@ class SpanMaker:
             attributes,
         )
         inside = trace.set_span_in_context(span, within)
-        return SendSpan(span, within, self._traces(span, inside, items, awaited))
+        traces = self._traces(span, inside, items, awaited)
+        return SendSpan(span, within, traces, self._instruments.sent, _measured("send", queue))
 
     def _traces(self, span: Span, inside: Context, items: Sequence[Item], child: bool) -> list[Trace | None]:
         if not span.is_recording():
@@ -203,7 +240,8 @@ class SpanMaker:
         stored = None
         if span.is_recording():
             stored = self._pack(trace.set_span_in_context(span, within), child=True)
-        return SendSpan(span, within, [stored] * len(items))
+        common = _measured("create", items[0].queue)
+        return SendSpan(span, within, [stored] * len(items), self._instruments.sent, common)
 
     def _of_item(self, item: Item) -> Attributes:
         attributes: Attributes = {
@@ -235,13 +273,12 @@ class SpanMaker:
             }
         )
         attributes |= self._of_line(lease.lane, lease.tenant)
-        is_awaited = stored is not None and CHILD in stored
         within, links = Context(), list[Link]()
-        if stored is not None and (self._link == "parent" or (self._link == "auto" and is_awaited)):
+        if stored is not None and (self._link == "parent" or (self._link == "auto" and CHILD in stored)):
             within = unpack(stored)
         elif stored is not None:
             within, links = unpack_baggage(stored), _links([attempt])
-        return self._process(attempt.type, within, attributes, links, attempts=1, child=is_awaited)
+        return self._process(attempt.type, within, attributes, links, attempts=1)
 
     def process_batch(self, attempts: Sequence[TracedAttempt]) -> ProcessSpan:
         first = attempts[0]
@@ -250,7 +287,7 @@ class SpanMaker:
         attributes |= {} if queue is None else {DESTINATION: queue}
         attributes[WAIT] = max(attempt.wait for attempt in attempts)
         links, count = _links(attempts), len(attempts)
-        return self._process(first.type, Context(), attributes, links, attempts=count, child=False)
+        return self._process(first.type, Context(), attributes, links, attempts=count)
 
     def _process(
         self,
@@ -260,13 +297,25 @@ class SpanMaker:
         links: list[Link],
         *,
         attempts: int,
-        child: bool,
     ) -> ProcessSpan:
         span = self._tracer.start_span(f"process {type}", within, SpanKind.CONSUMER, attributes, links)
-        return ProcessSpan(span, within, attempts, child=child, baggage=self._baggage)
+        return ProcessSpan(
+            span,
+            within,
+            attempts,
+            baggage=self._baggage,
+            processed=self._instruments.processed,
+            common=_measured("process", attributes.get(DESTINATION)) | {TYPE: type},
+        )
 
     def _pack(self, current: Context, child: bool) -> Trace | None:
         return pack(current, child=child, baggage=self._baggage)
+
+
+def _measured(name: str, queue: Any) -> Attributes:
+    """The attributes of what is measured for an operation. queue: if it has one."""
+    attributes: Attributes = {SYSTEM: "treadle", OPERATION: name}
+    return attributes if queue is None else attributes | {DESTINATION: queue}
 
 
 def _links(attempts: Sequence[TracedAttempt]) -> list[Link]:

@@ -83,11 +83,7 @@ class AfterCommit:
             if held is not None:
                 self._count_lost(held, outcome.loss or "taken")
             return
-        self._count(pending, held, now)
-        if isinstance(pending.decision, RunAgain):
-            self.log.failed(lease, pending.decision, at, pending.span)
-        elif isinstance(pending.decision, Die):
-            self.log.died(lease, pending.decision, pending.span)
+        self._count(pending, held, now, at)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):
@@ -108,8 +104,11 @@ class AfterCommit:
             at = held.event_time(now) if why == "taken" else held.store_time(now)
             self._core.hooks.emit(from_lease(LeaseLost, held.lease, at, reason=why))
 
-    def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
-        """`now`: monotonic and wall-clock time, read once for the whole batch."""
+    def _count(
+        self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float], at: float
+    ) -> None:
+        """Count the outcome, and log it if it is no success. `now`: monotonic and wall-clock time, read once
+        for the whole batch."""
         lease, ran_here = pending.lease, held is not None
         core = self._core
         metrics = core.metrics.of(core.registry.name_of(lease.type)) if held is None else held.bound.metrics
@@ -118,10 +117,12 @@ class AfterCommit:
         match pending.decision:
             case Succeed():
                 metrics.succeeded_in(ran, total, lease.attempt, queue=lease.queue, held=ran_here, at=now[1])
-            case Die(reason=reason):
+            case Die(reason=reason) as decision:
                 metrics.died(ran, total, lease.attempt, reason=reason, queue=lease.queue, held=ran_here)
-            case RunAgain(kind=kind):
+                self.log.died(lease, decision, held, pending.span)
+            case RunAgain(kind=kind) as decision:
                 metrics.again(kind, ran, queue=lease.queue, held=ran_here)
+                self.log.failed(lease, decision, at, held, pending.span)
             case Drop():
                 metrics.dropped_one(pending.started > 0, held=ran_here)
             case GiveBack():

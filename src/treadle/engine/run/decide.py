@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -41,8 +40,9 @@ from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
-from treadle.signature import module_name
+from treadle.signature import class_path
 from treadle.timing import instant, seconds
+from treadle.tracebacks import traceback_text
 from treadle.work import Work
 
 from .handler_threads import ThreadNotStarted
@@ -222,31 +222,15 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(_cut(_class_path(error)), _cut(message_of(error)), _cut(_trace(error), keep_end=True))
-
-
-def _class_path(error: BaseException) -> str:
-    """The qualified name of its class, as in `shop.errors.CardDeclined`. Classes of Python and of treadle
-    have their plain names."""
-    try:
-        module, name = module_name(type(error).__module__), type(error).__qualname__
-        own = module != "builtins" and module.partition(".")[0] != "treadle"
-        return f"{module}.{name}" if own else class_name(error)
-    except BaseException:  # noqa: BLE001  a metaclass may have names of its own
-        return class_name(error)
+    return ErrorInfo(
+        _cut(class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True)
+    )
 
 
 def undecidable(error: BaseException) -> Die:
     """The last resort: what to do with the outcome of an attempt could not be found out, because of `error`.
     The item must still be settled."""
     return Die("bad_result", failure_of(error), error)
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001
-        return ""
 
 
 def _cut(text: str, *, keep_end: bool = False) -> str:

@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Final
 
 from treadle.item import DeathReason, ErrorInfo
+from treadle.tracebacks import frames_of
 
 _LIBRARIES: Final = tuple(
     str(Path(path).resolve())
@@ -27,7 +28,7 @@ def mark_of(type: str, reason: DeathReason, failure: ErrorInfo, error: BaseExcep
 
 
 def _deepest_own_function(error: BaseException) -> str:
-    trace, found = error.__traceback__, ""
+    trace, found = frames_of(error), ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if _is_own(code.co_filename):

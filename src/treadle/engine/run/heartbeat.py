@@ -21,11 +21,10 @@ from msgspec.structs import replace
 
 from treadle.engine import store_retry
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
-from treadle.log_lines import WARNING, log_line
+from treadle.log_lines import WARNING, lines, log_line
 from treadle.wording import span
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -222,11 +221,11 @@ class Watchdog:
             self._blocked = True
             frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-            LOGGER.warning(
-                "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
-                "thread), or run_in='process'. It is here:\n%s",
-                self._heartbeat * 1.5,
-                stack,
+            log_line(
+                WARNING,
+                f"the event loop has been blocked for over {span(self._heartbeat * 1.5)}; make that handler "
+                "sync (it then runs in a thread), or run_in='process'. It is here:",
+                trace=lines(stack),
             )
 
     def _next_message(self) -> Heartbeat:

@@ -7,17 +7,27 @@ numbers when a store was away: the first is a line of its own, the others are co
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
-from treadle.log_lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, traceback_of
+from treadle.log_lines import (
+    ERROR,
+    INFO,
+    WARNING,
+    error_text,
+    item_fields,
+    log_line,
+    own_fields,
+    traceback_of,
+)
 from treadle.wording import one_line, span
 
 from .decide import Die, RunAgain
-from .held import HeldLease
+from .held import UNREAD, HeldLease
 
 COLLECT = 1.0
 """Seconds for which lost leases are collected after the first."""
@@ -36,7 +46,12 @@ class OutcomeLog:
         self._collecting: asyncio.TimerHandle | None = None
 
     def failed(
-        self, lease: Lease, decision: RunAgain, now: float, span: GuardedAttempt | None = None
+        self,
+        lease: Lease,
+        decision: RunAgain,
+        now: float,
+        held: HeldLease | None,
+        span: GuardedAttempt | None,
     ) -> None:
         """An attempt failed and is tried again. `now`: by the store's clock."""
         if not self._failures or decision.kind != "retry":
@@ -44,17 +59,17 @@ class OutcomeLog:
         log_line(
             WARNING,
             f"{named(lease)} failed ({_attempt(lease)}), {_when(decision, now)}: {_why(decision)}",
-            _fields(lease, span),
+            _fields(lease, held, span),
         )
 
-    def died(self, lease: Lease, decision: Die, span: GuardedAttempt | None = None) -> None:
+    def died(self, lease: Lease, decision: Die, held: HeldLease | None, span: GuardedAttempt | None) -> None:
         if not self._failures:
             return
-        begun = f" after {_attempt(lease)}" if decision.error is not None else ""
+        begun = f" after {_attempt(lease)}" if held is not None and held.started else ""
         log_line(
             ERROR,
             f"{named(lease)} is dead{begun}, {decision.reason}: {_why(decision)}",
-            {**_fields(lease, span), "reason": decision.reason},
+            {**_fields(lease, held, span), "reason": decision.reason},
             error=decision.error,
             trace="" if decision.error is None else traceback_of(decision.error),
         )
@@ -64,7 +79,7 @@ class OutcomeLog:
         lease = held.lease
         if why != "taken":
             done = {"completed": "completed", "cancelled": "cancelled", "not_found": "deleted"}[why]
-            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held.span))
+            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held, held.span))
             return
         now = self._clock.monotonic()
         if now >= self._next_loss and not self._losses:
@@ -72,7 +87,7 @@ class OutcomeLog:
             log_line(
                 WARNING,
                 f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
-                _fields(lease, held.span),
+                _fields(lease, held, held.span),
             )
             return
         self._losses.append(lease)
@@ -110,9 +125,15 @@ def named_items(leases: list[Lease]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def _fields(lease: Lease, span: GuardedAttempt | None) -> dict[str, Any]:
-    """The fields of a record. The span of the attempt may belong to another trace than the submit."""
-    return item_fields(lease) if span is None else {**item_fields(lease), **span.log_fields}
+def _fields(lease: Lease, held: HeldLease | None, span: GuardedAttempt | None) -> dict[str, Any]:
+    """The fields of a record: as `ctx.log` of the attempt has them. The span of the attempt may belong to
+    another trace than the submit."""
+    fields = item_fields(lease)
+    if span is not None:
+        fields |= span.log_fields
+    if held is not None and held.bound.log_context is not None and held.input is not UNREAD:
+        fields |= own_fields(functools.partial(held.bound.log_context, held.input), lease.type)
+    return fields
 
 
 def _attempt(lease: Lease) -> str:

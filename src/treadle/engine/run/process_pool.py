@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.errors import BadResultError, HandlerError, InputError, Stopped
 from treadle.result import Result
+from treadle.tracebacks import RemoteTraceback
 
 from .pool_child import ADVICE, KILL_WAIT, PoolChild
 from .process_messages import Raised, Reference, Unsendable
@@ -187,13 +188,6 @@ class BadArgumentError(HandlerError):
             f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a "
             "thread"
         )
-
-
-class RemoteTraceback(Exception):
-    """The traceback of an error, from the child process that raised it."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
 
 
 def reference_to(fn: Callable[..., Any]) -> Reference:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from treadle.engine.core import Core
-from treadle.engine.seldom import Seldom
+from treadle.engine.seldom import Seldom, repeated
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
 from treadle.log_lines import WARNING, item_fields, log_line
@@ -83,7 +83,7 @@ class UndecodableItems:
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self._yields_until = now + 2 * BACKOFF.max
-        self._log(lease, error, max(0.0, self._grace - (now - since)), first=not times)
+        self._log(lease, error, max(0.0, self._grace - (now - since)))
         return GiveBack(BACKOFF.delay(times + 1, self._draw))
 
     def by_type(self, store_time: Callable[[float], float]) -> dict[str, UndecodableType]:
@@ -103,16 +103,15 @@ class UndecodableItems:
                 found[known.type] = UndecodableType(last.count + 1, last.error, min(last.until, until))
         return found
 
-    def _log(self, lease: Lease, error: BaseException, left: float, *, first: bool) -> None:
-        """Log it once for each type, then once a minute for all of the type."""
-        left_out = self._seldom.occurrence(lease.type) if first else None
+    def _log(self, lease: Lease, error: BaseException, left: float) -> None:
+        """Log it once for each type, then once a minute as long as there are such items."""
+        left_out = self._seldom.occurrence(lease.type)
         if left_out is not None:
-            more = f" (and {left_out} more items of this type since it was last logged)" if left_out else ""
             log_line(
                 WARNING,
                 f"the arguments of {named(lease)} do not fit the code of this worker "
                 f"({one_line(message_of(error))}): it is left to others and tried again for at most "
-                f"{span(left)}, then it is dead: undecodable{more}",
+                f"{span(left)}, then it is dead: undecodable{repeated(left_out)}",
                 item_fields(lease),
             )
 

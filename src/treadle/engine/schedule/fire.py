@@ -16,11 +16,14 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.engine.hooks import LOGGER, Hooks
+from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
+from treadle.log_lines import INFO, log_line
 from treadle.rules.submission import may_change, rejection_error
+from treadle.timing import to_datetime
+from treadle.wording import one_line
 
 from .entry import ScheduleEntry
 from .fired_items import FiredItems
@@ -70,7 +73,9 @@ class OccurrenceFirer:
         lateness, until = entry.lateness(at, self._store_clock.now(), self.tolerance)
         next_at, fires = decide(recurrence.timing, at, until, lateness, recurrence.catch_up)
         if lateness == "missed":
-            LOGGER.info("schedule %r was missed at %r; catch_up=%r", recurrence.name, at, recurrence.catch_up)
+            when = f"{to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"
+            name = one_line(recurrence.name, 100)
+            log_line(INFO, f"schedule {name} was missed at {when}; catch_up={recurrence.catch_up!r}")
         items = await self._items.build(recurrence) if fires else ()
         return Fire(name=recurrence.name, at=at, next_at=next_at, items=items)
 

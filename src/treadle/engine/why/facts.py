@@ -69,7 +69,9 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Types of this queue that no live worker has."""
     workers: tuple[WorkerState, ...] = ()
     queues: tuple[str, ...] = ()
-    """All queues that are known: they have items or pauses."""
+    """All queues that have items or pauses."""
+    declared: tuple[str, ...] = ()
+    """The queues of the types that this process has."""
 
 
 class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.item import Count, Status
+from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
 from treadle.wording import close_to, listed, plain, span
 
@@ -22,7 +22,7 @@ MOST_TYPES: Final = 3
 def queue_reasons(facts: QueueFacts) -> list[Reason]:
     """The reasons of a queue. Those of its oldest item follow: see `why_queue`."""
     fleet = WorkerFleet(facts.workers, facts.now)
-    if not facts.counts and not facts.paused and facts.name not in _served(facts):
+    if not _is_known(facts, fleet):
         return [_no_queue(facts)]
     reasons = [_paused(facts, tenant) for tenant in facts.paused]
     if not fleet.taking:
@@ -36,20 +36,33 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     return reasons
 
 
-def _served(facts: QueueFacts) -> set[str]:
+def _is_known(facts: QueueFacts, fleet: WorkerFleet) -> bool:
+    """Whether there is such a queue. Without items and pauses, one that code or a worker names, or that the
+    workers would serve, if its name does not look misspelt."""
+    if facts.counts or facts.paused or facts.name in (DEFAULT_QUEUE, *_named(facts)):
+        return True
+    any_queue = any(worker.info is not None and worker.info.queues is None for worker in fleet.taking)
+    return any_queue and close_to(facts.name, _known(facts)) is None
+
+
+def _named(facts: QueueFacts) -> set[str]:
+    """The queues that code or a worker names."""
     infos = [info for worker in facts.workers if (info := worker.info) is not None]
-    return {name for info in infos for name in info.queues or ()}
+    return {*facts.declared, *(name for info in infos for name in info.queues or ())}
+
+
+def _known(facts: QueueFacts) -> list[str]:
+    return sorted({*facts.queues, *_named(facts)})
 
 
 def _no_queue(facts: QueueFacts) -> Reason:
     text = f"nothing is in queue {plain(facts.name)}, and no worker names it"
-    close = close_to(facts.name, facts.queues)
+    known = _known(facts)
+    close = close_to(facts.name, known)
     if close is not None:
         text += f", but there is {plain(close)}"
-    elif facts.queues:
-        text += (
-            f"; there {'is' if len(facts.queues) == 1 else 'are'} {listed(map(plain, facts.queues), most=5)}"
-        )
+    elif known:
+        text += f"; there {'is' if len(known) == 1 else 'are'} {listed(known, most=5)}"
     return Reason(kind="unknown", text=text, refs=(facts.name,), fix="check the name and the tenant")
 
 

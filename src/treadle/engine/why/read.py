@@ -235,11 +235,17 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
         unserved=tuple(each for each in overview.unserved if each.type in ready),
         workers=seen_workers(overview.workers, tenant),
         queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
+        declared=_declared_queues(core),
     )
     reasons = list(reasons_of(facts))
     if ready and not any(each.kind in HELD_UP for each in reasons):
         reasons += await _oldest_of(core, name, tenant, reasons)
     return Why(id=name, status=_queue_status(facts, reasons), reasons=_told(reasons, tenant))
+
+
+def _declared_queues(core: Core) -> tuple[str, ...]:
+    named = (type.options.get("queue") for type in core.registry.types.values())
+    return tuple({queue for queue in named if isinstance(queue, str)})
 
 
 def _queue_status(facts: QueueFacts, reasons: Sequence[Reason]) -> Literal["unknown", "paused", "active"]:

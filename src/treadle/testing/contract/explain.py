@@ -20,8 +20,8 @@ from .build import (
     submit,
     succeed,
     verdicts,
+    whole,
 )
-
 from .nested_groups import closing, nested
 from .subject import Subject, needs
 

@@ -60,7 +60,7 @@ returns table (mark text, count int, capped boolean, first bigint, last bigint, 
 language plpgsql stable as $$
 #variable_conflict use_column
 declare
-  bound int := 25000; at_queue text; at_type text; at_mark text;
+  bound int := 10000; at_queue text; at_type text; at_mark text;
 begin
   select e.queue, e.type, e.mark into at_queue, at_type, at_mark from treadle.ended_item e
     where e.outcome = 7 and e.tenant = p_tenant
@@ -96,7 +96,7 @@ as $$
 #variable_conflict use_column
 declare
   most constant int := greatest(p_count, 300);
-  bound int := 25000; portion int; marked record; counted record;
+  bound int := 10000; portion int; marked record; counted record;
 begin
   if p_tenant is not null then
     return query

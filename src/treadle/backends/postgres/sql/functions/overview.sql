@@ -26,17 +26,18 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  most_pages constant float8 := 160;
-  share float8 := most_pages * current_setting('block_size')::int / greatest(1, pg_relation_size('treadle.open_item'));
+  few_pages constant int := 160;
+  some_pages constant float8 := 80;
+  pages int := pg_relation_size('treadle.open_item') / current_setting('block_size')::int;
 begin
   now := treadle.clock();
-  is_whole := share >= 1;
+  is_whole := pages <= few_pages;
   select array_agg(c.tenant), array_agg(c.queue), array_agg(c.type), array_agg(c.status), array_agg(c.count)
     into seen_tenant, seen_queue, seen_type, seen_status, seen_count from (
       select o.tenant, o.queue, o.type,
         case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end::int as status,
         count(*)::int as count
-      from treadle.open_item o tablesample system (least(100, 100 * share)) repeatable (1)
+      from treadle.open_item o tablesample system (case when is_whole then 100 else 100 * some_pages / pages end) repeatable (1)
       where p_tenant is null or o.tenant = p_tenant
       group by 1, 2, 3, 4) c;
   select array_agg(c.tenant), array_agg(c.queue), array_agg(c.type), array_agg(c.status), array_agg(c.count),
@@ -55,7 +56,8 @@ begin
   select * into worker_id, worker_until, worker_types, worker_running, worker_info from treadle.worker_states(10000);
 end $$;
 
--- The dead, by their labels: all, if there are few. Otherwise some of each.
+-- The dead, by their labels: all, if there are few. Otherwise some of each, up to so many labels. A row without a queue
+-- says that there are more labels.
 create or replace function treadle.count_dead(p_tenant text, p_cap int)
 returns table (tenant text, queue text, type text, status int, count int, cut boolean)
 language plpgsql stable
@@ -65,7 +67,7 @@ as $$
 #variable_conflict use_column
 declare
   few constant int := 5000;
-  most_labels constant int := 1000;
+  most_labels constant int := 500;
   is_many boolean; tenants text[]; queues text[]; types text[]; portion int;
 begin
   if p_tenant is null then
@@ -102,7 +104,11 @@ begin
     where p_tenant is null or l.tenant = p_tenant
   )
   select array_agg(l.tenant), array_agg(l.queue), array_agg(l.type) into tenants, queues, types
-    from (select * from label l where p_tenant is null or l.tenant = p_tenant limit most_labels) l;
+    from (select * from label l where p_tenant is null or l.tenant = p_tenant limit most_labels + 1) l;
+  if cardinality(tenants) > most_labels then
+    tenants := tenants[:most_labels]; queues := queues[:most_labels]; types := types[:most_labels];
+    return query select null::text, null::text, null::text, 7, 0, true;
+  end if;
   portion := least(p_cap, greatest(10, few / cardinality(tenants)));
   return query
     select l.tenant, l.queue, l.type, 7, least(c.seen, portion)::int, c.seen > portion
