@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
 from treadle import MemoryBackend, Treadle
+from treadle.cli.asking import ask
 from treadle.errors import StoreUnavailable, WorkFailed
 
 
@@ -131,3 +132,15 @@ def test_a_dry_run_of_delete_counts_whole_groups(memory: Store) -> None:
     assert memory.call("dead", "delete", "--all", "--yes").out == (
         "deleted 8 items (2 asked for; the others were in their groups)\n"
     )
+
+
+async def test_a_ctrl_c_just_before_the_question_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()  # as the handler of Ctrl-C does
+    with pytest.raises(KeyboardInterrupt):
+        ask("cancel 5 items? [y/N] ")
+    task.uncancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    assert capsys.readouterr().err == ""

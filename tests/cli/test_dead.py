@@ -63,6 +63,15 @@ def test_deaths_are_counted_by_type_and_by_reason(store: Store) -> None:
     assert store.call("dead", "--by", "colour").code == 2
 
 
+def test_a_count_by_reason_says_that_it_was_cut(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.work_off(_deaths)
+    monkeypatch.setattr("treadle.cli.dead.LOOKED_AT", 2)
+    counted = store.call("dead", "--by", "reason", "--json")
+    assert sum(each["count"] for each in counted.objects) == 2
+    assert all(each["capped"] for each in counted.objects)
+    assert counted.err == "treadle: only the newest 2 dead items were looked at: there are more\n"
+
+
 def test_a_mark_is_shown_with_its_traceback_and_its_items(store: Store) -> None:
     store.work_off(_deaths)
     newest, other = store.call("dead", "--json").objects
