@@ -98,9 +98,9 @@ def log_line(
     LOGGER.handle(record)
 
 
-def log_error(message: str, error: BaseException, level: int = logging.ERROR) -> None:
+def log_error(message: str, error: BaseException) -> None:
     """Log an error of a user's function, with its traceback. It never raises."""
-    log_line(level, f"{message}: {error_text(error)}", error=error, trace=traceback_of(error))
+    log_line(ERROR, f"{message}: {error_text(error)}", error=error, trace=traceback_of(error))
 
 
 WARNING: Final = logging.WARNING

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from .context_log import LOGGER, RECORD_FIELDS
+from .errors import shown
 from .log_lines import lines
 from .wording import one_line, printable_json
 
@@ -46,7 +47,10 @@ class TextFormatter(logging.Formatter):
 
     def traceback(self, record: logging.LogRecord) -> str:
         if record.exc_info and not record.exc_text:
-            record.exc_text = self.formatException(record.exc_info)
+            try:
+                record.exc_text = self.formatException(record.exc_info)
+            except BaseException:  # noqa: BLE001  attributes of the user's exception
+                record.exc_text = "(its traceback cannot be shown)"
         texts = (record.exc_text, self.formatStack(record.stack_info) if record.stack_info else "")
         return "\n".join(lines(text) for text in texts if text)
 
@@ -76,8 +80,8 @@ class JsonFormatter(TextFormatter):
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001  arguments that do not fit: the message is better than nothing
-        return f"{record.msg!s} {record.args!r}"
+    except BaseException:  # noqa: BLE001  arguments that do not fit: the message is better than nothing
+        return f"{shown(record.msg)} {shown(record.args)}"
 
 
 def _item(record: logging.LogRecord) -> str:
@@ -98,15 +102,8 @@ def _field(value: object) -> Any:
     try:
         text = msgspec.json.encode(value)
         return msgspec.Raw(text) if len(text) <= MOST_FIELD else _short(text.decode(), MOST_FIELD)
-    except Exception:  # noqa: BLE001  the user's value
-        return _short(_shown(value), MOST_FIELD)
-
-
-def _shown(value: object) -> str:
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001  the user's class
-        return f"<{type(value).__name__}>"
+    except BaseException:  # noqa: BLE001  the user's value
+        return shown(value)
 
 
 def _short(text: str, most: int) -> str:

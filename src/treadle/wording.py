@@ -23,11 +23,11 @@ _NOT_ASCII: Final = re.compile("[^\x00-\x7e]")
 
 def span(seconds: float, *, brief: bool = False) -> str:
     """A duration: `250 ms`, `1.5 s`, `40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. brief: with one unit, as
-    tables show it: `90 s`, `3 min`, `36 h`, `3 d`."""
+    tables show it: `2 s`, `90 s`, `3 min`, `36 h`, `3 d`."""
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
-    if seconds < 9.95:
+    if seconds < 9.95 and not brief:
         return f"{seconds:.1f}".removesuffix(".0") + " s"
     for unit, name, smaller, smaller_name in _UNITS:
         if round(seconds / smaller) * smaller >= (2 * unit if brief else unit):

@@ -38,7 +38,7 @@ def call(*arguments: str, env: Mapping[str, str | None] | None = None, input: st
     code: Any = 0
     with CliRunner().isolation(input=input, env=given) as (out, err, _):
         try:
-            _command().main(list(arguments), prog_name="treadle")
+            all_commands().main(list(arguments), prog_name="treadle")
         except SystemExit as ended:
             code = ended.code or 0
         sys.stdout.flush()
@@ -47,7 +47,7 @@ def call(*arguments: str, env: Mapping[str, str | None] | None = None, input: st
 
 
 @cache
-def _command() -> Any:
+def all_commands() -> Any:
     """All commands, ready to be called. To make them takes longer than most calls."""
     return get_command(commands)
 

@@ -7,9 +7,8 @@ import shlex
 from typing import Any
 
 import pytest
-import typer
 
-from treadle.cli.commands import commands
+from tests.cli.calling import all_commands
 from treadle.engine.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
 from treadle.engine.why.meaning import reasons_of
 from treadle.item import GROUP_MARK, ItemState, Schedule, Status, WorkerState
@@ -72,7 +71,7 @@ def test_enough_of_them_are_looked_at() -> None:
 @pytest.mark.parametrize("line", FIXES)
 def test_a_proposed_command_can_be_called(line: str) -> None:
     _, *words = shlex.split(line)
-    found: Any = typer.main.get_command(commands)
+    found = all_commands()
     while hasattr(found, "commands") and words[0] in found.commands:
         found, words = found.commands[words[0]], words[1:]
     found.make_context(line, words)

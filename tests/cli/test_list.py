@@ -32,7 +32,7 @@ def test_items_are_listed_newest_first(store: Store) -> None:
     lines = listed.out.splitlines()
     assert [line.split()[0] for line in lines] == ["ID", third, second, first]
     assert "◇ blocked" in lines[1]
-    assert "in 1 h" in lines[2]
+    assert "in 60 min" in lines[2]
     assert "key k1" in lines[3]
 
 

@@ -14,7 +14,11 @@ from treadle.logging import JsonFormatter, TextFormatter
 
 class Rude:
     def __repr__(self) -> str:
-        raise SystemError
+        raise KeyboardInterrupt
+
+
+class RudeError(Exception):
+    __cause__ = property(lambda _: repr(Rude()))  # type: ignore[assignment]
 
 
 def record(
@@ -40,6 +44,8 @@ HOSTILE = "two\nlines\x1b[2J\x9b31m\ud800\u202e" + "x" * 100_000
         record(HOSTILE),
         record("%s", HOSTILE, id=HOSTILE, type=HOSTILE, attempt=1),
         record("too few %s %s", 1),
+        record("rude %s", Rude()),
+        record("failed", error=RudeError()),
         record("failed", error=ValueError(HOSTILE)),
         record(
             "odd fields", level=1, size=float("nan"), big=10**400, rude=Rude(), raw=b"\xff", some={1: Rude()}

@@ -20,8 +20,8 @@ from tests.cli.looked_at import report, send
 from treadle import Treadle
 from treadle.cli import problems
 from treadle.cli.problems import find_problems
-from treadle.cli.status import StatusView
-from treadle.errors import WorkFailed
+from treadle.cli.status import StatusView, away_lines
+from treadle.errors import StoreUnavailable, WorkFailed
 from treadle.fleet import Fleet
 from treadle.item import Count, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
@@ -254,3 +254,17 @@ def test_watching_on_a_terminal_draws_in_place(store: Store) -> None:
     os.close(terminal)
     assert "\x1b[1A" in shown
     assert "Traceback" not in shown
+
+
+def test_a_store_that_does_not_answer_is_not_shown_as_healthy() -> None:
+    last = ["\x1b[32m✓ healthy\x1b[0m  \x1b[2m2026-11-16 12:47:15 UTC\x1b[0m", "", "no workers"]
+    lines = away_lines(StoreUnavailable("PostgreSQL did not answer"), last, 120.0, 80)
+    assert lines == [
+        "✕ the store does not answer: PostgreSQL did not answer",
+        "",
+        "2 min ago it was:",
+        "",
+        "✓ healthy  2026-11-16 12:47:15 UTC",
+        "",
+        "no workers",
+    ]

@@ -82,7 +82,8 @@ def test_a_line_fits_the_terminal_and_is_plain() -> None:
     line = event_line(happened, 80)
     assert line.isprintable()
     assert len(line) == 80
-    assert line.startswith("00:00:30.000  ✕ dead       t  i1  aborted: E: \\x1b[2J")
+    assert line.startswith("00:00:30.000  ✕ dead       i1  t  aborted: E: \\x1b[2J")
+    assert "  (acme)  " in event_line(happened._replace(item=_state(tenant="acme")), None, tenant=True)
 
 
 def test_events_of_other_processes_are_told(store: Store) -> None:

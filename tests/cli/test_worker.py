@@ -514,6 +514,33 @@ async def test_an_app_may_run_an_event_loop_while_it_is_imported(
         assert await handle.result(timeout=1) == "hello a"
 
 
+HALF_DEPLOYED = """
+import sys
+from pathlib import Path
+
+seen = Path(__file__).with_suffix(".seen")
+if "treadle.cli.child" in sys.orig_argv and not seen.exists():
+    seen.touch()
+else:
+    from tests.cli.shop import app
+"""
+
+
+async def test_a_process_that_does_not_find_the_app_is_followed_by_another(
+    here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor has found it: its files are being replaced."""
+    (tmp_path / "half_deployed.py").write_text(HALF_DEPLOYED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with here.client() as client:
+        handle = await client.enqueue(shop.greet("a"))
+        process = here.start(app="half_deployed:app")
+        assert await handle.result(timeout=40) == "hello a"
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 30) == 0
+    assert "could not load the app, trying again" in here.errors()
+
+
 async def test_a_burst_whose_processes_cannot_import_the_app_exits_with_2(
     here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -552,9 +579,9 @@ def test_an_app_that_cannot_be_found_is_reported(app: str, message: str) -> None
 
 
 def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> None:
-    for _ in range(2):
-        migrated = call("migrate", store_url)
-        assert migrated.code == 0
-        assert "is up to date" in migrated.out
+    first, second = call("migrate", store_url), call("migrate", store_url)
+    assert (first.code, second.code) == (0, 0)
+    assert "is made, version " in first.out
+    assert second.out.endswith("is up to date\n")
     kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
     assert "create table" in call("schema", kind).out.lower()

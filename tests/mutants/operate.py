@@ -64,7 +64,7 @@ def cap_untold(patch: Patch) -> None:
     patch(watch, "capped_counts", capped_counts)
 
 
-@mutant("lanes that were avoided lose their turns", tests=f"{CONTRACT}test_avoided_lanes_keep_their_turns")
+@mutant("lanes that were avoided lose their turns", tests=f"{CONTRACT}test_avoided_lanes_keep_their_place")
 def turns_lost(patch: Patch) -> None:
     def end(self: Any) -> None:
         for level, name in self._left_out:

@@ -35,7 +35,7 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
     ("seconds", "text"),
     [
         (0.25, "250 ms"),
-        (9, "9 s"),
+        (1.7, "2 s"),
         (119, "119 s"),
         (200, "3 min"),
         (7000, "117 min"),

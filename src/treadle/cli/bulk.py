@@ -311,8 +311,8 @@ class Bulk:
         asked = self.matched - skipped - self.unknown
         if self.changed > asked > 0 and not stopped:
             text += f" ({asked:,} asked for; the others {self._verb.others})"
-        told = {MEANWHILE: self.refused[MEANWHILE]} if self._named else self.refused
-        text += skipped_text(", skipped", Counter(told))
+        skipped_by = {MEANWHILE: self.refused[MEANWHILE]} if self._named else self.refused
+        text += skipped_text(", skipped", Counter(skipped_by))
         if self.unknown:
             self._shell.print(
                 f"stopped: {text}. The store gave no answer for {plural(self.unknown, 'more item')}: whether "

@@ -22,7 +22,7 @@ import msgspec
 from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli import log_format
-from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_MODULE_RAISED, CHILD_NO_APP, CHILD_STORE_AWAY
+from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_CANNOT_LOAD, CHILD_STORE_AWAY
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.open_store import StoreAway, open_store
@@ -67,7 +67,7 @@ def main() -> None:
         app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:
         report(error, options.log_format)
-        sys.exit(CHILD_MODULE_RAISED if error.__cause__ else CHILD_NO_APP)
+        sys.exit(CHILD_CANNOT_LOAD)
     log_format.set_up(options.log_level, options.log_format)
     try:
         asyncio.run(work(app, options))

@@ -21,7 +21,6 @@ CHILD_BURST_FAILED: Final = 70
 """An error has ended a burst."""
 CHILD_STORE_AWAY: Final = 71
 """The store did not answer for as long as a burst waited for it."""
-CHILD_MODULE_RAISED: Final = 72
-"""The module of the app raised. A later try may succeed: a file or a server was missing."""
-CHILD_NO_APP: Final = 73
-"""There is no such app. A restart would not help."""
+CHILD_CANNOT_LOAD: Final = 72
+"""The app could not be loaded, though its supervisor could: a file or a server is missing, or its files are
+being replaced. A later try may succeed."""

@@ -1,13 +1,15 @@
 """Problems: what `treadle status` and `treadle doctor` find wrong with the store, judged in one place.
 
-no_worker      items wait that no live worker can run: none is alive, has the type or serves the queue
-silent         a worker has sent no heartbeat for longer than its lease
-blocked        the event loop of a worker does not run: a handler blocks it, or the process is stopped
-undecodable    items whose arguments do not fit the code of the workers that have claimed them
-late           an item of a queue that is not paused has been ready for longer than it may be
-not_submitted  blocked items have waited as long for ids that were never submitted
-paused         a queue is paused
-dead           there are dead items
+The kinds, the most urgent first:
+
+    no_worker      items wait that no live worker can run: none is alive, has the type or serves the queue
+    silent         a worker has sent no heartbeat for longer than its lease
+    blocked        the event loop of a worker does not run: a handler blocks it, or the process is stopped
+    undecodable    items whose arguments do not fit the code of the workers that have claimed them
+    late           an item of a queue that is not paused has been ready for longer than it may be
+    not_submitted  blocked items have waited as long for ids that were never submitted
+    paused         a queue is paused
+    dead           there are dead items
 """
 
 from __future__ import annotations
@@ -98,8 +100,7 @@ def find_problems(
         yield _no_worker(fleet, waiting)
     else:
         yield from _unserved(overview, fleet)
-        yield from _silent(fleet)
-        yield from _blocked(fleet)
+        yield from _stuck_workers(fleet)
         yield from _undecodable(overview, fleet)
         yield from _late(overview, max_wait)
     if stuck:
@@ -125,19 +126,18 @@ def _no_worker(fleet: Fleet, waiting: Sequence[Count]) -> Problem:
     return Problem("no_worker", text, START, tuple(worker.id for worker in fleet.silent))
 
 
-def _silent(fleet: Fleet) -> Iterator[Problem]:
+def _stuck_workers(fleet: Fleet) -> Iterator[Problem]:
     silent = tuple(worker.id for worker in fleet.silent)
     if silent:
         text = f"{plural(len(silent), 'worker')} silent: {listed(silent, 3)}"
         fix = "look at the process: it is gone, or blocked. The next claim of any worker frees its items"
         yield Problem("silent", text, fix, silent)
-
-
-def _blocked(fleet: Fleet) -> Iterator[Problem]:
     blocked = tuple(worker.id for worker in fleet.blocked)
     if blocked:
         text = f"{plural(len(blocked), 'worker')} blocked: {listed(blocked, 3)}"
-        fix = "a handler blocks the event loop (the log of the worker has the stack), or it is stopped"
+        fix = (
+            "a handler blocks the event loop (the log of the worker has the stack), or the process is stopped"
+        )
         yield Problem("blocked", text, fix, blocked)
 
 

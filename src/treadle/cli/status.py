@@ -6,6 +6,7 @@ It is healthy if there is no problem: see `problems`.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 
@@ -240,24 +241,39 @@ async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
     from rich.live import Live
     from rich.text import Text
 
-    lines = ["..."]
+    loop = asyncio.get_running_loop()
+    last: list[str] = []
+    looked_at = loop.time()
     with Live(Text("..."), auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         try:
             while True:
                 try:
-                    lines = (await look()).lines(terminal_width())
-                    note = ""
+                    lines = last = (await look()).lines(terminal_width())
+                    looked_at = loop.time()
                 except StoreUnavailable as error:
-                    note = f"the store does not answer: {error}"
-                noted = ["", styled(plain(note), "red")] if note else []
-                live.update(Text.from_ansi("\n".join([*lines, *noted])), refresh=True)
+                    lines = away_lines(error, last, loop.time() - looked_at, terminal_width())
+                live.update(Text.from_ansi("\n".join(lines)), refresh=True)
                 await asyncio.sleep(every)
         except asyncio.CancelledError:
             return None
 
 
+def away_lines(error: StoreUnavailable, last: list[str], seconds: float, width: int | None) -> list[str]:
+    """What is shown while the store does not answer. last: the lines of the last look, which is so old."""
+    shape = "✕" if speaks_unicode() else "x"
+    lines = [styled(line, "red") for line in wrapped(f"{shape} the store does not answer: {error}", width)]
+    if last:
+        lines += ["", f"{span(seconds)} ago it was:", ""]
+        lines += (styled(_STYLE.sub("", line), "dim") for line in last)
+    return lines
+
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
 async def _watch_lines(shell: Shell, look: _Look, every: float) -> int | None:
     """Without a terminal: one look after the other."""
+    away = False
     try:
         while True:
             try:
@@ -266,8 +282,13 @@ async def _watch_lines(shell: Shell, look: _Look, every: float) -> int | None:
                     shell.emit(seen.json())
                 else:
                     shell.lines([*seen.lines(None), ""])
+                if away:
+                    shell.warn("the store answers again")
+                away = False
             except StoreUnavailable as error:
-                shell.warn(str(error))
+                if not away:
+                    shell.warn(f"the store does not answer, trying again: {error}")
+                away = True
             shell.flush()
             await asyncio.sleep(every)
     except asyncio.CancelledError:

@@ -35,8 +35,7 @@ from treadle.cli.child_process import ChildProcess, ended_how
 from treadle.cli.exit_codes import (
     AWAY,
     CHILD_BURST_FAILED,
-    CHILD_MODULE_RAISED,
-    CHILD_NO_APP,
+    CHILD_CANNOT_LOAD,
     CHILD_STORE_AWAY,
     USAGE,
 )
@@ -245,14 +244,15 @@ class Supervisor:
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
         not_begun = child.liveness.blocked_for() is None
-        if code == CHILD_NO_APP or (code == CHILD_MODULE_RAISED and self._options.burst):
+        if code == CHILD_CANNOT_LOAD and self._options.burst:
             self._code = USAGE
             self.restart()
         elif code == CHILD_STORE_AWAY and self._options.burst:
             self._code = AWAY
             self.restart()
         elif code and child.ending_since is None:
-            log_line(ERROR, f"process {child.pid} {ended_how(code)}")
+            how = "could not load the app, trying again" if code == CHILD_CANNOT_LOAD else ended_how(code)
+            log_line(ERROR, f"process {child.pid} {how}")
             if self._options.burst and (code == CHILD_BURST_FAILED or not_begun):
                 self._fail_burst(child)
         failed = code and time.monotonic() - child.started_at < STEADY

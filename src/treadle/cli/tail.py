@@ -17,7 +17,7 @@ import msgspec
 import typer
 
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import TERMINAL, Filter, ItemState, Ref, Status, Wake
+from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
 from treadle.wording import first_line, plain, span
 
 from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
@@ -119,10 +119,12 @@ async def _events(shell: Shell, watcher: Watcher) -> AsyncGenerator[Happened]:
             try:
                 for happened in await watcher.look():
                     yield happened
+                if away:
+                    shell.warn("the store answers again")
                 away = False
             except StoreUnavailable as error:
                 if not away:
-                    shell.warn(f"{error}; trying again")
+                    shell.warn(f"the store does not answer, trying again: {error}")
                 away = True
             shell.flush()
             if watcher.missed:
@@ -284,17 +286,18 @@ def _tell(shell: Shell, happened: Happened) -> None:
             }
         )
         return
-    shell.lines([event_line(happened, terminal_width())])
+    shell.lines([event_line(happened, terminal_width(), tenant=shell.tenant is None)])
 
 
-def event_line(happened: Happened, width: int | None) -> str:
-    """An event as one line."""
+def event_line(happened: Happened, width: int | None, *, tenant: bool = False) -> str:
+    """An event as one line. tenant: also whose it is, unless it is the default one's."""
     item, look = happened.item, LOOKS[happened.name]
     shape = (SHAPES if speaks_unicode() else ASCII_SHAPES)[look] if happened.name != "failed" else "!"
     time = (iso(happened.at) or "")[11:23]
     word = f"{shape} {happened.name}".ljust(11)
     style = "yellow" if happened.name in ("failed", "lost") else STATUS_STYLES[look]
-    rest = "  ".join(plain(part) for part in (item.type, item.id, _note(happened)) if part)
+    whose = f"({item.tenant})" if tenant and item.tenant != DEFAULT_TENANT else ""
+    rest = "  ".join(plain(part) for part in (item.id, item.type, whose, _note(happened)) if part)
     room = None if width is None else max(width - columns(f"{time}  {word}  "), 10)
     return f"{styled(time, 'dim')}  {styled(word, style)}  {rest if room is None else cut(rest, room)}"
 

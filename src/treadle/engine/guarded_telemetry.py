@@ -157,7 +157,7 @@ class GuardedTelemetry:
         return NOTHING if span is None else GuardedEntry(span, self._guard)
 
 
-NOTHING: Final = nullcontext()
+NOTHING: Final[AbstractContextManager[object]] = nullcontext()
 
 
 def _checked(given: Trace | None) -> Trace | None:

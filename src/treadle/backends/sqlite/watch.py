@@ -34,6 +34,10 @@ _FAIRNESS = statements("fairness")
 _PAGE = 500
 _MOST_DEATHS = (200, 5000)
 """How many of the newest deaths are looked at for their marks: first, and if that are too few marks."""
+_MOST_MARKED = 10_000
+"""How many items are counted in all, those of the newest marks first."""
+_LEAST_MARKED = 100
+"""How many items of each mark are counted in any case, if it has so many."""
 
 Tenants: TypeAlias = tuple[str, str | bytes]
 """The first and the last of the tenants that a statement reads, in the order of the index."""
@@ -213,6 +217,8 @@ def _slots(tx: Tx, names: Iterator[str]) -> Iterator[LimitUse]:
 
 class _Mark(NamedTuple):
     mark: str
+    cap: int
+    """How many were counted at most."""
     total: int
     """Up to one more than the cap."""
     first: int
@@ -222,10 +228,14 @@ class _Mark(NamedTuple):
 
 
 def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
-    found = [_mark(tx, name, tenant, cap) for name in _newest_marks(tx, tenant, count)]
+    found: list[_Mark] = []
+    left = _MOST_MARKED
+    for name in _newest_marks(tx, tenant, count):
+        found.append(_mark(tx, name, tenant, min(cap, max(left, _LEAST_MARKED))))
+        left -= found[-1].total
     deaths = {row[0]: row for row in tx.rows(_SQL["deaths"], array(one.newest for one in found))}
     queued: dict[int, float] = dict(tx.rows(_SQL["queued_at"], array(one.first for one in found)))
-    shown = [_dead_mark(one, deaths[one.newest], queued[one.first], cap) for one in found]
+    shown = [_dead_mark(one, deaths[one.newest], queued[one.first]) for one in found]
     return sorted(shown, key=lambda mark: mark.last_at, reverse=True)
 
 
@@ -249,18 +259,18 @@ def _mark(tx: Tx, mark: str, tenant: str | None, cap: int) -> _Mark:
         row = tx.rows(_SQL["mark"], mark, cap + 1)[0]
     else:
         row = tx.rows(_SQL["mark_of_tenant"], mark, cap + 1, tenant)[0]
-    return _Mark(mark, *row)
+    return _Mark(mark, cap, *row)
 
 
-def _dead_mark(found: _Mark, death: Row, queued_at: float, cap: int) -> DeadMark:
+def _dead_mark(found: _Mark, death: Row, queued_at: float) -> DeadMark:
     _, type, tenant, ended, id, error_type, message = death
     return DeadMark(
         found.mark,
         type,
         "" if error_type is None else decode_text(error_type),
         "" if message is None else decode_text(message),
-        min(found.total, cap),
-        found.total > cap,
+        min(found.total, found.cap),
+        found.total > found.cap,
         queued_at,
         ended,
         id,

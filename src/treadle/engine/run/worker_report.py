@@ -135,13 +135,13 @@ class WorkerReport:
             schedules=self._schedules(),
         )
 
-    def _schedules(self) -> tuple[str, ...] | None:
-        names = self._scheduler.entries
-        return tuple(sorted(names)) if len(names) <= MOST_SCHEDULES else None
-
     def _undecodable_types(self) -> dict[str, UndecodableType]:
         types = self._undecodable.by_type(self._store_clock.at)
         return dict(sorted(types.items())[:MOST_TYPES])
+
+    def _schedules(self) -> tuple[str, ...] | None:
+        names = self._scheduler.entries
+        return tuple(sorted(names)) if len(names) <= MOST_SCHEDULES else None
 
     def _rooms(self) -> dict[str, int | None]:
         rooms: dict[str, int | None] = {}

@@ -46,17 +46,17 @@ async def why_item(core: Core, id: str, tenant: str | None) -> Why:
     """Why an item, or a group, is where it is."""
     facts = await _read(core, id, tenant, viewer=tenant)
     reasons = [*reasons_of(facts), *await _follow(core, facts, viewer=tenant)]
-    return Why(id=id, status=_status(facts), reasons=_told(reasons, tenant))
+    return Why(id=id, status=_status(facts), reasons=_for_viewer(reasons, tenant))
 
 
-def _told(reasons: Sequence[Reason], viewer: str | None) -> tuple[Reason, ...]:
+def _for_viewer(reasons: Sequence[Reason], viewer: str | None) -> tuple[Reason, ...]:
     """The reasons as they are told to a client of one tenant: they speak of the workers that serve it."""
     if viewer is None:
         return tuple(reasons)
-    return tuple(_told_tenant(each, viewer) for each in reasons)
+    return tuple(_for_tenant(each, viewer) for each in reasons)
 
 
-def _told_tenant(reason: Reason, viewer: str) -> Reason:
+def _for_tenant(reason: Reason, viewer: str) -> Reason:
     name = plain(viewer)
     if reason.kind == "no_worker" and not reason.refs:
         text = f"no live worker serves tenant {name}"
@@ -240,7 +240,7 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
     reasons = list(reasons_of(facts))
     if ready and not any(each.kind in HELD_UP for each in reasons):
         reasons += await _oldest_of(core, name, tenant, reasons)
-    return Why(id=name, status=_queue_status(facts, reasons), reasons=_told(reasons, tenant))
+    return Why(id=name, status=_queue_status(facts, reasons), reasons=_for_viewer(reasons, tenant))
 
 
 def _declared_queues(core: Core) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class AvoidedLaneCases:
         assert await claim_ids(backend, types={"work": 9, "plain": 9}) == ["a0", "a1", "a2", "a3"]
 
     @needs("order")
-    async def test_avoided_lanes_keep_their_turns(self, backend: Backend) -> None:
+    async def test_avoided_lanes_keep_their_place(self, backend: Backend) -> None:
         """When they are avoided no more, the lane that waited longest is served first."""
         names = [f"l{n}" for n in range(8)]
         await submit(backend, *(item(lane, lane=lane) for lane in names))
