@@ -39,7 +39,8 @@ async def _migrate(shell: Shell, twice: bool) -> None:
     except SchemaError as error:
         if error.found is not None and error.found > error.wanted:
             raise
-        shell.backend.apply_schema = True  # type: ignore[attr-defined]  # such a store has it
+        if hasattr(shell.backend, "apply_schema"):  # as every store that has a schema
+            shell.backend.apply_schema = True  # pyright: ignore[reportAttributeAccessIssue]
         await shell.client.connect()
         done = f"made, version {error.wanted}"
         if error.found is not None:
