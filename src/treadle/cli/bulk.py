@@ -81,7 +81,7 @@ async def change_items(
             _say_counted(shell, verb, counted, preview)
             if not counted.count:
                 await remark_filters(shell, filters.type, filters.queue)
-            return None
+            return REFUSED if counted.count and not preview.count else None
         if not selection.yes:
             _check_terminal(verb)
             preview = verb.preview()
@@ -180,12 +180,18 @@ def _say_counted(shell: Shell, verb: Verb, counted: Counted, preview: Preview) -
         )
         return
     shell.print(f"would {_would(verb, counted, preview)}; nothing was changed")
+    _say_remedy(shell, verb)
+
+
+def _say_remedy(shell: Shell, verb: Verb) -> None:
+    if remedy := verb.remedy():
+        shell.print(remedy, "yellow")
 
 
 def _would(verb: Verb, counted: Counted, preview: Preview) -> str:
     """What the command is about to do: delete 5 items (3 asked for; the others are in their groups)."""
     more = preview.more or counted.more
-    text = f"{verb.name} {plural(preview.count, 'item', more)}{verb.along}"
+    text = f"{verb.name} {plural(preview.count, 'item', more)}{verb.along if preview.count else ''}"
     if preview.count > preview.asked or preview.more:
         text += f" ({capped(preview.asked, counted.more)} asked for; the others {preview.others})"
     return text + skipped_text(", and skip", preview.refused)
@@ -246,7 +252,9 @@ class Bulk:
         self._summary(stopped=stopped or held_back)
         if stopped:
             return INTERRUPTED
-        return REFUSED if held_back or (self._named and self.refused) else None
+        refused = self.refused.total() - self.refused[MEANWHILE]
+        failed = refused and (self._named or not self.changed)
+        return REFUSED if held_back or failed else None
 
     async def _try_first(self, source: Source, count: int, judge: Judge) -> bool:
         """Change so many, and let them be judged. Those that are refused do not count."""
@@ -321,3 +329,5 @@ class Bulk:
             )
             return
         self._shell.print(f"stopped: {text}. The rest is as it was" if stopped else text)
+        if not self._named:
+            _say_remedy(self._shell, self._verb)
