@@ -114,6 +114,23 @@ def test_items_with_open_groups_are_not_deleted_by_filter(store: Store) -> None:
     assert kept.out == "deleted 0 items, skipped 1 (1 ReferencedError)\n"
 
 
+def test_every_item_of_a_group_that_stays_is_told(memory: Store) -> None:
+    async def fill(app: Treadle) -> list[str]:
+        await app.pause("slow")
+        first = await app.enqueue(looked_at.order([3, 6]))
+        await asyncio.gather(first.group(), return_exceptions=True)
+        ids = [item.id for item in (await app.dead.list()).items]
+        await app.enqueue(report(), after=ids[:1], when="all_done", queue="slow")
+        return ids
+
+    first, second = memory.work_off(fill)
+    kept = memory.call("dead", "delete", first, second, "--json")
+    assert [each.get("id") for each in kept.objects] == [first, second, None]
+    assert kept.code == 1
+    kept = memory.call("dead", "delete", "--all", "--yes")
+    assert kept.out == "deleted 0 items, skipped 2 (2 ReferencedError)\n"
+
+
 # ------------------------------------------------------------------------------------------------ canary
 
 

@@ -19,7 +19,7 @@ from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
 from treadle import Treadle
 from treadle.cli import problems
-from treadle.cli.problems import find_problems
+from treadle.cli.problems import Problem, find_problems
 from treadle.cli.status import StatusView, away_lines
 from treadle.errors import StoreUnavailable, WorkFailed
 from treadle.fleet import Fleet
@@ -31,10 +31,13 @@ NOW = 1_800_000_000.0
 LIVE = WorkerState("w1", NOW + 10, None, 3)
 
 
-def _problems(*, max_wait: float = 300.0, **facts: object) -> list[tuple[str, str]]:
+def _problems(**facts: object) -> list[tuple[str, str]]:
+    return [(each.kind, each.text) for each in _found(None, **facts)]
+
+
+def _found(tenant: str | None, **facts: object) -> list[Problem]:
     overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
-    found = find_problems(overview, Fleet(overview.workers, NOW), max_wait)
-    return [(each.kind, each.text) for each in found]
+    return list(find_problems(overview, Fleet(overview.workers, NOW), 300.0, tenant=tenant))
 
 
 def _count(status: str, count: int = 1, *, type: str = "t", queue: str = "q", capped: bool = False) -> Count:
@@ -64,6 +67,13 @@ def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
     counts = (_count("ready", 5), _count("ready", 2, queue="mial", capped=True))
     assert _problems(counts=counts, workers=(LIVE,), unserved=(UnservedType("t", 5, NOW - 120),)) == [
         ("no_worker", "no worker has the type t: 5 ready items, since 2 min")
+    ]
+    bounds = (UnservedType("many", 10_000, None), UnservedType("t", 5, None), UnservedType("u", 5, None))
+    cut = (_count("ready", 5, capped=True),)
+    assert [text for _, text in _problems(workers=(LIVE,), counts=cut, unserved=bounds)] == [
+        "no worker has the type many: 10,000+ ready items",
+        "no worker has the type t: 5+ ready items",
+        "no worker has the type u: 5 ready items",
     ]
     picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("q",), tenants=("acme",)))
     assert _problems(counts=counts, workers=(picky,)) == [
@@ -154,6 +164,22 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
         ("paused", "queue q is paused for tenant acme"),
         ("dead", "10,002+ dead items: t, u"),
     ]
+
+
+def test_a_tenant_gets_commands_of_its_own() -> None:
+    facts = {
+        "workers": (LIVE,),
+        "counts": (_count("dead"),),
+        "ages": (QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 301)),
+        "paused": (("bulk", "acme"),),
+    }
+    assert [each.fix for each in _found("acme", **facts)] == [
+        "treadle why --queue q --tenant acme",
+        "treadle resume bulk --tenant acme",
+        "treadle dead --tenant acme",
+    ]
+    late = "treadle why --queue bulk"  # also for other tenants, for which it is not paused
+    assert late in [each.fix for each in _found(None, **facts)]
 
 
 async def _some(app: Treadle) -> None:
