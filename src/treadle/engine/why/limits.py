@@ -7,7 +7,7 @@ from typing import assert_never
 
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.why import Reason
-from treadle.wording import listed, plain, span
+from treadle.wording import duration, listed, plain
 
 from .facts import LimitFact
 from .fleet import WorkerFleet
@@ -54,7 +54,7 @@ def _holder(holder: LimitHolder, fleet: WorkerFleet) -> str:
     text = f"worker {name}" if not holder.items else f"{listed(map(plain, holder.items))} on worker {name}"
     text += f": {holder.count:,}" if holder.count > 1 and not holder.items else ""
     if worker is not None and worker.until <= fleet.now:
-        return f"{text} (silent for {span(fleet.now - last_seen(worker))})"
+        return f"{text} (silent for {duration(fleet.now - last_seen(worker))})"
     return text
 
 
@@ -64,10 +64,10 @@ def _is_silent(holder: LimitHolder, fleet: WorkerFleet) -> bool:
 
 def _rate(fact: LimitFact, use: LimitUse, fleet: WorkerFleet) -> Reason:
     limit = fact.limit
-    text = f"limit {plain(use.name)}: {limit.limit:,} starts per {span(limit.window)} are used; "
+    text = f"limit {plain(use.name)}: {limit.limit:,} starts per {duration(limit.window)} are used; "
     return Reason(
         kind="rate",
-        text=f"{text}the next may start in {span(use.retry_after)}",
+        text=f"{text}the next may start in {duration(use.retry_after)}",
         until=fleet.now + use.retry_after,
         refs=(use.name,),
         fix="wait, or raise the limit",
