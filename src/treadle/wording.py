@@ -56,6 +56,11 @@ def first_line(text: str, most: int = 300) -> str:
     return one_line(text.strip().partition("\n")[0].rstrip(), most)
 
 
+def error_line(name: str, message: str) -> str:
+    """The class of an error and the first line of its message: `ValueError: no`."""
+    return first_line(f"{name}: {message}" if message.strip() else name)
+
+
 def printable_json(text: str, *, ascii: bool = False) -> str:
     """JSON on one line without what a terminal might obey. ascii: without all that is not ASCII."""
     import json

@@ -79,7 +79,7 @@ def test_a_mark_is_shown_with_its_traceback_and_its_items(store: Store) -> None:
     assert shown.code == 0
     assert f"mark    {other['mark']}" in shown.out
     assert "Traceback (most recent call last)" in shown.out
-    assert f"treadle dead requeue --mark {other['mark']} --canary 5" in shown.out
+    assert f"treadle dead requeue --canary 5 --mark {other['mark']}" in shown.out
     assert shown.out.count("✕ dead") == 4
     (fields,) = store.call("dead", "show", newest["mark"], "--json").objects
     assert [each["type"] for each in fields["items"]] == ["pay"]

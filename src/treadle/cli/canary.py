@@ -8,6 +8,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from treadle.engine.why.wording import command, tenant_option
 from treadle.item import TERMINAL, ItemState
 from treadle.wording import duration, plural
 
@@ -103,5 +104,6 @@ def _say(shell: Shell, end: CanaryEnd, now: float, seconds: float) -> None:
         parts.append(f"{len(end.open)} not ended after {duration(seconds)}")
     shell.print(f"canary: {', '.join(parts)}", "red")
     shell.lines(item_lines([*end.failed, *end.open], now))
-    example = (end.open or end.failed)[0].id
-    shell.print(f"look with `treadle {'why' if end.open else 'show'} {example}`", "dim")
+    example = (end.open or end.failed)[0]
+    look = command("why" if end.open else "show", example.id, tenant=tenant_option(example.tenant))
+    shell.print(f"look with `{look}`", "dim")
