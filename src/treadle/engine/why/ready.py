@@ -8,7 +8,7 @@ from treadle.item import WorkerState
 from treadle.item_facts import Explanation
 from treadle.rules.watching import MOST_AHEAD, MOST_LANES
 from treadle.why import Reason
-from treadle.wording import first_line, plain, plural
+from treadle.wording import error_line, plain, plural
 
 from .facts import ItemFacts
 from .fleet import WorkerFleet, has_no_place, unknown_workers
@@ -50,7 +50,7 @@ def _why_later(explained: Explanation) -> str:
     if explained.given_back:
         return "a worker gave it back before it ran"
     if failed is not None and (claimed is None or claimed <= failed.at):
-        error = first_line(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
+        error = error_line(failed.error_type, failed.message)
         return f"{attempt_name(failed.attempt, item.attempts)} failed ({error})"
     if claimed is not None:
         return "its handler deferred it"
