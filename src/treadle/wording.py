@@ -21,7 +21,7 @@ _UNPRINTABLE: Final = re.compile(
 _NOT_ASCII: Final = re.compile("[^\x00-\x7e]")
 
 
-def span(seconds: float, *, brief: bool = False) -> str:
+def duration(seconds: float, *, brief: bool = False) -> str:
     """A duration: `250 ms`, `1.5 s`, `40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. brief: with one unit, as
     tables show it: `2 s`, `90 s`, `3 min`, `36 h`, `3 d`."""
     seconds = max(0.0, seconds)
@@ -54,6 +54,11 @@ def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
 def first_line(text: str, most: int = 300) -> str:
     """The first line of a text that may be long."""
     return one_line(text.strip().partition("\n")[0].rstrip(), most)
+
+
+def error_line(name: str, message: str) -> str:
+    """The class of an error and the first line of its message: `ValueError: no`."""
+    return first_line(f"{name}: {message}" if message.strip() else name)
 
 
 def printable_json(text: str, *, ascii: bool = False) -> str:

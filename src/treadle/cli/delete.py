@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from treadle.client import Client
+from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import ConflictError, NotFound
 from treadle.item import GroupState, ItemState, Status
 from treadle.operator import core_of, tenant_of
@@ -106,13 +107,15 @@ class Deletion:
         chosen = await self.choose(client, items)
         if not chosen.groups:
             return PortionOutcome(0, chosen.refused)
-        groups = {members[0].id: id for id, (_, members) in chosen.groups.items()}
+        by_first = {members[0].id: (id, members) for id, (_, members) in chosen.groups.items()}
 
         async def call(given: list[str]) -> int:
-            return await client.delete([groups[each] for each in given], cascade=self._cascade)
+            return await client.delete([by_first[each][0] for each in given], cascade=self._cascade)
 
-        outcome = await all_or_none([members[0] for _, members in chosen.groups.values()], call)
-        return PortionOutcome(outcome.changed, [*chosen.refused, *outcome.refused])
+        outcome = await all_or_none([members[0] for _, members in by_first.values()], call)
+        # A group stays with all items that were asked for.
+        refused = [each._replace(id=item.id) for each in outcome.refused for item in by_first[each.id][1]]
+        return PortionOutcome(outcome.changed, [*chosen.refused, *refused])
 
 
 class DeletionPreview(Preview):
@@ -149,9 +152,10 @@ class GroupStillOpen(ConflictError):
 
 
 def _no_root(item: ItemState) -> ConflictError:
+    whole = command("delete", item.group_id, tenant=tenant_option(item.tenant))
     return ConflictError(
         f"item {item.id!r} belongs to the group {item.group_id!r}: only whole groups can be deleted, as with "
-        f"`treadle delete {item.group_id}`"
+        f"`{whole}`"
     )
 
 

@@ -18,14 +18,14 @@ from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
-from treadle.wording import listed, plural, span
+from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .fleet import limit_used, read_limits, read_schedules
-from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
+from .fleet import is_reached, read_limits, read_schedules
+from .problems import MAX_WAIT, Findings, ProblemKind, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
-from .worker_rows import fleet_text, no_worker_text
+from .worker_rows import fleet_text
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
@@ -55,7 +55,7 @@ CHECK_OF: Final[dict[ProblemKind, Check]] = {
 }
 FINE: Final[dict[Check, str]] = {
     "workers": "",
-    "queues": f"none is paused, and no item has been ready for more than {span(MAX_WAIT)}",
+    "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
     "items": "none is dead, waits in vain, or cannot be decoded",
 }
 """What is said of each if there is no problem. Of workers, how many there are."""
@@ -113,7 +113,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     took = time.monotonic() - began
     if took > SLOW:
         yield Finding(
-            "speed", "note", f"an overview took {span(took)}", "is the store overloaded, or far away?"
+            "speed", "note", f"an overview took {duration(took)}", "is the store overloaded, or far away?"
         )
     schedules = await _schedules(shell)
     unfired = _unfired(seen.fleet, schedules)
@@ -135,7 +135,7 @@ async def _clock(shell: Shell) -> Finding:
     return Finding(
         "clock",
         "problem",
-        f"the clock of this machine is {span(abs(skew))} {direction} the store's",
+        f"the clock of this machine is {duration(abs(skew))} {direction} the store's",
         "set one of them: run_at= and deadline= are instants of the caller's clock, and the store's decides",
     )
 
@@ -161,8 +161,9 @@ def _of_problems(seen: Findings, unfired: str) -> Iterable[Finding]:
         check = CHECK_OF[problem.kind]
         found[check].append(Finding(check, "problem", text, problem.fix))
     if not seen.fleet.taking and not found["workers"]:
-        text = f"{no_worker_text(seen.fleet)}; {unfired or 'nothing waits for one'}"
-        found["workers"].append(Finding("workers", "problem" if unfired else "note", text, START))
+        missing = seen.fleet.no_worker()
+        text = f"{missing.text}; {unfired or 'nothing waits for one'}"
+        found["workers"].append(Finding("workers", "problem" if unfired else "note", text, missing.fix))
     for check, findings in found.items():
         fine = fleet_text(seen.fleet) if check == "workers" else FINE[check]
         yield from findings or [Finding(check, "fine", fine)]
@@ -180,6 +181,7 @@ class _Schedules(NamedTuple):
 
     waiting: Sequence[ScheduleState]
     now: float
+    tenant: str | None
 
     @property
     def orphaned(self) -> list[ScheduleState]:
@@ -191,8 +193,8 @@ class _Schedules(NamedTuple):
             text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
             yield Finding("schedules", "fine", text)
         for each in orphaned[:MOST_ORPHANED]:
-            seen = f"last seen {span(self.now - each.seen_at)} ago"
-            end = command("schedules cancel", each.name)
+            seen = f"last seen {duration(self.now - each.seen_at)} ago"
+            end = command("schedules cancel", each.name, tenant=self.tenant)
             yield Finding(
                 "schedules",
                 "problem",
@@ -202,19 +204,20 @@ class _Schedules(NamedTuple):
         if overdue:
             names = listed([each.name for each in overdue], 3)
             text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {names}"
-            yield Finding("schedules", "problem", text, command("why --schedule", overdue[0].name))
+            yield Finding(
+                "schedules", "problem", text, command("why --schedule", overdue[0].name, tenant=self.tenant)
+            )
         if len(orphaned) > MOST_ORPHANED:
             more = listed([each.name for each in orphaned[MOST_ORPHANED:]], 3)
-            yield Finding(
-                "schedules", "problem", f"nor has one of these schedules: {more}", "treadle schedules"
-            )
+            fix = command("schedules", tenant=self.tenant)
+            yield Finding("schedules", "problem", f"nor has one of these schedules: {more}", fix)
 
 
 async def _schedules(shell: Shell) -> _Schedules:
     if "schedules" not in shell.backend.capabilities:
-        return _Schedules((), 0.0)
+        return _Schedules((), 0.0, shell.tenant)
     found, now = await read_schedules(shell)
-    return _Schedules([each for each in found if not each.ended], now)
+    return _Schedules([each for each in found if not each.ended], now, shell.tenant)
 
 
 def _unfired(fleet: Fleet, schedules: _Schedules) -> str:
@@ -232,14 +235,14 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     if shell.app is None:
         return []
     declared = declared_limits(core_of(shell.client))
-    uses = await shell.client.limits()
+    uses = await read_limits(shell, None, 500)
     unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
-    full = [use.name for use in await read_limits(shell, None, 500) if limit_used(use).style]
+    full = [use.name for use in uses if is_reached(use)]
     found: list[Finding] = []
     if unknown:
         text = f"{plural(len(unknown), 'limit')} in use that this app does not have: {listed(unknown, 3)}"
         found.append(Finding("limits", "note", text, "of earlier code, or of another app on this store"))
     if full:
         text = f"{plural(len(full), 'limit')} reached: {listed(full, 3)}"
-        found.append(Finding("limits", "note", text, "treadle limits"))
+        found.append(Finding("limits", "note", text, command("limits", tenant=shell.tenant)))
     return found or [Finding("limits", "fine", f"{plural(len(uses), 'limit')} in use, none reached")]

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from treadle.engine.why.wording import command
 from treadle.errors import InputError, WaitTimeout, WorkFailed
 from treadle.handle import Handle
 from treadle.item import ItemState
-from treadle.wording import plain, span
+from treadle.wording import duration, plain
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
@@ -142,10 +143,8 @@ async def _wait(
     try:
         value = await (handle.group(longest) if whole_group else handle.result(longest))
     except WaitTimeout:
-        shell.warn(
-            f"{handle.id} has not ended after {span(longest or 0.0)}, and goes on: "
-            f"see `treadle why {handle.id}`"
-        )
+        why = command("why", handle.id, tenant=shell.tenant)
+        shell.warn(f"{handle.id} has not ended after {duration(longest or 0.0)}, and goes on: see `{why}`")
         return REFUSED
     except WorkFailed as failed:
         error = failed

@@ -10,7 +10,7 @@ from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
-from treadle.wording import first_line, plural, span
+from treadle.wording import duration, error_line, first_line, plural
 
 from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption
@@ -83,7 +83,8 @@ async def list_items(
     notes: list[str] = []
     if conditions and found.last is not None:
         when = clock(found.last.queued_at, await shell.now())
-        notes.append(f"looked at {plural(found.looked_at, 'item')}, back to {when}")
+        way = "up" if oldest_first else "back"
+        notes.append(f"looked at {plural(found.looked_at, 'item')}, {way} to {when}")
     if found.cursor is not None:
         notes.append(f"there are more: --cursor {found.cursor}")
     _note(shell, notes)
@@ -213,8 +214,7 @@ def _history(shell: Shell, state: ItemState, now: float) -> None:
     shown: dict[str, int] = {}
     for attempt in state.history:
         shell.print()
-        message = first_line(attempt.message)
-        error = f"{attempt.error_type}: {message}" if message else attempt.error_type
+        error = error_line(attempt.error_type, attempt.message)
         noted = attempt is state.history[-1] and died_unrun(state)
         shell.print(f"{'Death' if noted else f'Attempt {attempt.attempt}'}: {error}", "bold")
         who = f"{'noted by worker' if noted else 'worker'} {attempt.worker or 'unknown'}"
@@ -247,7 +247,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
         ("started", clock(state.started_at, now)),
         ("ended", clock(state.ended_at, now)),
         ("deadline", clock(state.deadline, now)),
-        ("took", "" if unrun or not (began and ended) else span(ended - began)),
+        ("took", "" if unrun or not (began and ended) else duration(ended - began)),
         ("noted by" if unrun else "worker", state.worker),
         ("tenant", state.tenant),
         ("queue", state.queue),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from treadle.app import Treadle
 from treadle.cli.log_format import LogFormat, say_refusal
+from treadle.log_lines import error_text
 from treadle.wording import one_line
 
 
@@ -39,7 +40,7 @@ def load(path: str) -> Treadle:
 
 
 def _raised(module: str, error: Exception) -> CannotLoad:
-    return CannotLoad(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}")
+    return CannotLoad(f"the module {module!r} cannot be imported: {error_text(error)}")
 
 
 def report(error: CannotLoad, format: str = LogFormat.text) -> None:

@@ -36,11 +36,6 @@ def fleet_text(fleet: Fleet) -> str:
     return ", ".join(parts)
 
 
-def no_worker_text(fleet: Fleet) -> str:
-    """That no worker claims items."""
-    return "no worker takes new items" if fleet.live else "no worker is alive"
-
-
 def state_cell(fleet: Fleet, worker: WorkerState) -> Cell:
     """How a worker stands: by word and shape."""
     standing = fleet.standing(worker)

@@ -24,7 +24,7 @@ from treadle.log_lines import (
     own_fields,
     traceback_of,
 )
-from treadle.wording import one_line, span
+from treadle.wording import duration, one_line
 
 from .decide import Die, RunAgain
 from .held import UNREAD, HeldLease
@@ -150,7 +150,7 @@ def _attempt(lease: Lease) -> str:
 def _when(decision: RunAgain, now: float) -> str:
     """When it is tried again."""
     delay = decision.delay if decision.run_at is None else decision.run_at - now
-    return f"tried again in {span(delay)}" if delay > 0.05 else "tried again at once"
+    return f"tried again in {duration(delay)}" if delay > 0.05 else "tried again at once"
 
 
 def _why(decision: RunAgain | Die) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.fleet import Fleet, is_blocked, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
-from treadle.wording import close_to, listed, plain, plural, span
+from treadle.wording import close_to, duration, listed, plain, plural
 
 from .wording import command, last_seen, since_text, until_text, worker_name
+
+START_WORKER: Final = "start one: treadle worker MODULE:APP"
 
 
 class WorkerFleet(Fleet):
@@ -25,23 +28,22 @@ class WorkerFleet(Fleet):
 
     def no_worker(self) -> Reason:
         """No worker claims items."""
-        start = "start one: treadle worker MODULE:APP"
         if self.live:
             stopping = [worker for worker in self.live if (info := worker.info) and info.draining]
             names = listed(worker_name(worker) for worker in stopping or self.live)
             state = "is stopping" if len(stopping) == 1 else "are stopping"
             text = f"no worker takes new items: {names} {state if stopping else 'runs one item by hand'}"
-            return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=start)
+            return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=START_WORKER)
         if not self.workers:
-            return Reason(kind="no_worker", text="no worker is alive", fix=start)
+            return Reason(kind="no_worker", text="no worker is alive", fix=START_WORKER)
         last = max(self.workers, key=last_seen)
         seen = "was last seen" if last.info is not None else "lost its lease"
         text = f"no worker is alive: the last one, {worker_name(last)}, {seen} {self._since(last_seen(last))}"
-        return Reason(kind="no_worker", text=text, refs=(last.id,), fix=start)
+        return Reason(kind="no_worker", text=text, refs=(last.id,), fix=START_WORKER)
 
-    def no_worker_for_type(self, type: str, lost_at: float | None, waits_since: float) -> Reason:
+    def no_worker_for_type(self, type: str, lost_at: float | None, waits_since: float | None) -> Reason:
         """No worker has the type. lost_at: when the last one left that had it. waits_since: since when the
-        item could run."""
+        item could run. None: it is about many."""
         close = close_to(type, self.types())
         count = len(self.taking)
         text = f"none of {count:,} live workers has {plain(type)}"
@@ -52,7 +54,7 @@ class WorkerFleet(Fleet):
         text += f"; the last that had it left {self._since(lost_at)}" if lost_at is not None else ""
         graces = [info.unknown_type_grace for worker in self.taking if (info := worker.info)]
         grace = min([each for each in graces if each is not None], default=None)
-        dies_at = None if grace is None else max(waits_since, lost_at or 0.0) + grace
+        dies_at = None if grace is None or waits_since is None else max(waits_since, lost_at or 0.0) + grace
         if dies_at is not None:
             text += f"; without one it is dead (unknown_type) {until_text(self.now, dies_at)}"
         fix = "start a worker whose app has this type"
@@ -66,11 +68,11 @@ class WorkerFleet(Fleet):
         """Those of `workers` that serve the queue and the tenant (None: any). If there is none: why."""
         served = [worker for worker in workers if serves(worker, queue=queue)]
         if not served:
-            return [], _no_worker_for_queue(workers, type, queue)
+            return [], no_worker_for_queue(workers, type, queue)
         if tenant is None:
             return served, None
         both = [worker for worker in served if serves(worker, tenant=tenant)]
-        return both, None if both else _no_worker_for_tenant(served, tenant)
+        return both, None if both else no_worker_for_tenant(served, tenant)
 
     # -- what holds them back --------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class WorkerFleet(Fleet):
         text += f"{_verb(workers, 'its event loop has', 'their event loops have')} not run for "
         return Reason(
             kind="worker_blocked",
-            text=f"{text}{span(self.now - since)}",
+            text=f"{text}{duration(self.now - since)}",
             refs=_ids(workers),
             fix="look at the process: a handler blocks it (the log of the worker has its stack), or it is "
             "stopped (kill -CONT PID)",
@@ -114,9 +116,8 @@ class WorkerFleet(Fleet):
         times = [info.pressed_until for worker in workers if (info := worker.info)]
         until = min(each for each in times if each is not None)
         names = listed(worker_name(worker) for worker in workers)
-        text = (
-            f"back-pressure: {names} {_verb(workers, 'claims', 'claim')} nothing for {span(until - self.now)}"
-        )
+        claim = _verb(workers, "claims", "claim")
+        text = f"back-pressure: {names} {claim} nothing for {duration(until - self.now)}"
         return Reason(
             kind="pressed",
             text=f"{text} more",
@@ -140,11 +141,12 @@ def unknown_workers(workers: Iterable[WorkerState]) -> str:
     return f"{names} say nothing about themselves: their queues, tenants and room are not known"
 
 
-def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
+def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
+    """None of these workers serves the queue. type: they have it. Empty: any."""
     queues = sorted({name for worker in workers if (info := worker.info) for name in info.queues or ()})
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
-    named = listed(map(plain, queues), most=5)
+    named = listed(queues, most=5)
     text = f"no worker serves queue {plain(queue)}: {plural(len(workers), 'worker')}{have} "
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
@@ -153,10 +155,11 @@ def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) 
     return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
 
 
-def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
+def no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
+    """None of these workers serves the tenant."""
     tenants = sorted({name for worker in workers if (info := worker.info) for name in info.tenants or ()})
     text = f"no worker serves tenant {plain(tenant)}: {plural(len(workers), 'worker')} "
-    text += f"{_verb(workers, 'serves', 'serve')} {listed(map(plain, tenants), most=5)}"
+    text += f"{_verb(workers, 'serves', 'serve')} {listed(tenants, most=5)}"
     fix = f"start a worker for it: {command('worker MODULE:APP --tenants', tenant)}"
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
 
@@ -182,6 +185,13 @@ def _is_full(worker: WorkerState, type: str) -> bool:
     # The count of the store is newer than what the worker said. It says all if all types share one doer.
     counted_full = not info.rooms and info.room is not None and (worker.running or 0) >= info.room
     return counted_full or info.full or type in info.full_types
+
+
+def has_no_place(worker: WorkerState, type: str) -> bool:
+    """Whether it may be full without a fleet-wide limit: it runs as many items as its doer takes at once."""
+    info = worker.info
+    room = None if info is None else info.rooms.get(type, info.room)
+    return room is not None and (worker.running is None or worker.running >= room)
 
 
 def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:

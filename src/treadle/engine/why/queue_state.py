@@ -7,16 +7,13 @@ from typing import Final
 
 from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
-from treadle.wording import close_to, listed, plain, span
+from treadle.wording import close_to, duration, listed, plain
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
 from .wording import command
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
-
-MOST_TYPES: Final = 3
-"""So many types that no worker has are named."""
 
 
 def queue_reasons(facts: QueueFacts) -> list[Reason]:
@@ -30,8 +27,11 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     else:
         _, missing = fleet.not_serving(fleet.taking, "", facts.name, facts.tenant)
         reasons += [] if missing is None else [missing]
-        unserved = facts.unserved[:MOST_TYPES]
-        reasons += [fleet.no_worker_for_type(each.type, each.since, facts.now) for each in unserved]
+        since = facts.ready_since
+        reasons += [
+            fleet.no_worker_for_type(each.type, each.since, since.get(each.type, facts.now))
+            for each in facts.unserved
+        ]
     reasons.append(_waiting(facts))
     return reasons
 
@@ -82,7 +82,7 @@ def _waiting(facts: QueueFacts) -> Reason:
         return Reason(kind="empty", text=f"nothing in queue {plain(facts.name)} is ready{also}")
     text = f"{_number(facts.counts, 'ready')} {'item is' if ready == 1 else 'items are'} ready"
     if facts.age is not None:
-        text += f", the oldest for {span(facts.now - facts.age.oldest_ready)}"
+        text += f", the oldest for {duration(facts.now - facts.age.oldest_ready)}"
     return Reason(kind="turn", text=f"{text}{also}", refs=(facts.name,))
 
 
