@@ -188,5 +188,6 @@ def test_a_canary_waits_no_longer_than_it_is_told(store: Store) -> None:
     ids = store.work_off(_deaths)
     done = store.call("requeue", *ids[:3], "--canary", "2", "--canary-wait", "100ms")
     assert done.code == 1
+    assert "no worker is alive: they run once one is started" in done.err
     assert "canary: 0 succeeded, 0 failed, 2 not ended after 100 ms" in done.out
     assert f"look with `treadle why {ids[0]}`" in done.out

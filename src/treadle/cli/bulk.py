@@ -317,7 +317,7 @@ class Bulk:
             return
         text = f"{self._verb.past} {plural(self.changed, 'item')}"
         asked = self.matched - skipped - self.unknown
-        if self.changed > asked > 0 and not stopped:
+        if self.changed > asked > 0:
             text += f" ({asked:,} asked for; the others {self._verb.others})"
         skipped_by = {MEANWHILE: self.refused[MEANWHILE]} if self._named else self.refused
         text += skipped_text(", skipped", Counter(skipped_by))
