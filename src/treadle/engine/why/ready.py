@@ -14,7 +14,15 @@ from .facts import ItemFacts
 from .fleet import WorkerFleet, has_no_place, unknown_workers
 from .limits import limit_reasons
 from .undecodable import undecodable_reasons
-from .wording import attempt_name, command, item_name, since_text, tenant_option, until_text
+from .wording import (
+    attempt_name,
+    command,
+    give_up_killer,
+    item_name,
+    since_text,
+    tenant_option,
+    until_text,
+)
 
 ON_TRIAL = 2
 """After so many losses in a row an item runs beside fewer others: see treadle.engine.run.isolation."""
@@ -22,15 +30,19 @@ ON_TRIAL = 2
 
 def later_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that is due later."""
-    fix = command("trigger", explained.item.id, tenant=tenant_option(explained.item.tenant))
+    item = explained.item
+    fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
+    if item.losses >= ON_TRIAL:  # sooner is not better
+        fix = give_up_killer(item)
     if not explained.given_back:
         return [_due_at(explained, fix)]
-    fleet, type = WorkerFleet(explained.workers, explained.now), explained.item.type
+    fleet, type = WorkerFleet(explained.workers, explained.now), item.type
     workers = fleet.serving(type=type)
     undecodable = undecodable_reasons(explained, workers)
     if undecodable:  # sooner is not better
         return [*undecodable, _due_at(explained, "")]
-    return [_due_at(explained, fix), *fleet.declining(workers, type)]
+    isolated = _isolated(explained)
+    return [_due_at(explained, "" if isolated else fix), *fleet.declining(workers, type), *isolated]
 
 
 def _due_at(explained: Explanation, fix: str) -> Reason:
@@ -137,8 +149,7 @@ def _isolated(explained: Explanation) -> list[Reason]:
     if losses < ON_TRIAL:
         return []
     text = f"{losses:,} workers in a row died while they ran it: it starts only beside ever fewer other items"
-    fix = "find out whether it kills its process: see the logs of the workers that died"
-    return [Reason(kind="isolated", text=text, fix=fix)]
+    return [Reason(kind="isolated", text=text, fix=give_up_killer(explained.item))]
 
 
 def _turn(explained: Explanation, unknown: str) -> Reason:
