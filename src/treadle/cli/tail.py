@@ -16,13 +16,13 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 import msgspec
 import typer
 
-from treadle.errors import InputError, StoreUnavailable
+from treadle.errors import InputError
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
 from treadle.wording import duration, first_line, plain
 
 from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
 from .names import remark_filters
-from .shell import Shell, operator_command
+from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, tries
 from .text import columns, cut, iso, speaks_unicode, styled, terminal_width
 
@@ -114,18 +114,10 @@ async def _events(shell: Shell, watcher: Watcher) -> AsyncGenerator[Happened]:
     unsubscribe = await shell.backend.subscribe(receive)
     try:
         await watcher.look()  # what was there before
-        away = False
+        reader = PatientReader(shell)
         while True:
-            try:
-                for happened in await watcher.look():
-                    yield happened
-                if away:
-                    shell.warn("the store answers again")
-                away = False
-            except StoreUnavailable as error:
-                if not away:
-                    shell.warn(f"the store does not answer, trying again: {error}")
-                away = True
+            for happened in await reader.read(watcher.look) or ():
+                yield happened
             shell.flush()
             if watcher.missed:
                 shell.warn("more has happened than one look shows")

@@ -18,6 +18,7 @@ from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
 from treadle.cli.exit_codes import AWAY, USAGE
+from treadle.cli.filters import names_in
 from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
@@ -97,8 +98,8 @@ def worker(
         app=app,
         worker="",
         liveness="",
-        queues=_names(queues),
-        tenants=_names(tenants),
+        queues=tuple(names_in(queues)) or None,
+        tenants=tuple(names_in(tenants)) or None,
         concurrency=concurrency or None,
         burst=burst,
         wait=wait,
@@ -205,8 +206,3 @@ async def _supervise(supervisor: Supervisor, reload: bool, serving: AbstractAsyn
             return await supervisor.run()
         finally:
             watcher.cancel()
-
-
-def _names(given: str) -> tuple[str, ...] | None:
-    names = tuple(name.strip() for name in given.split(",") if name.strip())
-    return names or None
