@@ -254,6 +254,8 @@ async def test_no_worker_at_all_and_the_last_one_that_was_seen(make_app: MakeApp
     handle = await app.enqueue(send(), queue="mail")
     assert only(await app.why(handle), "no_worker").text == "no worker is alive"
     assert kinds(await app.why_queue("mail")) == ["no_worker", "turn"]
+    acme = app.tenant("acme")
+    assert only(await acme.why(await acme.enqueue(send())), "no_worker").text == "no worker is alive"
     await backend.beat(Heartbeat(worker="w0", lease=0.01))
     assert "the last one, w0, lost its lease" in (await until_kind(app, handle, "no_worker")).text
 
@@ -274,6 +276,7 @@ async def test_a_type_that_no_live_worker_has(make_app: MakeApp) -> None:
         assert reason.until >= state.queued_at + 599
         queue = await app.why_queue("mail")
         assert kinds(queue) == ["no_worker_for_type", "turn"]
+        assert only(queue, "no_worker_for_type").until == reason.until
 
 
 async def test_a_queue_and_a_tenant_that_no_worker_serves(make_app: MakeApp) -> None:
@@ -673,6 +676,10 @@ async def test_a_client_of_one_tenant_learns_nothing_of_the_others(
     )
     assert "limit app:slots:all: 1 of 1 in use" in only(await acme.why(own), "concurrency").text
     assert only(await other.why(lost), "no_worker_for_tenant").text == "no live worker serves tenant beta"
+    blocked = await other.why(await other.enqueue(send(), after=lost))
+    followed = only(blocked, "no_worker_for_tenant")
+    assert followed.text == f"{lost.id} (mail.send): no live worker serves tenant beta"
+    assert followed.about == lost.id
     (seen_by_all,) = [each for each in await app.workers() if each.id == "w1"]
     assert seen_by_all.info == said
 
@@ -698,7 +705,7 @@ def test_the_sync_side(tmp_path: Any) -> None:
     with app.tenant("acme").sync as sync:
         handle = sync.enqueue(send(), delay=300)
         assert kinds(sync.why(handle)) == ["due_at"]
-        assert kinds(sync.why_queue("default")) == ["no_worker_for_tenant", "empty"]
+        assert kinds(sync.why_queue("default")) == ["no_worker", "empty"]
         assert kinds(sync.schedules.why("x")) == ["unknown"]
         assert (sync.workers(), sync.limits()) == ([], [])
         assert [count.count for count in sync.overview().counts] == [1]

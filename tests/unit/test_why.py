@@ -373,6 +373,25 @@ def test_a_doer_without_room_is_no_reason_beside_its_limit() -> None:
     assert kinds(facts("ready", full, limits=(held(LimitHolder("w1", 5)),))) == ["concurrency"]
 
 
+def test_a_worker_says_that_it_is_full_for_a_moment_longer_than_its_limit_is_reached() -> None:
+    """What it says is some seconds old. One that runs as much as it can is full all the same."""
+    passed = (LimitFact(RATE), held(LimitHolder("w1", 4), used=4))
+    full: dict[str, Any] = {"running": 3, "full_types": ("mail.send",)}
+    for room in ({}, {"room": 4}, {"room": 3, "rooms": {"mail.send": 4}}):
+        reason = only(facts("ready", worker(**full, **room), limits=passed), "rate")
+        assert reason.text == "limit mail:token_bucket/60:all: 100 starts per 1 min; the next may start now"
+        assert reason.until == NOW
+        assert kinds(facts("ready", worker(**full, **room), limits=passed)) == ["rate"]
+    assert kinds(facts("ready", worker(**full), limits=passed[1:])) == ["next"]
+    assert kinds(facts("ready", worker(**full, rooms={"mail.send": 3}), limits=passed)) == ["worker_full"]
+    assert kinds(facts("ready", worker(full=True))) == ["worker_full"]
+
+
+def test_a_full_worker_is_perhaps_at_a_limit_that_is_not_known() -> None:
+    reason = only(facts("ready", worker(full=True), limits=None), "worker_full")
+    assert reason.text.endswith("; the limits of mail.send are not known here: ask with its code (--app)")
+
+
 def test_limits_that_are_not_known_are_said_to_be_so() -> None:
     reason = only(facts("ready", worker(), limits=None), "next")
     assert "the limits of mail.send are not known here: ask with its code (--app)" in reason.text
@@ -674,6 +693,15 @@ def test_a_queue_says_what_holds_all_of_it_up() -> None:
     assert kinds(queue(worker(tenants=("acme",)), tenant="beta")) == ["no_worker_for_tenant", "turn"]
     unserved = (UnservedType("page", 3, None),)
     assert kinds(queue(worker(), unserved=unserved)) == ["no_worker_for_type", "turn"]
+
+
+def test_a_type_that_no_worker_has_dies_a_grace_after_its_oldest_item_could_run() -> None:
+    unserved = (UnservedType("page", 3, None), UnservedType("other", 3, NOW - 10))
+    since = {"page": NOW - 95, "other": NOW - 95}
+    found = queue(worker(unknown_type_grace=100.0), unserved=unserved, ready_since=since)
+    page, other = (each for each in reasons_of(found) if each.kind == "no_worker_for_type")
+    assert page.text.endswith("without one it is dead (unknown_type) in 5 s")
+    assert (page.until, other.until) == (NOW + 5, NOW + 90)
 
 
 def test_a_queue_in_which_nothing_waits() -> None:

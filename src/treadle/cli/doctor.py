@@ -21,7 +21,7 @@ from treadle.schedule import ScheduleState
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .fleet import limit_used, read_limits, read_schedules
+from .fleet import is_reached, read_limits, read_schedules
 from .problems import MAX_WAIT, Findings, ProblemKind, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
@@ -235,9 +235,9 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     if shell.app is None:
         return []
     declared = declared_limits(core_of(shell.client))
-    uses = await shell.client.limits()
+    uses = await read_limits(shell, None, 500)
     unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
-    full = [use.name for use in await read_limits(shell, None, 500) if limit_used(use).style]
+    full = [use.name for use in uses if is_reached(use)]
     found: list[Finding] = []
     if unknown:
         text = f"{plural(len(unknown), 'limit')} in use that this app does not have: {listed(unknown, 3)}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from treadle.engine.declared_limits import declared_limits, declared_rule
+from treadle.engine.declared_limits import declared_limits, limit_of
 from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
@@ -126,8 +126,8 @@ async def read_limits(shell: Shell, names: Sequence[str] | None, count: int) -> 
     declared = declared_limits(core_of(shell.client))
     uses: list[LimitUse] = []
     for use in await shell.client.limits(names, count=count):
-        rule = declared_rule(declared, use.name) if use.limit is None else None
-        uses.append(use if rule is None else msgspec.structs.replace(use, limit=rule.limit))
+        limit = limit_of(declared, use.name) if use.limit is None else use.limit
+        uses.append(msgspec.structs.replace(use, limit=limit))
     return uses
 
 
@@ -135,8 +135,12 @@ def limit_used(use: LimitUse) -> Cell:
     """How far a limit is used: 5 of 5."""
     if use.limit is None:
         return Cell(number(use.used))
-    full = use.used >= use.limit or use.retry_after > 0
-    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if full else "")
+    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if is_reached(use) else "")
+
+
+def is_reached(use: LimitUse) -> bool:
+    """Whether nothing may start under a limit now, as far as is known."""
+    return use.retry_after > 0 or (use.limit is not None and use.used >= use.limit)
 
 
 def _next(use: LimitUse, now: float) -> str:

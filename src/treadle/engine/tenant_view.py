@@ -42,6 +42,11 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
     return replace(worker, running=None, info=info)
 
 
+def has_others(workers: Iterable[WorkerState], tenant: str | None, now: float) -> bool:
+    """Whether workers are alive that do not serve the tenant. All that it learns of them."""
+    return any(worker.until > now and not serves(worker, tenant=tenant) for worker in workers)
+
+
 def seen_limits(uses: Iterable[LimitUse], tenant: str | None) -> list[LimitUse]:
     """The limits of the tenant, and those that all tenants share without their holders. None: all limits."""
     if tenant is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from treadle.fleet import Fleet, last_beat
@@ -74,14 +74,12 @@ def _rows(
     return [MetricRow(_EXPORTED[name], labels, together(each)) for labels, each in found.items()]
 
 
-def rows_of_limits(uses: Sequence[LimitUse], declared: Mapping[str, int]) -> list[MetricRow]:
-    """declared: the limits that the code has, by the beginning of their names: of `slots` the store knows
-    none. A limit that is not known is left out. If there are too many, those that are used most are shown."""
+def rows_of_limits(uses: Sequence[LimitUse], declared: Callable[[str], int | None]) -> list[MetricRow]:
+    """declared: what the code allows under a name: of `slots` the store does not know it. A limit that is not
+    known is left out. If there are too many, those that are used most are shown."""
     ratios: list[tuple[float, str]] = []
     for use in uses:
-        limit = use.limit
-        if limit is None:
-            limit = next((each for start, each in declared.items() if use.name.startswith(start)), None)
+        limit = declared(use.name) if use.limit is None else use.limit
         if limit:
             full = use.retry_after > 0
             ratios.append((1.0 if full else min(1.0, use.used / limit), use.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -45,6 +46,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
     group: GroupFacts | None = None
     """If it is a root that has ended, and its group is open or has failed: the group."""
+    others: bool = False
+    """Workers are alive that the one who asks may not see."""
 
 
 class NoItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +70,11 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None for the pause for all tenants, the tenant for that of one."""
     unserved: tuple[UnservedType, ...] = ()
     """Types of this queue that no live worker has."""
+    ready_since: Mapping[str, float] = {}
+    """By type of these: since when the oldest item could run."""
     workers: tuple[WorkerState, ...] = ()
+    others: bool = False
+    """Workers are alive that the one who asks may not see."""
     queues: tuple[str, ...] = ()
     """All queues that have items or pauses."""
     declared: tuple[str, ...] = ()

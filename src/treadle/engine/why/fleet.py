@@ -146,7 +146,7 @@ def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -
     queues = sorted({name for worker in workers if (info := worker.info) for name in info.queues or ()})
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
-    named = listed(map(plain, queues), most=5)
+    named = listed(queues, most=5)
     text = f"no worker serves queue {plain(queue)}: {plural(len(workers), 'worker')}{have} "
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
@@ -159,7 +159,7 @@ def no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
     """None of these workers serves the tenant."""
     tenants = sorted({name for worker in workers if (info := worker.info) for name in info.tenants or ()})
     text = f"no worker serves tenant {plain(tenant)}: {plural(len(workers), 'worker')} "
-    text += f"{_verb(workers, 'serves', 'serve')} {listed(map(plain, tenants), most=5)}"
+    text += f"{_verb(workers, 'serves', 'serve')} {listed(tenants, most=5)}"
     fix = f"start a worker for it: {command('worker MODULE:APP --tenants', tenant)}"
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
 
@@ -185,6 +185,13 @@ def _is_full(worker: WorkerState, type: str) -> bool:
     # The count of the store is newer than what the worker said. It says all if all types share one doer.
     counted_full = not info.rooms and info.room is not None and (worker.running or 0) >= info.room
     return counted_full or info.full or type in info.full_types
+
+
+def has_no_place(worker: WorkerState, type: str) -> bool:
+    """Whether it may be full without a fleet-wide limit: it runs as many items as its doer takes at once."""
+    info = worker.info
+    room = None if info is None else info.rooms.get(type, info.room)
+    return room is not None and (worker.running is None or worker.running >= room)
 
 
 def _worker_full(workers: Sequence[WorkerState], type: str) -> Reason:

@@ -15,9 +15,6 @@ from .wording import command
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 
-MOST_TYPES: Final = 3
-"""So many types that no worker has are named."""
-
 
 def queue_reasons(facts: QueueFacts) -> list[Reason]:
     """The reasons of a queue. Those of its oldest item follow: see `why_queue`."""
@@ -30,8 +27,11 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     else:
         _, missing = fleet.not_serving(fleet.taking, "", facts.name, facts.tenant)
         reasons += [] if missing is None else [missing]
-        unserved = facts.unserved[:MOST_TYPES]
-        reasons += [fleet.no_worker_for_type(each.type, each.since, facts.now) for each in unserved]
+        since = facts.ready_since
+        reasons += [
+            fleet.no_worker_for_type(each.type, each.since, since.get(each.type, facts.now))
+            for each in facts.unserved
+        ]
     reasons.append(_waiting(facts))
     return reasons
 

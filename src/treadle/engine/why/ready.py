@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from treadle.item import WorkerState
 from treadle.item_facts import Explanation
 from treadle.rules.watching import MOST_AHEAD, MOST_LANES
@@ -9,7 +11,7 @@ from treadle.why import Reason
 from treadle.wording import error_line, plain, plural
 
 from .facts import ItemFacts
-from .fleet import WorkerFleet, unknown_workers
+from .fleet import WorkerFleet, has_no_place, unknown_workers
 from .limits import limit_reasons
 from .undecodable import undecodable_reasons
 from .wording import attempt_name, command, item_name, since_text, tenant_option, until_text
@@ -74,16 +76,30 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
         return [*paused, *([] if missing is None else [missing])]
-    limits = limit_reasons(facts.limits or (), fleet)
-    busy = fleet.busy(workers, explained.item.type)
-    if limits:  # a doer whose limit is reached has no room
-        busy = [each for each in busy if each.kind != "worker_full"]
     undecodable = undecodable_reasons(explained, workers)
-    reasons = [*undecodable, *_lane_held(explained), *limits, *busy, *_isolated(explained)]
+    reasons = [*undecodable, *_lane_held(explained), *_busy(facts, fleet, workers), *_isolated(explained)]
     unknown = _unknown(facts, workers)
     if explained.ahead:
         reasons.append(_turn(explained, "" if reasons else unknown))
     return reasons or [_next(explained, unknown)]
+
+
+def _busy(facts: ItemFacts, fleet: WorkerFleet, workers: list[WorkerState]) -> list[Reason]:
+    """The limits that are reached, and why the workers that could run it do not take it. A doer has no room
+    while its limit is reached, and the worker says so for some seconds more: then the limit is the reason."""
+    type = facts.explained.item.type
+    busy = fleet.busy(workers, type)
+    full = [each for each in busy if each.kind == "worker_full"]
+    others = [each for each in busy if each.kind != "worker_full"]
+    if facts.limits is None:
+        return [*others, *_perhaps_limited(full, type)]
+    only_limited = bool(full and facts.limits) and not any(has_no_place(worker, type) for worker in workers)
+    limits = limit_reasons(facts.limits, fleet, passed=only_limited)
+    return [*limits, *others, *([] if limits or only_limited else full)]
+
+
+def _perhaps_limited(full: list[Reason], type: str) -> list[Reason]:
+    return [replace(each, text=f"{each.text}; {_limits_unknown(type)}") for each in full]
 
 
 def _paused(explained: Explanation) -> list[Reason]:
@@ -147,6 +163,9 @@ def _unknown(facts: ItemFacts, workers: list[WorkerState]) -> str:
     """What is not known about limits and workers, as the end of a sentence."""
     said = [unknown_workers(workers)]
     if facts.limits is None:
-        type = plain(facts.explained.item.type)
-        said.append(f"the limits of {type} are not known here: ask with its code (--app)")
+        said.append(_limits_unknown(facts.explained.item.type))
     return "".join(f"; {each}" for each in said if each)
+
+
+def _limits_unknown(type: str) -> str:
+    return f"the limits of {plain(type)} are not known here: ask with its code (--app)"
