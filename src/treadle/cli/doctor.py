@@ -21,8 +21,9 @@ from treadle.schedule import ScheduleState
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .fleet import is_reached, read_schedules
-from .problems import MAX_WAIT, Findings, ProblemKind, look_at
+from .fleet import is_reached
+from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
+from .schedules import read_schedules
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text
@@ -33,7 +34,7 @@ SLOW: Final = 1.0
 """Seconds after which an answer of the store is slow."""
 
 Outcome = Literal["fine", "note", "problem"]
-SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
+OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "fine": ("✓", "+", "green"),
     "note": ("·", ".", "yellow"),
     "problem": ("✕", "x", "red"),
@@ -42,8 +43,8 @@ SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
 
 INDENT: Final = " " * 15
 MOST_ORPHANED: Final = 3
-Check = Literal["workers", "queues", "items"]
-CHECK_OF: Final[dict[ProblemKind, Check]] = {
+CheckName = Literal["workers", "queues", "items"]
+CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
     "no_worker": "workers",
     "silent": "workers",
     "blocked": "workers",
@@ -53,7 +54,7 @@ CHECK_OF: Final[dict[ProblemKind, Check]] = {
     "paused": "queues",
     "dead": "items",
 }
-FINE: Final[dict[Check, str]] = {
+FINE: Final[dict[CheckName, str]] = {
     "workers": "",
     "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
     "items": "none is dead, waits in vain, or cannot be decoded",
@@ -93,7 +94,7 @@ async def doctor(shell: Shell) -> int | None:
 
 def finding_lines(finding: Finding, width: int | None) -> Iterable[str]:
     """A finding, and what to do about it, in lines that fit."""
-    shape, ascii_shape, style = SHAPES[finding.outcome]
+    shape, ascii_shape, style = OUTCOME_SHAPES[finding.outcome]
     mark = styled(shape if speaks_unicode() else ascii_shape, style)
     first, *rest = wrapped(finding.text, width, INDENT)
     yield f"{mark} {styled(finding.check.ljust(12), 'dim')} {first.removeprefix(INDENT)}"
@@ -151,9 +152,9 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _of_problems(seen: Findings, unfired: str) -> Iterable[Finding]:
+def _of_problems(seen: StoreLook, unfired: str) -> Iterable[Finding]:
     """The problems of `treadle status`, by what they concern. unfired: schedules that no worker fires."""
-    found: dict[Check, list[Finding]] = {check: [] for check in FINE}
+    found: dict[CheckName, list[Finding]] = {check: [] for check in FINE}
     for problem in seen.problems:
         text = problem.text
         if problem.kind == "no_worker" and unfired:

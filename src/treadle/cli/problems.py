@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
+from treadle.engine.read_refs import get_refs
 from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
 from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
 from treadle.engine.why.wording import command, tenant_option
@@ -56,7 +57,7 @@ class Problem(NamedTuple):
     """The items, queues, types or workers that it speaks of."""
 
 
-class Findings(NamedTuple):
+class StoreLook(NamedTuple):
     """What one look at the store has found."""
 
     overview: Overview
@@ -65,7 +66,7 @@ class Findings(NamedTuple):
     """The most urgent first."""
 
 
-async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> Findings:
+async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> StoreLook:
     """Look at the store as a shell may see it. quick: leave out what takes longer in a larger store."""
     overview = await shell.client.overview(cap=UNSERVED_CAP)
     fleet = WorkerFleet(overview.workers, overview.now)
@@ -73,7 +74,7 @@ async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = Fal
     leave_out = quick and (more or count > LISTED_QUICKLY)
     stuck = [] if leave_out else await _read_stuck(shell, overview, max_wait)
     problems = find_problems(overview, fleet, max_wait, stuck, tenant=shell.tenant)
-    return Findings(overview, fleet, tuple(problems))
+    return StoreLook(overview, fleet, tuple(problems))
 
 
 async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list[ItemState]:
@@ -82,14 +83,8 @@ async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list
         return []
     where = Filter(tenant=shell.tenant, status=("blocked",), until=overview.now - max_wait)
     page = await shell.backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True)
-    by_tenant: dict[str, list[str]] = {}
-    for item in page.items:
-        by_tenant.setdefault(item.tenant, []).append(item.id)
-    found: list[ItemState] = []
-    for tenant, ids in by_tenant.items():
-        states = await shell.backend.get(ids, tenant=tenant)
-        found += [each for each in states if each is not None and each.waiting_for]
-    return found
+    found = await get_refs(shell.backend, [(item.tenant, item.id) for item in page.items])
+    return [each for each in found.values() if each.waiting_for]
 
 
 def find_problems(
