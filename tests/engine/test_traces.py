@@ -18,9 +18,9 @@ from treadle.backend import Backend
 from treadle.contrib.otel import OpenTelemetry
 from treadle.contrib.otel.carrier import pack
 from treadle.contrib.otel.spans import server_of
-from treadle.engine.submit.carry import trace_of
 from treadle.engine.telemetry import MOST_BYTES
 from treadle.events import Queued
+from treadle.headers import trace_of
 from treadle.item import Fire
 from treadle.testing import Faults
 from treadle.work import Work
