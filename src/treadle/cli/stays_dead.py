@@ -62,7 +62,7 @@ class Requeue:
         if not roots:
             return ""
         if len(roots) > MOST_NAMED and len(marks) == 1 and marks[0]:
-            return f"what they wait for has failed: {command('dead requeue', '--mark=' + marks[0])}"
+            return f"what they wait for has failed: {command('dead requeue --mark', marks[0])}"
         tenants = {root.tenant for root in roots}
         tenant = tenant_option(tenants.pop()) if len(tenants) == 1 else None
         ids = [root.id for root in roots[:MOST_NAMED]]
