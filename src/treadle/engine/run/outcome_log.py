@@ -62,13 +62,22 @@ class OutcomeLog:
             _fields(lease, held, span),
         )
 
-    def died(self, lease: Lease, decision: Die, held: HeldLease | None, span: GuardedAttempt | None) -> None:
+    def died(
+        self,
+        lease: Lease,
+        decision: Die,
+        held: HeldLease | None,
+        span: GuardedAttempt | None,
+        *,
+        begun: bool,
+    ) -> None:
+        """begun: its attempt began, here or with a lease of `claim_one`."""
         if not self._failures:
             return
-        begun = f" after {_attempt(lease)}" if held is not None and held.started else ""
+        after = f" after {_attempt(lease)}" if begun else ""
         log_line(
             ERROR,
-            f"{named(lease)} is dead{begun}, {decision.reason}: {_why(decision)}",
+            f"{named(lease)} is dead{after}, {decision.reason}: {_why(decision)}",
             {**_fields(lease, held, span), "reason": decision.reason},
             error=decision.error,
             trace="" if decision.error is None else traceback_of(decision.error),
