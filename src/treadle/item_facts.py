@@ -55,8 +55,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     its place. False once a delay with which it was given back is over."""
     paused: tuple[str | None, ...] = ()
     """The pauses of its queue: None for the pause for all tenants, its tenant for that of its own."""
-    parked: bool = False
-    """A worker has set it aside: see `Backend.claim`."""
     unknown_since: float | None = None
     """For an open item: since when no live worker has had its type. None: one has it, or none ever had."""
     ahead: int = 0

@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
-from treadle.wording import close_to, listed, plain, span
+from treadle.wording import capped, close_to, listed, plain, span
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
@@ -91,5 +91,4 @@ def _sum(counts: Sequence[Count], status: Status) -> int:
 
 
 def _number(counts: Sequence[Count], status: Status) -> str:
-    capped = any(count.capped for count in counts if count.status == status)
-    return f"{_sum(counts, status):,}{' or more' if capped else ''}"
+    return capped(_sum(counts, status), any(each.capped for each in counts if each.status == status))
