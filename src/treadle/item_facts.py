@@ -73,13 +73,13 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
     queue: str
     oldest_ready: float
-    """When the item that waits for the longest time became ready, among the heads of at most 200 lines of
-    the queue. Paused queues are included."""
+    """When the item became ready that has waited for the longest time. Only the first items of at most 200
+    lines of the queue are looked at. Paused queues are included."""
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which ready items wait to run, and that no live worker has which claims items: see
-    `treadle.fleet`. Doomed items do not wait."""
+    """A type of which items are ready, and that no worker has that claims items: see `treadle.fleet`. Doomed
+    items do not count."""
 
     type: str
     count: int

@@ -756,10 +756,10 @@ def test_a_queue_that_is_not_known_is_shown_with_close_names() -> None:
 
 
 def schedule(
-    next_at: float | None = NOW + 60, *, live: int = 1, orphaned: bool = False, **given: Any
+    next_at: float | None = NOW + 60, *, taking: int = 1, orphaned: bool = False, **given: Any
 ) -> ScheduleFacts:
     stored = Schedule(name="nightly", next_at=next_at, **given)
-    return ScheduleFacts(name="nightly", now=NOW, stored=stored, orphaned=orphaned, live=live)
+    return ScheduleFacts(name="nightly", now=NOW, stored=stored, orphaned=orphaned, taking=taking)
 
 
 def test_a_schedule_says_when_it_is_due() -> None:
@@ -776,7 +776,7 @@ def test_a_paused_schedule_and_one_without_code() -> None:
         "no running process has its code; one that has its code was last seen 2 h ago"
         in only(orphan, "orphaned").text
     )
-    assert "no worker is alive" in only(schedule(orphaned=True, live=0), "orphaned").text
+    assert "no worker is alive" in only(schedule(orphaned=True, taking=0), "orphaned").text
 
 
 def test_a_schedule_that_has_ended_or_is_about_to_fire_or_is_unknown() -> None:

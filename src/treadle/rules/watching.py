@@ -115,8 +115,11 @@ CountKey: TypeAlias = tuple[str, str, str, Status]
 def capped_counts(
     found: Mapping[CountKey, int], cap: int, more: Container[tuple[str, Status]] = ()
 ) -> tuple[Count, ...]:
-    """The counts of an overview. `found`: if there are more than `cap` items of a queue and status, more than
-    `cap` of them. `more`: the queues and statuses of which there may be more all the same."""
+    """The counts of an overview: at most `cap` items of each queue and status.
+
+    `found`: what the store counted. It may stop once it has counted more than `cap` items of a queue and
+    status. `more`: the queues and statuses at which it stopped earlier, so that there may be more.
+    """
     totals: Counter[tuple[str, Status]] = Counter()
     for (_, queue, _, status), count in found.items():
         totals[queue, status] += count

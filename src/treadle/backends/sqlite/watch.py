@@ -33,7 +33,7 @@ _FAIRNESS = statements("fairness")
 
 _PAGE = 500
 _MOST_DEATHS = (200, 5000)
-"""How many of the newest deaths are looked at for their marks: first, and if that are too few marks."""
+"""How many of the newest deaths are looked at for their marks: at first, and if these have too few."""
 _MOST_MARKED = 10_000
 """How many items are counted in all, those of the newest marks first."""
 _LEAST_MARKED = 100

@@ -11,7 +11,7 @@ from treadle.wording import capped, close_to, listed, plain, span
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
-from .wording import command
+from .ready import paused_reasons
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
 
@@ -21,7 +21,7 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     fleet = WorkerFleet(facts.workers, facts.now)
     if not _is_known(facts, fleet):
         return [_no_queue(facts)]
-    reasons = [_paused(facts, tenant) for tenant in facts.paused]
+    reasons = paused_reasons(facts.name, facts.paused)
     if not fleet.taking:
         reasons.append(fleet.no_worker())
     else:
@@ -64,14 +64,6 @@ def _no_queue(facts: QueueFacts) -> Reason:
     elif known:
         text += f"; there {'is' if len(known) == 1 else 'are'} {listed(known, most=5)}"
     return Reason(kind="unknown", text=text, refs=(facts.name,), fix="check the name and the tenant")
-
-
-def _paused(facts: QueueFacts, tenant: str | None) -> Reason:
-    whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
-    fix = command("resume", facts.name, tenant=tenant)
-    return Reason(
-        kind="paused", text=f"queue {plain(facts.name)} is paused {whom}", refs=(facts.name,), fix=fix
-    )
 
 
 def _waiting(facts: QueueFacts) -> Reason:

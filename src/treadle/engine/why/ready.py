@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from treadle.engine.run.isolation import LOSSES_BEFORE_TRIAL
@@ -70,7 +72,7 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that waits for a worker."""
     explained = facts.explained
     fleet = WorkerFleet(explained.workers, explained.now)
-    paused = _paused(explained)
+    paused = paused_reasons(explained.item.queue, explained.paused)
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
         return [*paused, *([] if missing is None else [missing])]
@@ -100,9 +102,10 @@ def _perhaps_limited(full: list[Reason], type: str) -> list[Reason]:
     return [replace(each, text=f"{each.text}; {_limits_unknown(type)}") for each in full]
 
 
-def _paused(explained: Explanation) -> list[Reason]:
-    queue, reasons = explained.item.queue, list[Reason]()
-    for tenant in explained.paused:
+def paused_reasons(queue: str, tenants: Iterable[str | None]) -> list[Reason]:
+    """The pauses of a queue. None: the one for all tenants."""
+    reasons: list[Reason] = []
+    for tenant in tenants:
         whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
         text, fix = f"queue {plain(queue)} is paused {whom}", command("resume", queue, tenant=tenant)
         reasons.append(Reason(kind="paused", text=text, refs=(queue,), fix=fix))
