@@ -6,6 +6,7 @@ message, and the frames of the codec say nothing.
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from .errors import PayloadError
 
 _TREADLE: Final = str(Path(__file__).parent / "_")[:-1]
 _PYTHON: Final = tuple(str(Path(sysconfig.get_path(name)) / "_")[:-1] for name in ("stdlib", "platstdlib"))
-_PACKAGES: Final = ("site-packages", "dist-packages")
+_PACKAGE: Final = re.compile(r".*[\\/](?:site|dist)-packages[\\/][^\\/]+")
 _frames = vars(BaseException)["__traceback__"].__get__
 
 
@@ -38,7 +39,7 @@ def frames_of(error: BaseException) -> TracebackType | None:
 def user_frames(error: BaseException) -> TracebackType | None:
     """Its frames from the user's code on. None if there is none of it."""
     frames = frames_of(error)
-    while frames is not None and not _is_users(frames.tb_frame.f_code.co_filename):
+    while frames is not None and not is_users(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     return frames
 
@@ -79,14 +80,21 @@ def _chain(exception: traceback.TracebackException) -> Iterator[traceback.Traceb
 
 def _from_user(stack: traceback.StackSummary) -> traceback.StackSummary:
     for n, frame in enumerate(stack):
-        if _is_users(frame.filename):
+        if is_users(frame.filename):
             return traceback.StackSummary.from_list(stack[n:])
     return traceback.StackSummary()
 
 
 @lru_cache(10_000)
-def _is_users(file: str) -> bool:
-    """Whether a file is neither treadle's nor Python's."""
+def is_users(file: str) -> bool:
+    """Whether a file is neither treadle's nor Python's. It may be of a library."""
     if file.startswith((_TREADLE, "<frozen ")):
         return False
-    return not file.startswith(_PYTHON) or any(name in file for name in _PACKAGES)
+    return not file.startswith(_PYTHON) or bool(package_of(file))
+
+
+@lru_cache(10_000)
+def package_of(file: str) -> str:
+    """The installed package that a file belongs to. Empty if it is not installed."""
+    found = _PACKAGE.match(file)
+    return found[0] if found else ""

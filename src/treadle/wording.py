@@ -21,7 +21,7 @@ _UNPRINTABLE: Final = re.compile(
 _NOT_ASCII: Final = re.compile("[^\x00-\x7e]")
 
 
-def span(seconds: float, *, brief: bool = False) -> str:
+def duration(seconds: float, *, brief: bool = False) -> str:
     """A duration: `250 ms`, `1.5 s`, `40 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. brief: with one unit, as
     tables show it: `2 s`, `90 s`, `3 min`, `36 h`, `3 d`."""
     seconds = max(0.0, seconds)

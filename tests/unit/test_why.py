@@ -38,7 +38,7 @@ from treadle.item_facts import (
     UnservedType,
 )
 from treadle.why import Reason
-from treadle.wording import span
+from treadle.wording import duration
 from treadle.worker_info import UndecodableType, WorkerInfo
 
 NOW = 1_794_820_000.0
@@ -793,7 +793,7 @@ def test_times_far_away_have_a_clock_time() -> None:
     assert until_text(NOW, NOW + 7200) == "in 2 h (at 11:06 UTC)"
     assert since_text(NOW, NOW - 172800) == "2 d ago (2026-11-14 09:06 UTC)"
     assert until_text(NOW, NOW) == "now"
-    assert until_text(NOW, 1e18) == f"in {span(1e18 - NOW)}"
+    assert until_text(NOW, 1e18) == f"in {duration(1e18 - NOW)}"
 
 
 def test_hostile_texts_stay_on_one_line() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.wording import close_to, first_line, listed, one_line, plain, plural, span
+from treadle.wording import close_to, duration, first_line, listed, one_line, plain, plural
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from treadle.wording import close_to, first_line, listed, one_line, plain, plura
     ],
 )
 def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> None:
-    assert span(seconds) == text
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
     ],
 )
 def test_a_brief_duration_has_one_unit(seconds: float, text: str) -> None:
-    assert span(seconds, brief=True) == text
+    assert duration(seconds, brief=True) == text
 
 
 def test_lists_are_cut_and_printable() -> None:

@@ -12,7 +12,7 @@ from treadle.backend import store_name
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
 from treadle.operator import core_of
-from treadle.wording import listed, one_line, plural, span
+from treadle.wording import duration, listed, one_line, plural
 from treadle.worker import settings_of
 
 MOST_TYPES = 20
@@ -34,7 +34,7 @@ def banner(app: Treadle, options: ChildOptions, processes: int) -> str:
     tenants = options.tenants or settings.tenants
     if tenants is not None:
         facts.insert(2, ("tenants", _names(tenants)))
-    drain = span(core_of(app).settings.drain)
+    drain = duration(core_of(app).settings.drain)
     ends = (
         "Runs what is due, then ends."
         if options.burst
@@ -108,4 +108,4 @@ def summary(report: ChildReport, seconds: float) -> str:
     ]
     if not report.total("lease_lost"):
         counts.pop()
-    return f"stopped after {span(seconds)}: {', '.join(counts).replace('lease_lost', 'lost')}"
+    return f"stopped after {duration(seconds)}: {', '.join(counts).replace('lease_lost', 'lost')}"

@@ -9,7 +9,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from treadle.item import TERMINAL, ItemState
-from treadle.wording import plural, span
+from treadle.wording import duration, plural
 
 from .asking import pause_for
 from .bulk import Judge
@@ -48,7 +48,7 @@ def canary_judge(shell: Shell, seconds: float) -> Judge:
     """Whether to go on after the first items: all of them have succeeded within these seconds."""
 
     async def judge(items: Sequence[ItemState], stop: asyncio.Event) -> bool:
-        shell.print(f"canary: requeued {plural(len(items), 'item')}, waiting for up to {span(seconds)}")
+        shell.print(f"canary: requeued {plural(len(items), 'item')}, waiting for up to {duration(seconds)}")
         shell.flush()
         end = await _watch(shell, items, seconds, stop)
         _say(shell, end, await shell.now(), seconds)
@@ -100,7 +100,7 @@ def _say(shell: Shell, end: CanaryEnd, now: float, seconds: float) -> None:
         return
     parts = [f"{len(end.succeeded)} succeeded", f"{len(end.failed)} failed"]
     if end.open:
-        parts.append(f"{len(end.open)} not ended after {span(seconds)}")
+        parts.append(f"{len(end.open)} not ended after {duration(seconds)}")
     shell.print(f"canary: {', '.join(parts)}", "red")
     shell.lines(item_lines([*end.failed, *end.open], now))
     example = (end.open or end.failed)[0].id

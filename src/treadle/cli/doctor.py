@@ -18,7 +18,7 @@ from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
-from treadle.wording import listed, plural, span
+from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
 from .fleet import is_reached, read_limits, read_schedules
@@ -55,7 +55,7 @@ CHECK_OF: Final[dict[ProblemKind, Check]] = {
 }
 FINE: Final[dict[Check, str]] = {
     "workers": "",
-    "queues": f"none is paused, and no item has been ready for more than {span(MAX_WAIT)}",
+    "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
     "items": "none is dead, waits in vain, or cannot be decoded",
 }
 """What is said of each if there is no problem. Of workers, how many there are."""
@@ -113,7 +113,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     took = time.monotonic() - began
     if took > SLOW:
         yield Finding(
-            "speed", "note", f"an overview took {span(took)}", "is the store overloaded, or far away?"
+            "speed", "note", f"an overview took {duration(took)}", "is the store overloaded, or far away?"
         )
     schedules = await _schedules(shell)
     unfired = _unfired(seen.fleet, schedules)
@@ -135,7 +135,7 @@ async def _clock(shell: Shell) -> Finding:
     return Finding(
         "clock",
         "problem",
-        f"the clock of this machine is {span(abs(skew))} {direction} the store's",
+        f"the clock of this machine is {duration(abs(skew))} {direction} the store's",
         "set one of them: run_at= and deadline= are instants of the caller's clock, and the store's decides",
     )
 
@@ -191,7 +191,7 @@ class _Schedules(NamedTuple):
             text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
             yield Finding("schedules", "fine", text)
         for each in orphaned[:MOST_ORPHANED]:
-            seen = f"last seen {span(self.now - each.seen_at)} ago"
+            seen = f"last seen {duration(self.now - each.seen_at)} ago"
             end = command("schedules cancel", each.name)
             yield Finding(
                 "schedules",

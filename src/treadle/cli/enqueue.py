@@ -10,7 +10,7 @@ import typer
 from treadle.errors import InputError, WaitTimeout, WorkFailed
 from treadle.handle import Handle
 from treadle.item import ItemState
-from treadle.wording import plain, span
+from treadle.wording import duration, plain
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
@@ -143,7 +143,7 @@ async def _wait(
         value = await (handle.group(longest) if whole_group else handle.result(longest))
     except WaitTimeout:
         shell.warn(
-            f"{handle.id} has not ended after {span(longest or 0.0)}, and goes on: "
+            f"{handle.id} has not ended after {duration(longest or 0.0)}, and goes on: "
             f"see `treadle why {handle.id}`"
         )
         return REFUSED

@@ -14,7 +14,7 @@ from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
 from treadle.schedule import ScheduleState
-from treadle.wording import did_you_mean, listed, span
+from treadle.wording import did_you_mean, duration, listed
 
 from .exit_codes import REFUSED
 from .pages import first_items
@@ -210,7 +210,7 @@ def timing_text(timing: Mapping[str, Any]) -> str:
     if "cron" in timing:
         parts.append(f"{timing['cron']} {timing.get('tz', 'UTC')}")
     if isinstance(every := timing.get("every"), int | float):
-        parts.append(f"every {span(every)}")
+        parts.append(f"every {duration(every)}")
     if "next" in timing:
         parts.append(f"by {timing['next']}")
     parts += [f"{name} {iso(timing[name])}" for name in ("start", "end") if timing.get(name) is not None]

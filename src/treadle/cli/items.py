@@ -11,7 +11,7 @@ from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
 from treadle.rules.watching import died_unrun
-from treadle.wording import first_line, plural, span
+from treadle.wording import duration, first_line, plural
 
 from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption
@@ -247,7 +247,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
         ("started", clock(state.started_at, now)),
         ("ended", clock(state.ended_at, now)),
         ("deadline", clock(state.deadline, now)),
-        ("took", "" if unrun or not (began and ended) else span(ended - began)),
+        ("took", "" if unrun or not (began and ended) else duration(ended - began)),
         ("noted by" if unrun else "worker", state.worker),
         ("tenant", state.tenant),
         ("queue", state.queue),

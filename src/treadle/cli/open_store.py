@@ -12,7 +12,7 @@ from typing import Any
 from treadle.errors import StoreUnavailable, message_of
 from treadle.log_lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
-from treadle.wording import one_line, span
+from treadle.wording import duration, one_line
 
 
 class StoreAway(Exception):
@@ -32,13 +32,13 @@ async def open_store(
             waited = time.monotonic() - began
             if error is None:
                 if failures and not stop.is_set():
-                    log_line(WARNING, f"the store {one_line(name)} is available after {span(waited)}")
+                    log_line(WARNING, f"the store {one_line(name)} is available after {duration(waited)}")
                 return not stop.is_set()
             reason = one_line(message_of(error))
             if waited >= wait:
                 raise StoreAway(_given_up(one_line(name), reason, waited if failures else 0.0)) from error
             if not failures:
-                limit = "" if math.isinf(wait) else f" for {span(wait)}"
+                limit = "" if math.isinf(wait) else f" for {duration(wait)}"
                 log_line(WARNING, f"the store {one_line(name)} is unavailable, trying again{limit}: {reason}")
             failures += 1
             with contextlib.suppress(TimeoutError):
@@ -65,5 +65,5 @@ async def _try(
 
 
 def _given_up(name: str, reason: str, waited: float) -> str:
-    state = f"was unavailable for {span(waited)}" if waited else "is unavailable"
+    state = f"was unavailable for {duration(waited)}" if waited else "is unavailable"
     return f"the store {name} {state}: {reason}"

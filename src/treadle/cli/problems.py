@@ -21,7 +21,7 @@ from treadle.engine.why.wording import command
 from treadle.fleet import Fleet, last_beat
 from treadle.item import Count, Filter, ItemState, Status
 from treadle.item_facts import Overview
-from treadle.wording import close_to, first_line, listed, plural, span
+from treadle.wording import close_to, duration, first_line, listed, plural
 from treadle.worker_info import UndecodableType
 
 from .shell import Shell
@@ -146,7 +146,7 @@ def _late(overview: Overview, max_wait: float) -> Iterator[Problem]:
     for age in overview.ages:
         waited = overview.now - age.oldest_ready
         if waited > max_wait and age.queue not in stopped:
-            text = f"queue {age.queue}: an item has been ready for {span(waited)}"
+            text = f"queue {age.queue}: an item has been ready for {duration(waited)}"
             yield Problem("late", text, command("why --queue", age.queue), (age.queue,))
 
 
@@ -200,7 +200,7 @@ def _missing(
         return
     for name, count in items.items():
         text = f"{said(name)}: {count}"
-        text += f", since {span(now - since[name])}" if name in since else ""
+        text += f", since {duration(now - since[name])}" if name in since else ""
         close = close_to(name, known)
         if close is not None and noun == "type":
             own = f"{fix}, or keep the old name: @work(aliases=[{name!r}])"

@@ -16,7 +16,7 @@ from treadle.errors import InputError, StoreUnavailable
 from treadle.fleet import Fleet
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
-from treadle.wording import capped, listed, plain, plural, span
+from treadle.wording import capped, duration, listed, plain, plural
 
 from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
@@ -226,7 +226,7 @@ def _wait(overview: Overview, by: By, name: str) -> tuple[str, str]:
     oldest = _ages(overview).get(name)
     pauses = [tenant for queue, tenant in overview.paused if queue == name]
     paused = "" if not pauses else "paused" if None in pauses else f"paused for {listed(map(str, pauses), 2)}"
-    return "" if oldest is None else span(overview.now - oldest), Cell(paused, "yellow")
+    return "" if oldest is None else duration(overview.now - oldest), Cell(paused, "yellow")
 
 
 # ----------------------------------------------------------------------------------------------- watching
@@ -263,7 +263,7 @@ def away_lines(error: StoreUnavailable, last: list[str], seconds: float, width: 
     shape = "✕" if speaks_unicode() else "x"
     lines = [styled(line, "red") for line in wrapped(f"{shape} the store does not answer: {error}", width)]
     if last:
-        lines += ["", f"{span(seconds)} ago it was:", ""]
+        lines += ["", f"{duration(seconds)} ago it was:", ""]
         lines += (styled(_STYLE.sub("", line), "dim") for line in last)
     return lines
 

@@ -18,7 +18,7 @@ import typer
 
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
-from treadle.wording import first_line, plain, span
+from treadle.wording import duration, first_line, plain
 
 from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
 from .names import remark_filters
@@ -307,13 +307,15 @@ def _note(happened: Happened) -> str:
     error = first_line(happened.error)
     match happened.name:
         case "queued":
-            return f"due in {span(item.due_at - item.queued_at)}" if item.due_at > item.queued_at + 1 else ""
+            return (
+                f"due in {duration(item.due_at - item.queued_at)}" if item.due_at > item.queued_at + 1 else ""
+            )
         case "started" | "cancelled":
             return tries(item) if happened.name == "started" else error
         case "succeeded":
-            return f"after {span((item.ended_at or 0.0) - item.queued_at)}"
+            return f"after {duration((item.ended_at or 0.0) - item.queued_at)}"
         case "failed" | "lost":
-            again = f", again in {span(item.due_at - happened.at)}" if item.status == "scheduled" else ""
+            again = f", again in {duration(item.due_at - happened.at)}" if item.status == "scheduled" else ""
             return f"attempt {happened.attempt}{again}: {error}"
         case "dead":
             return f"{item.reason}: {error}" if error else item.reason or ""

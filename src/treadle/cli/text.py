@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
-from treadle.wording import plain, printable_json, span
+from treadle.wording import duration, plain, printable_json
 
 WIDTH: Final = 80
 """Columns, where the terminal does not say how many it has."""
@@ -122,7 +122,7 @@ def ago(at: float | None, now: float) -> str:
         return ""
     if abs(now - at) < 1.0:
         return "now"
-    away = span(abs(now - at), brief=True)
+    away = duration(abs(now - at), brief=True)
     return f"{away} ago" if at < now else f"in {away}"
 
 

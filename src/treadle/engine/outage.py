@@ -13,7 +13,7 @@ from typing import Final
 
 from treadle.errors import StoreFull, StoreUnavailable, message_of
 from treadle.log_lines import WARNING, log_line
-from treadle.wording import one_line, plural, span
+from treadle.wording import duration, one_line, plural
 
 SUMMARY: Final = 60.0
 """Seconds between two lines about an outage that lasts."""
@@ -79,7 +79,7 @@ class StoreOutage:
             return ""
         self._said = now
         return (
-            f"{self._name()} has been unavailable for {span(now - self._since)}: "
+            f"{self._name()} has been unavailable for {duration(now - self._since)}: "
             f"{plural(self._calls, 'call')} failed. {_text(error)}"
         )
 
@@ -103,7 +103,9 @@ class StoreOutage:
         if not said:
             self._unsaid += 1
             return ""
-        return f"{self._name()} is available again after {span(lasted)}: {plural(calls, 'call')} had failed"
+        return (
+            f"{self._name()} is available again after {duration(lasted)}: {plural(calls, 'call')} had failed"
+        )
 
     def _end(self) -> None:
         self._since = self._said = None

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import sysconfig
-from functools import cache
 from pathlib import Path
 from types import CodeType
-from typing import Final
 
 from treadle.item import DeathReason, ErrorInfo
-from treadle.tracebacks import frames_of
-
-_LIBRARIES: Final = tuple(
-    str(Path(path).resolve())
-    for path in (*sysconfig.get_paths().values(), str(Path(__file__).parents[2]))
-    if path
-)
+from treadle.tracebacks import frames_of, is_users, package_of
 
 
 def mark_of(type: str, reason: DeathReason, failure: ErrorInfo, error: BaseException | None) -> str:
@@ -28,20 +19,17 @@ def mark_of(type: str, reason: DeathReason, failure: ErrorInfo, error: BaseExcep
 
 
 def _deepest_own_function(error: BaseException) -> str:
-    trace, found = frames_of(error), ""
+    """Installed packages are libraries. If all is installed, the one in which the user's code begins is the
+    user's own."""
+    deepest, trace = dict[str, CodeType](), frames_of(error)  # by package, "" for what is not installed
     while trace is not None:
         code = trace.tb_frame.f_code
-        if _is_own(code.co_filename):
-            found = _name_of(code)
+        if is_users(code.co_filename) and not code.co_filename.startswith("<"):
+            deepest[package_of(code.co_filename)] = code
         trace = trace.tb_next
-    return found
+    found = deepest.get("") or next(iter(deepest.values()), None)
+    return "" if found is None else _name_of(found)
 
 
 def _name_of(code: CodeType) -> str:
     return f"{Path(code.co_filename).name}:{code.co_qualname}"
-
-
-@cache
-def _is_own(file: str) -> bool:
-    """Whether a file is the user's: neither a library, nor Python's own, nor treadle's."""
-    return not file.startswith("<") and not str(Path(file).resolve()).startswith(_LIBRARIES)

@@ -25,7 +25,7 @@ from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat
 from treadle.log_lines import WARNING, lines, log_line
-from treadle.wording import span
+from treadle.wording import duration
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
@@ -164,7 +164,7 @@ class HeartbeatLoop:
         if stopped:
             log_line(
                 WARNING,
-                f"could not renew the worker's lease for {span(silent)}: stopped {len(stopped)} "
+                f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
                 f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
             )
 
@@ -223,8 +223,8 @@ class Watchdog:
             stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
             log_line(
                 WARNING,
-                f"the event loop has been blocked for over {span(self._heartbeat * 1.5)}; make that handler "
-                "sync (it then runs in a thread), or run_in='process'. It is here:",
+                f"the event loop has been blocked for over {duration(self._heartbeat * 1.5)}; make that "
+                "handler sync (it then runs in a thread), or run_in='process'. It is here:",
                 trace=lines(stack),
             )
 

@@ -21,7 +21,7 @@ from treadle.errors import message_of
 from treadle.item import Lease, Ref
 from treadle.log_lines import WARNING, item_fields, log_line
 from treadle.retry import Retry
-from treadle.wording import one_line, span
+from treadle.wording import duration, one_line
 from treadle.worker_info import UndecodableType
 
 from .decide import Decision, GiveBack, undecodable
@@ -111,7 +111,7 @@ class UndecodableItems:
                 WARNING,
                 f"the arguments of {named(lease)} do not fit the code of this worker "
                 f"({one_line(message_of(error))}): it is left to others and tried again for at most "
-                f"{span(left)}, then it is dead: undecodable{repeated(left_out)}",
+                f"{duration(left)}, then it is dead: undecodable{repeated(left_out)}",
                 item_fields(lease),
             )
 

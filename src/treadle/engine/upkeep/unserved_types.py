@@ -7,7 +7,7 @@ from treadle.engine.seldom import Seldom
 from treadle.errors import UnsupportedError
 from treadle.item_facts import UnservedType
 from treadle.log_lines import WARNING, log_line
-from treadle.wording import one_line, plural, span
+from treadle.wording import duration, one_line, plural
 
 AGAIN = 3600.0
 """Seconds until a type is named again."""
@@ -40,7 +40,9 @@ class UnservedTypes:
 def _log(unserved: UnservedType, now: float) -> None:
     items = plural(unserved.count, "ready item", unserved.count >= MOST_COUNTED)
     since = (
-        "" if unserved.since is None else f", and none has had it for {span(max(0.0, now - unserved.since))}"
+        ""
+        if unserved.since is None
+        else f", and none has had it for {duration(max(0.0, now - unserved.since))}"
     )
     wait = "waits" if unserved.count == 1 else "wait"
     log_line(

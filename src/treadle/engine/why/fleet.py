@@ -8,7 +8,7 @@ from treadle.engine.run.built_in import BUILT_IN
 from treadle.fleet import Fleet, is_blocked, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
-from treadle.wording import close_to, listed, plain, plural, span
+from treadle.wording import close_to, duration, listed, plain, plural
 
 from .wording import command, last_seen, since_text, until_text, worker_name
 
@@ -104,7 +104,7 @@ class WorkerFleet(Fleet):
         text += f"{_verb(workers, 'its event loop has', 'their event loops have')} not run for "
         return Reason(
             kind="worker_blocked",
-            text=f"{text}{span(self.now - since)}",
+            text=f"{text}{duration(self.now - since)}",
             refs=_ids(workers),
             fix="look at the process: a handler blocks it (the log of the worker has its stack), or it is "
             "stopped (kill -CONT PID)",
@@ -114,9 +114,8 @@ class WorkerFleet(Fleet):
         times = [info.pressed_until for worker in workers if (info := worker.info)]
         until = min(each for each in times if each is not None)
         names = listed(worker_name(worker) for worker in workers)
-        text = (
-            f"back-pressure: {names} {_verb(workers, 'claims', 'claim')} nothing for {span(until - self.now)}"
-        )
+        claim = _verb(workers, "claims", "claim")
+        text = f"back-pressure: {names} {claim} nothing for {duration(until - self.now)}"
         return Reason(
             kind="pressed",
             text=f"{text} more",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treadle.item import Limit
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.why import Reason
-from treadle.wording import listed, plain, span
+from treadle.wording import duration, listed, plain
 
 from .facts import LimitFact
 from .fleet import WorkerFleet
@@ -57,7 +57,7 @@ def _holder(holder: LimitHolder, fleet: WorkerFleet) -> str:
     text = f"worker {name}" if not holder.items else f"{listed(holder.items)} on worker {name}"
     text += f": {holder.count:,}" if holder.count > 1 and not holder.items else ""
     if worker is not None and worker.until <= fleet.now:
-        return f"{text} (silent for {span(fleet.now - last_seen(worker))})"
+        return f"{text} (silent for {duration(fleet.now - last_seen(worker))})"
     return text
 
 
@@ -66,9 +66,9 @@ def _is_silent(holder: LimitHolder, fleet: WorkerFleet) -> bool:
 
 
 def _rate(limit: Limit, wait: float, fleet: WorkerFleet) -> Reason:
-    text = f"limit {plain(limit.name)}: {limit.limit:,} starts per {span(limit.window)} are used"
+    text = f"limit {plain(limit.name)}: {limit.limit:,} starts per {duration(limit.window)} are used"
     if not wait:
-        text = f"limit {plain(limit.name)}: {limit.limit:,} starts per {span(limit.window)}"
+        text = f"limit {plain(limit.name)}: {limit.limit:,} starts per {duration(limit.window)}"
     return Reason(
         kind="rate",
         text=f"{text}; the next may start {until_text(fleet.now, fleet.now + wait)}",

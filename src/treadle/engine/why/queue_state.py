@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
-from treadle.wording import capped, close_to, listed, plain, span
+from treadle.wording import capped, close_to, duration, listed, plain
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
@@ -74,7 +74,7 @@ def _waiting(facts: QueueFacts) -> Reason:
         return Reason(kind="empty", text=f"nothing in queue {plain(facts.name)} is ready{also}")
     text = f"{_number(facts.counts, 'ready')} {'item is' if ready == 1 else 'items are'} ready"
     if facts.age is not None:
-        text += f", the oldest for {span(facts.now - facts.age.oldest_ready)}"
+        text += f", the oldest for {duration(facts.now - facts.age.oldest_ready)}"
     return Reason(kind="turn", text=f"{text}{also}", refs=(facts.name,))
 
 

@@ -6,7 +6,7 @@ from treadle.fleet import is_blocked
 from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
-from treadle.wording import span
+from treadle.wording import duration
 
 from .fleet import WorkerFleet
 from .wording import attempt_name, command, last_seen, since_text, tenant_option, worker_name
@@ -34,7 +34,7 @@ def running_reasons(explained: Explanation) -> list[Reason]:
 
 def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason:
     item = explained.item
-    since = "" if item.claimed_at is None else f" for {span(explained.now - item.claimed_at)}"
+    since = "" if item.claimed_at is None else f" for {duration(explained.now - item.claimed_at)}"
     text = f"{worker_name(worker or item.worker)} has had it{since}, and has not begun: it waits there for a "
     text += "permit of a limit, for the rest of its batch, or for room"
     return Reason(kind="claimed_ahead", text=text, refs=_worker_ids(item))
@@ -42,9 +42,9 @@ def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason
 
 def _lapsed(explained: Explanation, worker: WorkerState) -> list[Reason]:
     item, fleet = explained.item, WorkerFleet(explained.workers, explained.now)
-    silent = f"silent for {span(explained.now - last_seen(worker))}"
+    silent = f"silent for {duration(explained.now - last_seen(worker))}"
     if worker.info is None:
-        silent = f"without a lease for {span(explained.now - worker.until)}"
+        silent = f"without a lease for {duration(explained.now - worker.until)}"
     text = f"{worker_name(worker)}, which runs it, has been {silent}: "
     if fleet.taking:
         text += "the next claim of any worker frees it"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from treadle.fleet import last_beat
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, WorkerState
 from treadle.timing import to_datetime
-from treadle.wording import HOUR, plain, span
+from treadle.wording import HOUR, duration, plain
 
 
 def until_text(now: float, at: float) -> str:
@@ -16,7 +16,7 @@ def until_text(now: float, at: float) -> str:
     left = at - now
     if left <= 0:
         return "now"
-    return f"in {span(left)}{_clock_time(now, at) if left >= HOUR else ''}"
+    return f"in {duration(left)}{_clock_time(now, at) if left >= HOUR else ''}"
 
 
 def since_text(now: float, at: float) -> str:
@@ -24,7 +24,7 @@ def since_text(now: float, at: float) -> str:
     gone = now - at
     if gone < 0.05:
         return "just now"
-    return f"{span(gone)} ago{_clock_time(now, at) if gone >= HOUR else ''}"
+    return f"{duration(gone)} ago{_clock_time(now, at) if gone >= HOUR else ''}"
 
 
 def _clock_time(now: float, at: float) -> str:
