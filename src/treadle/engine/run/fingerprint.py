@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from types import CodeType
+from typing import Final
 
 from treadle.item import DeathReason, ErrorInfo
 from treadle.tracebacks import frames_of, is_users, package_of
