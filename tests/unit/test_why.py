@@ -318,11 +318,11 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     reason = only(facts("ready", *workers), "no_worker_for_queue")
     assert reason.text == (
         "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial; "
-        "is mial misspelt, or mail?"
+        "mial and mail look alike"
     )
     assert reason.fix == (
-        "correct --queues of the worker or, if that is right, update the queue of the items; or start a worker "
-        "for it: treadle worker MODULE:APP --queues mail"
+        "correct --queues of the worker or, if that is right, update the queue of the items; "
+        "or start a worker for it: treadle worker MODULE:APP --queues mail"
     )
 
 
@@ -565,8 +565,9 @@ def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_cou
     )
     assert kinds(facts("ready", blocked, worker("w2"))) == ["next"]
     assert only(running(blocked), "running").fix == (
-        "so that it does not run again: treadle cancel a1; that cannot interrupt it while it blocks the event "
-        "loop: end process 7 on host h too (kill -KILL 7), or wait until its supervisor does (--max-block)"
+        "so that it does not run again: treadle cancel a1; that cannot interrupt it while it blocks the "
+        "event loop: end process 7 on host h too (kill -KILL 7), or wait until its supervisor does "
+        "(--max-block)"
     )
 
 

@@ -127,7 +127,7 @@ def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerS
     """The workers that could run it. If there is none: why."""
     item = explained.item
     if not fleet.taking:
-        return [], fleet.no_worker()
+        return [], fleet.no_worker(explained.unknown_since)
     having = fleet.serving(type=item.type)
     if not having:
         return [], fleet.no_worker_for_type(item.type, explained.unknown_since, item.due_at)
