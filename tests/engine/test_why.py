@@ -444,6 +444,9 @@ async def test_arguments_that_do_not_decode(make_app: MakeApp) -> None:
         assert worker.info is not None
         assert list(worker.info.undecodable) == ["mail.send"]
         assert not any("trigger" in each.fix for each in (await app.why(handle)).reasons)
+    async with make_app(newer, undecodable_grace=600, **QUICK) as restarted:  # it does not know since when
+        reason = await until_kind(restarted, handle, "undecodable")
+        assert "or sooner: that counts from the first worker" in reason.text
 
 
 async def test_nothing_in_its_way(make_app: MakeApp, backend: Backend) -> None:

@@ -325,12 +325,12 @@ def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
         # What a worker says may be a minute old.
         there, more = total(each for each in overview.counts if each.type == type and each.status != "dead")
         most = max(said.count for _, said in those)
-        count, first = most if more else min(most, there), min(said.until for _, said in those)
+        count = most if more else min(most, there)
         items = plural(count, "item") if count else "items"
         workers = [worker for worker, _ in those]
         text = misfit_text(f"the arguments of {items} of {type}", workers, those[0][1].error)
         if count:
-            text += f"; {dies_text(fleet.now, first, count)}"
+            text += f"; {dies_text(fleet.now, (said for _, said in those), count)}"
         yield Problem("undecodable", text, FIX, (type,))
 
 
