@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TextIO
 
 MOST_CHARACTERS: Final = 500
 """Of a text in a line."""
@@ -19,6 +20,13 @@ _UNPRINTABLE: Final = re.compile(
 )
 """What JSON does not escape, and what a terminal may obey."""
 _NOT_ASCII: Final = re.compile("[^\x00-\x7e]")
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Whether to write colours: only to a terminal, and not with NO_COLOR."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 def duration(seconds: float, *, brief: bool = False) -> str:

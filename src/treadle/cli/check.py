@@ -32,7 +32,7 @@ _items = msgspec.json.Decoder(tuple[Item, ...])
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "check")(check)
+    operator_command(commands, "check", connect=False)(check)
 
 
 class TypeCheck:
@@ -121,6 +121,7 @@ async def check(
             "check reads what is stored with the code of an app: give it with --app shop.jobs:app"
         )
     statuses = read_statuses(status) or CHECKED
+    await shell.connect(against)
     patterns = names_in(elsewhere)
     checks: dict[str, TypeCheck] = {}
     for name in await _stored_types(shell, statuses):

@@ -25,7 +25,7 @@ from .shown import item_lines, ref_json
 from .text import Cell, ago, clock, iso, plain_lines
 from .verbs import requeue
 
-By = Literal["error", "type", "reason"]
+DeadBy = Literal["error", "type", "reason"]
 LOOKED_AT: Final = 10_000
 """Dead items that are looked at to count them by reason."""
 NEWEST: Final = 5
@@ -50,8 +50,8 @@ async def dead(
 
     Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`.
     """
-    if by not in get_args(By):
-        raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(By))}")
+    if by not in get_args(DeadBy):
+        raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(DeadBy))}")
     now = await shell.now()
     if by == "reason":
         await _by_reason(shell, now)
@@ -136,7 +136,7 @@ async def _by_reason(shell: Shell, now: float) -> None:
         shell.warn(f"only the newest {plural(LOOKED_AT, 'dead item')} were looked at: there are more")
 
 
-def _rows(shell: Shell, by: By, rows: list[tuple[str, DeadRow]], now: float) -> None:
+def _rows(shell: Shell, by: DeadBy, rows: list[tuple[str, DeadRow]], now: float) -> None:
     if shell.json:
         for name, row in rows:
             shell.emit(

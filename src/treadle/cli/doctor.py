@@ -21,7 +21,7 @@ from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
 from .fleet import is_reached, read_limits
-from .problems import MAX_WAIT, Findings, ProblemKind, look_at
+from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text
@@ -32,7 +32,7 @@ SLOW: Final = 1.0
 """Seconds after which an answer of the store is slow."""
 
 Outcome = Literal["fine", "note", "problem"]
-SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
+OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "fine": ("✓", "+", "green"),
     "note": ("·", ".", "yellow"),
     "problem": ("✕", "x", "red"),
@@ -40,8 +40,8 @@ SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
 
 
 INDENT: Final = " " * 15
-Check = Literal["workers", "queues", "items", "schedules"]
-CHECK_OF: Final[dict[ProblemKind, Check]] = {
+CheckName = Literal["workers", "queues", "items", "schedules"]
+CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
     "killing": "items",
     "no_worker": "workers",
     "silent": "workers",
@@ -53,7 +53,7 @@ CHECK_OF: Final[dict[ProblemKind, Check]] = {
     "paused": "queues",
     "dead": "items",
 }
-FINE: Final[dict[Check, str]] = {
+FINE: Final[dict[CheckName, str]] = {
     "workers": "",
     "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
     "items": "none is dead, waits in vain, cannot be decoded, or ended workers",
@@ -76,7 +76,7 @@ def register(commands: typer.Typer) -> None:
 
 
 async def doctor(shell: Shell) -> int | None:
-    """Check the store and the fleet: schema, clocks, long transactions, workers, items, schedules, limits.
+    """CheckName the store and the fleet: schema, clocks, long transactions, workers, items, schedules, limits.
 
     The exit code is 4 if there is a problem: what is one for `treadle status`, and what only this command
     looks at. A note may be as you want it.
@@ -94,7 +94,7 @@ async def doctor(shell: Shell) -> int | None:
 
 def finding_lines(finding: Finding, width: int | None) -> Iterable[str]:
     """A finding, and what to do about it, in lines that fit."""
-    shape, ascii_shape, style = SHAPES[finding.outcome]
+    shape, ascii_shape, style = OUTCOME_SHAPES[finding.outcome]
     mark = styled(shape if speaks_unicode() else ascii_shape, style)
     first, *rest = wrapped(finding.text, width, INDENT)
     yield f"{mark} {styled(finding.check.ljust(12), 'dim')} {first.removeprefix(INDENT)}"
@@ -148,9 +148,9 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _of_problems(seen: Findings) -> Iterable[Finding]:
+def _of_problems(seen: StoreLook) -> Iterable[Finding]:
     """The problems of `treadle status`, by what they concern."""
-    found: dict[Check, list[Finding]] = {check: [] for check in FINE}
+    found: dict[CheckName, list[Finding]] = {check: [] for check in FINE}
     for problem in seen.problems:
         check = CHECK_OF[problem.kind]
         found[check].append(Finding(check, "problem", problem.text, problem.fix))
@@ -163,7 +163,7 @@ def _of_problems(seen: Findings) -> Iterable[Finding]:
         yield from findings or ([Finding(check, "fine", fine)] if fine else [])
 
 
-def _fine(check: Check, seen: Findings) -> str:
+def _fine(check: CheckName, seen: StoreLook) -> str:
     """What is said if there is no problem. Empty: nothing."""
     if check == "workers":
         return fleet_text(seen.fleet)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
+from treadle.engine.read_refs import get_refs
 from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
 from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
 from treadle.engine.why.wording import (
@@ -82,7 +83,7 @@ class Problem(NamedTuple):
     """The items, queues, types or workers that it speaks of."""
 
 
-class Findings(NamedTuple):
+class StoreLook(NamedTuple):
     """What one look at the store has found."""
 
     overview: Overview
@@ -93,7 +94,7 @@ class Findings(NamedTuple):
     """Those that have not ended."""
 
 
-async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> Findings:
+async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> StoreLook:
     """Look at the store as a shell may see it. quick: leave out what takes longer in a larger store."""
     overview = await shell.client.overview(cap=UNSERVED_CAP)
     fleet = WorkerFleet(overview.workers, overview.now)
@@ -105,7 +106,7 @@ async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = Fal
     problems = find_problems(
         overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=shell.tenant
     )
-    return Findings(overview, fleet, tuple(problems), schedules)
+    return StoreLook(overview, fleet, tuple(problems), schedules)
 
 
 async def _read_items(shell: Shell, overview: Overview) -> list[ItemState]:
@@ -134,14 +135,8 @@ async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list
         return []
     where = Filter(tenant=shell.tenant, status=("blocked",), until=overview.now - max_wait)
     page = await shell.backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True)
-    by_tenant: dict[str, list[str]] = {}
-    for item in page.items:
-        by_tenant.setdefault(item.tenant, []).append(item.id)
-    found: list[ItemState] = []
-    for tenant, ids in by_tenant.items():
-        states = await shell.backend.get(ids, tenant=tenant)
-        found += [each for each in states if each is not None and each.waiting_for]
-    return found
+    found = await get_refs(shell.backend, [(item.tenant, item.id) for item in page.items])
+    return [each for each in found.values() if each.waiting_for]
 
 
 def find_problems(

@@ -21,7 +21,7 @@ from treadle.wording import capped, duration, listed, plain, plural
 from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
 from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
-from .shell import Shell, operator_command
+from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
     WIDTH,
@@ -273,22 +273,14 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 async def _watch_lines(shell: Shell, look: _Look, every: float) -> int | None:
     """Without a terminal: one look after the other."""
-    away = False
+    reader = PatientReader(shell)
     try:
         while True:
-            try:
-                seen = await look()
-                if shell.json:
-                    shell.emit(seen.json())
-                else:
-                    shell.lines([*seen.lines(None), ""])
-                if away:
-                    shell.warn("the store answers again")
-                away = False
-            except StoreUnavailable as error:
-                if not away:
-                    shell.warn(f"the store does not answer, trying again: {error}")
-                away = True
+            seen = await reader.read(look)
+            if seen is not None and shell.json:
+                shell.emit(seen.json())
+            elif seen is not None:
+                shell.lines([*seen.lines(None), ""])
             shell.flush()
             await asyncio.sleep(every)
     except asyncio.CancelledError:

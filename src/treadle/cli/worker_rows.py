@@ -57,7 +57,7 @@ def _claimed_ahead(worker: WorkerState) -> int:
 
 
 def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
-    """A worker for programs: the names of `WorkerState` and of `WorkerInfo`. Null: not known."""
+    """A worker for programs: the names of `WorkerState`, and some of `WorkerInfo`. Null: not known."""
     info = worker.info
     return {
         "id": worker.id,
