@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import textwrap
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -42,7 +43,8 @@ class TextFormatter(logging.Formatter):
         message = one_line(_message(record), MOST_MESSAGE)
         line = f"{at} {level} [{record.process}] {logger}{message}{_item(record)}"
         trace = self.traceback(record)
-        return f"{line}\n{trace}" if trace else line
+        # Indented, so that no line of an error looks like a record.
+        return f"{line}\n{textwrap.indent(trace, '  ')}" if trace else line
 
     def traceback(self, record: logging.LogRecord) -> str:
         if record.exc_info and not record.exc_text:

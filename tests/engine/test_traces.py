@@ -21,6 +21,7 @@ from treadle.contrib.otel.spans import server_of
 from treadle.engine.submit.carry import trace_of
 from treadle.engine.telemetry import MOST_BYTES
 from treadle.events import Queued
+from treadle.testing import Faults
 
 
 @work(name="value")
@@ -344,6 +345,50 @@ async def test_lines_about_failures_name_the_span(
     own = spans.one("process dies").context
     assert vars(record)["trace_id"] == trace.format_trace_id(own.trace_id)
     assert vars(record)["span_id"] == trace.format_span_id(own.span_id)
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_a_lease_that_was_lost_before_the_settlement_names_the_span(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = Spans()
+
+    @work(name="slow")
+    async def slow(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            await app.backend.remove_worker(app.worker.id)  # as if its heartbeats had not arrived
+
+    app = make_app(slow, telemetry=spans.telemetry)
+    with caplog.at_level(logging.WARNING, "treadle"):
+        async with app:
+            await (await app.enqueue(slow())).result(PATIENCE)
+    (record,) = [each for each in caplog.records if "lost its lease" in each.getMessage()]
+    own = spans.all("process slow")[0].context
+    assert vars(record)["trace_id"] == trace.format_trace_id(own.trace_id)
+    assert vars(record)["span_id"] == trace.format_span_id(own.span_id)
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_an_attempt_whose_transaction_fails_has_not_succeeded(
+    make_faulty: MakeApp, faults: Faults, caplog: pytest.LogCaptureFixture
+) -> None:
+    spans = Spans()
+
+    @work(name="writes", retry=AT_ONCE)
+    async def writes(ctx: Context) -> int:
+        async with ctx.transaction():
+            return ctx.attempt
+
+    faults.fail("commit", times=1)
+    with caplog.at_level(logging.WARNING, "treadle"):
+        async with make_faulty(writes, telemetry=spans.telemetry) as app:
+            assert await app.enqueue(writes()).result(PATIENCE) == 2
+    first, second = await spans.until("process writes", 2)
+    assert [facts(span)["treadle.outcome"] for span in (first, second)] == ["retry", "success"]
+    assert not first.status.is_ok
+    assert facts(first)["error.type"] == "StoreUnavailable"
+    (record,) = [each for each in caplog.records if "tried again" in each.getMessage()]
+    assert vars(record)["span_id"] == trace.format_span_id(first.context.span_id)
 
 
 async def test_a_handler_in_a_process_sees_the_context(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,10 +17,11 @@ from treadle.item import DeathReason, ErrorInfo
 
 
 def raised(fn: Callable[..., Any], *args: Any) -> Exception:
+    """What it raises, as if this function were not the user's."""
     try:
         fn(*args)
     except Exception as error:  # noqa: BLE001
-        return error
+        return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
     raise AssertionError("it raised nothing")
 
 

@@ -76,7 +76,7 @@ def register(commands: typer.Typer) -> None:
 
 
 async def doctor(shell: Shell) -> int | None:
-    """CheckName the store and the fleet: schema, clocks, long transactions, workers, items, schedules, limits.
+    """Check the store and the fleet: schema, clocks, long transactions, workers, items, schedules, limits.
 
     The exit code is 4 if there is a problem: what is one for `treadle status`, and what only this command
     looks at. A note may be as you want it.

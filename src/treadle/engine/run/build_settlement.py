@@ -44,7 +44,8 @@ class SettlementBuilder:
         """The store's last answer for groups that are folded here."""
 
     def prepare(self, held: HeldLease, decision: Decision) -> PendingSettlement:
-        """Encode the result and build the children of an attempt. If that fails, the item dies."""
+        """Encode the result and build the children of an attempt. If that fails, the item dies. Whether a
+        transaction of its handler succeeds is known only when it is committed."""
         pending = PendingSettlement(held.lease, decision, started=held.started, span=held.span)
         if isinstance(decision, Succeed):
             try:
@@ -53,7 +54,8 @@ class SettlementBuilder:
                 pending.decision = undecodable(error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
-        if held.span is not None:
+        commits = held.transaction is not None and isinstance(pending.decision, Succeed)
+        if not commits and held.span is not None:
             tell_outcome(held, pending.decision)
         return pending
 

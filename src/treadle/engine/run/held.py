@@ -100,6 +100,8 @@ class HeldLease(msgspec.Struct, eq=False):
     ctx: Context | None = None
     span: GuardedAttempt | None = None
     """The span of its attempt, once the handler is called, if there is telemetry."""
+    told: bool = False
+    """The span knows how the attempt ends."""
     stop: Stop | None = None
     over: bool = False
     """Nothing that the handler does from now on is settled."""

@@ -107,14 +107,21 @@ class Settler:
             await transaction.settle(pending)
         except LeaseLost as error:
             self._listener.lost(held, cast("Loss", error.reason))
+            tell_outcome(held, None)
         except Exception as error:  # noqa: BLE001  the commit failed, so the attempt failed
             failed = self.builder.failure(held.lease, error)
-            self.add(PendingSettlement(held.lease, failed, started=held.started, maybe_applied=pending))
+            tell_outcome(held, failed)
+            self.add(
+                PendingSettlement(
+                    held.lease, failed, started=held.started, span=held.span, maybe_applied=pending
+                )
+            )
+        else:
+            tell_outcome(held, pending.decision)
 
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
-        if held.span is not None:
-            tell_outcome(held, None)
+        tell_outcome(held, None)
         if held.transaction is not None:
             self.start_apart(self._roll_back(_take_transaction(held), held))
 

@@ -1,7 +1,16 @@
 """Traced: the spans of attempts, for an app with telemetry.
 
-A span begins with the call of a handler. It ends when the outcome of each of its attempts is decided, or when
-it turns out that the lease was lost.
+The life of a span:
+
+1. `AttemptTracer.start` makes it when a handler is called, for one attempt or for a batch, and notes it in
+   `HeldLease.span`. The handler runs inside it.
+2. `tell_outcome` tells it how each of its attempts ends: when that is decided (`SettlementBuilder.prepare`),
+   when a transaction of the handler is over (`Settler`), or when the lease is lost. With the last, it ends.
+3. `PendingSettlement.span` keeps it for what follows the commit: the compensation hangs under it, and the
+   lines of the log name it.
+
+It does not wait for the commit. If the store refuses an outcome for good, the item dies and the log says so,
+but the span has ended.
 """
 
 from __future__ import annotations
@@ -77,10 +86,11 @@ def _facts(held: HeldLease) -> TracedAttempt:
 
 
 def tell_outcome(held: HeldLease, decision: Decision | None) -> None:
-    """Tell the span of an attempt how the attempt ends, once. None: its lease was lost."""
-    span, held.span = held.span, None
-    if span is not None:
-        span.decided(*(("lost", None) if decision is None else outcome_of(decision)))
+    """Tell the span of an attempt, if it has one, how the attempt ends, once. None: its lease was lost."""
+    if held.span is None or held.told:
+        return
+    held.told = True
+    held.span.decided(*(("lost", None) if decision is None else outcome_of(decision)))
 
 
 def outcome_of(decision: Decision) -> tuple[str, str | None]:

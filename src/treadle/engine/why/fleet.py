@@ -133,11 +133,11 @@ class WorkerFleet(Fleet):
 
 def unknown_workers(workers: Iterable[WorkerState]) -> str:
     """What is not known about workers that say nothing about themselves. Empty: all of them do."""
-    silent = [worker for worker in workers if worker.info is None]
-    if not silent:
+    unsaid = [worker for worker in workers if worker.info is None]
+    if not unsaid:
         return ""
-    names = listed(worker_name(worker) for worker in silent)
-    if len(silent) == 1:
+    names = listed(worker_name(worker) for worker in unsaid)
+    if len(unsaid) == 1:
         return f"{names} says nothing about itself: its queues, tenants and room are not known"
     return f"{names} say nothing about themselves: their queues, tenants and room are not known"
 
