@@ -13,6 +13,7 @@
 | | registry, settings | the work types that an app knows; its settings |
 | | hooks | `on_event`, `on_error`, the log of errors |
 | | outage, seldom | log an outage of the store once, then once a minute; other repetitions |
+| | kept_answer | ask the store once for all that want to know |
 | | tasks | background tasks with an owner |
 | | read_refs | items of several tenants; the groups around groups |
 | | large_values | decode large values in a thread |

@@ -11,7 +11,7 @@ from treadle.item import WorkerState
 from treadle.why import Reason
 from treadle.wording import close_to, duration, listed, plain, plural
 
-from .wording import command, last_seen, since_text, until_text, worker_name
+from .wording import command, kill_command, last_seen, process_name, since_text, until_text, worker_name
 
 START_WORKER: Final = "start one: treadle worker MODULE:APP"
 
@@ -26,8 +26,8 @@ class WorkerFleet(Fleet):
 
     # -- what is missing -------------------------------------------------------------------------------
 
-    def no_worker(self) -> Reason:
-        """No worker claims items."""
+    def no_worker(self, left_at: float | None = None) -> Reason:
+        """No worker claims items. left_at: when the last one that had the type in question was gone."""
         if self.live:
             stopping = [worker for worker in self.live if (info := worker.info) and info.draining]
             names = listed(worker_name(worker) for worker in stopping or self.live)
@@ -35,7 +35,8 @@ class WorkerFleet(Fleet):
             text = f"no worker takes new items: {names} {state if stopping else 'runs one item by hand'}"
             return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=START_WORKER)
         if not self.workers:
-            return Reason(kind="no_worker", text="no worker is alive", fix=START_WORKER)
+            left = "" if left_at is None else f": the last one left {self._since(left_at)}"
+            return Reason(kind="no_worker", text=f"no worker is alive{left}", fix=START_WORKER)
         last = max(self.workers, key=last_seen)
         seen = "was last seen" if last.info is not None else "lost its lease"
         text = f"no worker is alive: the last one, {worker_name(last)}, {seen} {self._since(last_seen(last))}"
@@ -58,8 +59,7 @@ class WorkerFleet(Fleet):
         if dies_at is not None:
             text += f"; without one it is dead (unknown_type) {until_text(self.now, dies_at)}"
         fix = "start a worker whose app has this type"
-        if close is not None:
-            fix = f"start a worker that has it, or keep the old name: @work(aliases=[{type!r}])"
+        fix += f"; if it was renamed, keep the old name: @work(aliases=[{type!r}])"
         return Reason(kind="no_worker_for_type", text=text, until=dies_at, refs=(type,), fix=fix)
 
     def not_serving(
@@ -102,14 +102,15 @@ class WorkerFleet(Fleet):
         times = [info.blocked_since for worker in workers if (info := worker.info)]
         since = min(each for each in times if each is not None)
         names = listed(worker_name(worker) for worker in workers)
+        processes = listed(map(process_name, workers))
         text = f"{names} {_verb(workers, 'is', 'are')} blocked: "
         text += f"{_verb(workers, 'its event loop has', 'their event loops have')} not run for "
         return Reason(
             kind="worker_blocked",
             text=f"{text}{duration(self.now - since)}",
             refs=_ids(workers),
-            fix="look at the process: a handler blocks it (the log of the worker has its stack), or it is "
-            "stopped (kill -CONT PID)",
+            fix=f"look at {processes}: a handler blocks it (the log of the worker has its stack), or it is "
+            f"stopped ({kill_command('CONT', workers[0])})",
         )
 
     def _pressed(self, workers: Sequence[WorkerState]) -> Reason:
@@ -151,7 +152,8 @@ def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
-        fix += f"; or move it: {command('update ID --queue', close)}"
+        text += f"; {plain(close)} and {plain(queue)} look alike"
+        fix = f"correct --queues of the worker or, if that is right, update the queue of the items; or {fix}"
     return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
 
 
