@@ -162,7 +162,10 @@ def test_a_doctor_without_workers_names_one_cause(memory: Store) -> None:
 
     memory.fill(more)
     (only,) = [each for each in memory.call("doctor", "--json").objects if each["outcome"] != "fine"]
-    assert only["text"] == "no worker is alive; 2 open items wait; 2 schedules are not fired: nightly, often"
+    assert only["text"] == (
+        "no worker is alive: the last one left just now; 2 open items wait; "
+        "2 schedules are not fired: nightly, often"
+    )
     assert only["fix"] == "start one: treadle worker MODULE:APP"
 
 

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,10 +22,12 @@ from treadle import Treadle
 from treadle.cli import problems
 from treadle.cli.problems import Problem, find_problems
 from treadle.cli.status import StatusView, away_lines
+from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.engine.why.fleet import WorkerFleet
 from treadle.errors import StoreUnavailable, WorkFailed
-from treadle.item import Count, ItemState, WorkerState
+from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.schedule import ScheduleState
 from treadle.worker_info import UndecodableType, WorkerInfo
 
 NOW = 1_800_000_000.0
@@ -35,9 +38,15 @@ def _problems(**facts: object) -> list[tuple[str, str]]:
     return [(each.kind, each.text) for each in _found(None, **facts)]
 
 
-def _found(tenant: str | None, **facts: object) -> list[Problem]:
+def _found(
+    tenant: str | None,
+    items: Sequence[ItemState] = (),
+    schedules: Sequence[ScheduleState] = (),
+    **facts: object,
+) -> list[Problem]:
     overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
-    return list(find_problems(overview, WorkerFleet(overview.workers, NOW), 300.0, tenant=tenant))
+    fleet = WorkerFleet(overview.workers, NOW)
+    return list(find_problems(overview, fleet, 300.0, items=items, schedules=schedules, tenant=tenant))
 
 
 def _count(status: str, count: int = 1, *, type: str = "t", queue: str = "q", capped: bool = False) -> Count:
@@ -94,10 +103,10 @@ def test_names_that_are_close_are_said_and_many_are_one_problem() -> None:
         workers=(picky,),
         unserved=(UnservedType("mail.sent", 1, None),),
     )
-    assert close[1].fix.endswith("--queues mial; or move it: treadle update ID --queue mail")
+    assert close[1].fix.startswith("correct --queues of the worker or, if that is right, update the queue")
     assert [each.text for each in close] == [
         "the only live worker, w1, does not have mail.sent, but mail.send is known; 1 ready item waits",
-        "no worker serves queue mial: 1 worker serves mail; 1 ready item waits",
+        "no worker serves queue mial: 1 worker serves mail; mail and mial look alike; 1 ready item waits",
     ]
     many = tuple(UnservedType(f"t{n}", 1, None) for n in range(5))
     assert _problems(workers=(picky,), unserved=many) == [
@@ -125,7 +134,7 @@ def test_arguments_that_do_not_decode_and_ids_that_were_never_submitted_are_prob
     types = {"t": UndecodableType(2, "expected int\x1b[2J", NOW + 420)}
     two = [WorkerState(id, NOW + 10, None, 0, WorkerInfo(undecodable=types)) for id in ("w1", "w2")]
     stuck = [ItemState(id=id, type="t", status="blocked", waiting_for=("never",)) for id in ("a", "b")]
-    overview = Overview(now=NOW, workers=tuple(two), counts=(_count("scheduled"),))
+    overview = Overview(now=NOW, workers=tuple(two), counts=(_count("scheduled", 2),))
     bad, waits = find_problems(overview, WorkerFleet(two, NOW), 300.0, stuck)
     assert bad.text == (
         "the arguments of 2 items of t do not fit the code of w1, w2: expected int\\x1b[2J; "
@@ -177,6 +186,86 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     ]
 
 
+def test_items_that_end_their_workers_come_first() -> None:
+    items = [ItemState(id=f"a{n}", type="t", status="ready", losses=n) for n in range(8)]
+    first, *_, last, dead = _found(None, items, workers=(LIVE,), counts=(_count("ready", 8), _count("dead")))
+    assert first == Problem(
+        "killing",
+        "a7 (t): 7 workers in a row died, or lost the lease, while they ran it",
+        "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a7",
+        ("a7",),
+    )
+    assert last.refs == ("a4", "a3")  # one or two losses are usual
+    assert dead.kind == "dead"
+    (killing, alone) = _found(None, items[7:], counts=(_count("ready"),))
+    assert (killing.kind, alone.kind) == ("killing", "no_worker")
+
+
+def test_an_item_whose_worker_died_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report(), id="killer")
+        await app.backend.beat(Heartbeat(worker="w1", lease=60.0))
+        claimed = await app.backend.claim(Demand(worker="w1", limit=1))
+        await app.backend.begin(claimed.leases)
+        await app.backend.remove_worker("w1")
+
+    store.fill(fill)
+    assert "killing" not in store.call("status", "--json").out  # once is usual
+    monkeypatch.setattr(problems, "KILLING", 1)
+    (status,) = store.call("status", "--json").objects
+    assert (status["problems"][0]["kind"], status["problems"][0]["refs"]) == ("killing", ["killer"])
+    assert "killer (report" in store.call("doctor").out
+
+
+def test_blocked_and_silent_workers_are_named_with_their_processes_and_items() -> None:
+    blocked = WorkerState("w3", NOW + 9, None, 1, WorkerInfo(host="h", pid=7, blocked_since=NOW - 60))
+    gone = WorkerState("w2", NOW - 1, None, 1, WorkerInfo(host="h", pid=8))
+    items = [ItemState(id=id, type="t", status="running", worker=id) for id in ("w1", "w3")]
+    silent, found = _found(None, items, workers=(LIVE, gone, blocked))
+    assert silent.text == "1 worker silent: w2 (host h, pid 8)"
+    assert silent.fix.startswith("look at process 8 on host h: it is gone, or stopped (kill -CONT 8).")
+    assert found.text.endswith("is blocked: its event loop has not run for 1 min; there runs w3 (t)")
+    assert found.fix.endswith("(kill -CONT 7)")
+
+
+def test_late_items_that_no_worker_can_run_are_one_problem() -> None:
+    old, unserved = (QueueAge("q", NOW - 999),), (UnservedType("t", 1, None),)
+    picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("other",)))
+    counts = (_count("ready"),)
+    for workers, missing in (((LIVE,), unserved), ((picky,), ())):
+        (only,) = _problems(workers=workers, counts=counts, unserved=missing, ages=old)
+        assert only[0] == "no_worker"
+    both = _problems(
+        workers=(LIVE,), counts=(*counts, _count("ready", type="u")), unserved=unserved, ages=old
+    )
+    assert [kind for kind, _ in both] == ["no_worker", "late"]
+
+
+def test_schedules_that_no_process_fires_are_problems() -> None:
+    def schedule(name: str, state: ScheduleStanding) -> ScheduleState:
+        return ScheduleState(
+            name=name,
+            next_at=NOW,
+            last_at=None,
+            paused=False,
+            orphaned=state == "orphaned",
+            timing={},
+            seen_at=NOW - 60,
+            state=state,
+        )
+
+    schedules = [schedule("nightly", "orphaned"), schedule("often", "overdue"), schedule("good", "active")]
+    orphaned, overdue = _found("acme", schedules=schedules, workers=(LIVE,))
+    assert orphaned.text == "no running process has schedule nightly: last seen 1 min ago"
+    assert orphaned.fix.endswith("end it: treadle schedules cancel nightly --tenant acme")
+    assert overdue.text == "1 schedule overdue: no process has fired often"
+    many = [schedule(f"s{n}", "orphaned") for n in range(5)]
+    *_, more = _found(None, schedules=many, workers=(LIVE,))
+    assert (more.kind, more.text) == ("schedule", "nor has one of these schedules: s3, s4")
+    (alone,) = _found(None, schedules=schedules)
+    assert (alone.kind, alone.text) == ("no_worker", "no worker is alive; 1 schedule is not fired: nightly")
+
+
 def test_a_tenant_gets_commands_of_its_own() -> None:
     facts = {
         "workers": (LIVE,),
@@ -209,11 +298,13 @@ def test_problems_come_first_and_the_exit_code_says_so(store: Store) -> None:
     assert answer.code == 4
     head, *lines = answer.out.splitlines()
     assert head.startswith("✕ 3 problems")
-    assert [line.split("  ")[1] for line in lines[:3]] == [
-        "no worker is alive; 4 open items wait",
-        "queue bulk is paused",
-        "1 dead item: mail.send",
-    ]
+    shown = "\n".join(lines)
+    assert "no worker is alive: the last one left " in shown  # and when
+    assert "; 4 open items wait" in shown
+    assert (
+        shown.index("4 open items") < shown.index("queue bulk is paused") < shown.index("1 dead item: mail")
+    )
+    lines = lines[lines.index("") - 3 :]
     assert lines[4].split() == ["QUEUE", "READY", "RUNNING", "SCHEDULED", "BLOCKED", "DEAD", "OLDEST", "WAIT"]
     assert lines[5].split()[:6] == ["bulk", "3", "·", "·", "·", "·"]
     assert lines[5].endswith("paused")

@@ -147,8 +147,8 @@ def test_queues_beyond_the_bound_are_shown_as_other() -> None:
     )
     found = {(row.name, row.labels): row.value for row in rows.of_overview(many)}
     assert found["treadle_items", ("q", "add", "ready")] == 1
-    assert found["treadle_items", ("other", "add", "ready")] == 1
-    assert found["treadle_oldest_ready_seconds", ("other",)] == 109.0
+    assert found["treadle_items", ("_other", "add", "ready")] == 1
+    assert found["treadle_oldest_ready_seconds", ("_other",)] == 109.0
 
 
 def test_limits_that_are_used_most_are_shown() -> None:

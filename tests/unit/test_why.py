@@ -318,11 +318,11 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     reason = only(facts("ready", *workers), "no_worker_for_queue")
     assert reason.text == (
         "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial; "
-        "is mial misspelt, or mail?"
+        "mial and mail look alike"
     )
     assert reason.fix == (
-        "correct --queues of the worker or, if that is right, update the queue of the items; or start a worker "
-        "for it: treadle worker MODULE:APP --queues mail"
+        "correct --queues of the worker or, if that is right, update the queue of the items; "
+        "or start a worker for it: treadle worker MODULE:APP --queues mail"
     )
 
 
@@ -476,8 +476,8 @@ def test_an_item_that_was_lost_twice_runs_beside_fewer() -> None:
 
 def test_items_that_go_first_are_counted() -> None:
     reason = only(facts("ready", worker(), ahead=312, lanes=7), "turn")
-    assert reason.text == "312 items of its line go first; 7 lines of queue mail take turns"
-    assert "1,000 items or more" in only(facts("ready", worker(), ahead=1000), "turn").text
+    assert reason.text == "312 items of its line go first; 7 lines of queue mail are served in rotation"
+    assert "1,000+ items of its line go first" in only(facts("ready", worker(), ahead=1000), "turn").text
 
 
 def test_nothing_in_its_way() -> None:
@@ -565,8 +565,9 @@ def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_cou
     )
     assert kinds(facts("ready", blocked, worker("w2"))) == ["next"]
     assert only(running(blocked), "running").fix == (
-        "so that it does not run again: treadle cancel a1; that cannot interrupt it while it blocks the event "
-        "loop: end process 7 on host h too (kill -KILL 7), or wait until its supervisor does (--max-block)"
+        "so that it does not run again: treadle cancel a1; that cannot interrupt it while it blocks the "
+        "event loop: end process 7 on host h too (kill -KILL 7), or wait until its supervisor does "
+        "(--max-block)"
     )
 
 
@@ -613,6 +614,28 @@ def test_a_death_says_why_and_how_to_run_it_again() -> None:
         "it died 3 min ago on w1 (host h, pid 7): all of its 3 attempts failed; the last error: SmtpError: no"
     )
     assert reason.fix == "treadle requeue a1; all that died alike: treadle dead requeue --mark f00d"
+
+
+@pytest.mark.parametrize(
+    ("reason", "attempts", "ran"),
+    [
+        ("exhausted", (1,), True),
+        ("undecodable", (1,), True),
+        ("expired", (1,), True),
+        ("expired", (1, 2), True),
+        ("expired", (0,), False),
+        ("expired", (2, 2), False),
+        ("lease_lost", (1, 1), False),
+        ("unknown_type", (0,), False),
+    ],
+)
+def test_a_death_without_an_attempt_does_not_name_the_worker_that_took_note(
+    reason: DeathReason, attempts: tuple[int, ...], ran: bool
+) -> None:
+    history = tuple(Attempt(each, "Error", "", "", NOW, "w1") for each in attempts)
+    dead = ended("dead", reason=reason, attempt=attempts[-1], history=history)
+    where = " on w1 (host h, pid 7)" if ran else ""
+    assert only(dead, "ended").text.startswith(f"it died 3 min ago{where}: ")
 
 
 @pytest.mark.parametrize("reason", get_args(DeathReason))
@@ -716,7 +739,7 @@ def queue(*workers: WorkerState, ready: int = 3, **given: Any) -> QueueFacts:
 
 def test_a_queue_says_what_is_ready_and_since_when() -> None:
     reason = only(queue(worker(), age=QueueAge("mail", NOW - 95)), "turn")
-    assert reason.text == "3 or more items are ready, the oldest for 1 min 35 s; also 2 dead"
+    assert reason.text == "3+ items are ready, the oldest for 1 min 35 s; also 2 dead"
 
 
 def test_a_queue_says_what_holds_all_of_it_up() -> None:
@@ -766,10 +789,10 @@ def test_a_queue_that_is_not_known_is_shown_with_close_names() -> None:
 
 
 def schedule(
-    next_at: float | None = NOW + 60, *, live: int = 1, orphaned: bool = False, **given: Any
+    next_at: float | None = NOW + 60, *, taking: int = 1, orphaned: bool = False, **given: Any
 ) -> ScheduleFacts:
     stored = Schedule(name="nightly", next_at=next_at, **given)
-    return ScheduleFacts(name="nightly", now=NOW, stored=stored, orphaned=orphaned, live=live)
+    return ScheduleFacts(name="nightly", now=NOW, stored=stored, orphaned=orphaned, taking=taking)
 
 
 def test_a_schedule_says_when_it_is_due() -> None:
@@ -786,7 +809,7 @@ def test_a_paused_schedule_and_one_without_code() -> None:
         "no running process has its code; one that has its code was last seen 2 h ago"
         in only(orphan, "orphaned").text
     )
-    assert "no worker is alive" in only(schedule(orphaned=True, live=0), "orphaned").text
+    assert "no worker is alive" in only(schedule(orphaned=True, taking=0), "orphaned").text
 
 
 def test_a_schedule_that_has_ended_or_is_about_to_fire_or_is_unknown() -> None:

@@ -17,13 +17,11 @@ from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
 from treadle.operator import core_of
-from treadle.schedule import ScheduleState
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
 from .fleet import is_reached
 from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
-from .schedules import read_schedules
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text
@@ -42,14 +40,15 @@ OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
 
 
 INDENT: Final = " " * 15
-MOST_ORPHANED: Final = 3
-CheckName = Literal["workers", "queues", "items"]
+CheckName = Literal["workers", "queues", "items", "schedules"]
 CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
+    "killing": "items",
     "no_worker": "workers",
     "silent": "workers",
     "blocked": "workers",
     "undecodable": "items",
     "late": "queues",
+    "schedule": "schedules",
     "not_submitted": "items",
     "paused": "queues",
     "dead": "items",
@@ -57,9 +56,10 @@ CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
 FINE: Final[dict[CheckName, str]] = {
     "workers": "",
     "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
-    "items": "none is dead, waits in vain, or cannot be decoded",
+    "items": "none is dead, waits in vain, cannot be decoded, or ended workers",
+    "schedules": "",
 }
-"""What is said of each if there is no problem. Of workers, how many there are."""
+"""What is said of each if there is no problem. Of workers and schedules: how many there are."""
 
 
 class Finding(NamedTuple):
@@ -116,11 +116,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
         yield Finding(
             "speed", "note", f"an overview took {duration(took)}", "is the store overloaded, or far away?"
         )
-    schedules = await _schedules(shell)
-    unfired = _unfired(seen.fleet, schedules)
-    for finding in (*_of_problems(seen, unfired), *_versions(seen.fleet)):
-        yield finding
-    for finding in () if unfired else schedules.findings():
+    for finding in (*_of_problems(seen), *_versions(seen.fleet)):
         yield finding
     for finding in await _limits(shell):
         yield finding
@@ -152,22 +148,30 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _of_problems(seen: StoreLook, unfired: str) -> Iterable[Finding]:
-    """The problems of `treadle status`, by what they concern. unfired: schedules that no worker fires."""
+def _of_problems(seen: StoreLook) -> Iterable[Finding]:
+    """The problems of `treadle status`, by what they concern."""
     found: dict[CheckName, list[Finding]] = {check: [] for check in FINE}
     for problem in seen.problems:
-        text = problem.text
-        if problem.kind == "no_worker" and unfired:
-            text, unfired = f"{text}; {unfired}", ""
         check = CHECK_OF[problem.kind]
-        found[check].append(Finding(check, "problem", text, problem.fix))
+        found[check].append(Finding(check, "problem", problem.text, problem.fix))
     if not seen.fleet.taking and not found["workers"]:
         missing = seen.fleet.no_worker()
-        text = f"{missing.text}; {unfired or 'nothing waits for one'}"
-        found["workers"].append(Finding("workers", "problem" if unfired else "note", text, missing.fix))
+        text = f"{missing.text}; nothing waits for one"
+        found["workers"].append(Finding("workers", "note", text, missing.fix))
     for check, findings in found.items():
-        fine = fleet_text(seen.fleet) if check == "workers" else FINE[check]
-        yield from findings or [Finding(check, "fine", fine)]
+        fine = _fine(check, seen)
+        yield from findings or ([Finding(check, "fine", fine)] if fine else [])
+
+
+def _fine(check: CheckName, seen: StoreLook) -> str:
+    """What is said if there is no problem. Empty: nothing."""
+    if check == "workers":
+        return fleet_text(seen.fleet)
+    if check == "schedules":
+        count = len(seen.schedules)
+        fired = count and seen.fleet.taking
+        return f"{plural(count, 'schedule')}, each with a process that has its code" if fired else ""
+    return FINE[check]
 
 
 def _versions(fleet: Fleet) -> Iterable[Finding]:
@@ -175,60 +179,6 @@ def _versions(fleet: Fleet) -> Iterable[Finding]:
     if len(versions) > 1:
         text = f"workers run different versions of treadle: {listed(versions)}"
         yield Finding("versions", "note", text, "after a deploy this should not stay so")
-
-
-class _Schedules(NamedTuple):
-    """Schedules that have not ended."""
-
-    waiting: Sequence[ScheduleState]
-    now: float
-    tenant: str | None
-
-    @property
-    def orphaned(self) -> list[ScheduleState]:
-        return [each for each in self.waiting if each.state == "orphaned"]
-
-    def findings(self) -> Iterable[Finding]:
-        orphaned, overdue = self.orphaned, [each for each in self.waiting if each.state == "overdue"]
-        if self.waiting and not orphaned and not overdue:
-            text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
-            yield Finding("schedules", "fine", text)
-        for each in orphaned[:MOST_ORPHANED]:
-            seen = f"last seen {duration(self.now - each.seen_at)} ago"
-            end = command("schedules cancel", each.name, tenant=self.tenant)
-            yield Finding(
-                "schedules",
-                "problem",
-                f"no running process has schedule {each.name}: {seen}",
-                f"start a worker of its app, or end it: {end}",
-            )
-        if overdue:
-            names = listed([each.name for each in overdue], 3)
-            text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {names}"
-            yield Finding(
-                "schedules", "problem", text, command("why --schedule", overdue[0].name, tenant=self.tenant)
-            )
-        if len(orphaned) > MOST_ORPHANED:
-            more = listed([each.name for each in orphaned[MOST_ORPHANED:]], 3)
-            fix = command("schedules", tenant=self.tenant)
-            yield Finding("schedules", "problem", f"nor has one of these schedules: {more}", fix)
-
-
-async def _schedules(shell: Shell) -> _Schedules:
-    if "schedules" not in shell.backend.capabilities:
-        return _Schedules((), 0.0, shell.tenant)
-    found, now = await read_schedules(shell)
-    return _Schedules([each for each in found if not each.ended], now, shell.tenant)
-
-
-def _unfired(fleet: Fleet, schedules: _Schedules) -> str:
-    """Which schedules are not fired because no worker takes items. Empty: none, or a worker is."""
-    names = [each.name for each in schedules.orphaned]
-    if fleet.taking or not names:
-        return ""
-    return (
-        f"{plural(len(names), 'schedule')} {'is' if len(names) == 1 else 'are'} not fired: {listed(names, 3)}"
-    )
 
 
 async def _limits(shell: Shell) -> Sequence[Finding]:

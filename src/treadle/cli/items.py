@@ -10,6 +10,7 @@ from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
+from treadle.rules.watching import died_unrun
 from treadle.wording import duration, error_line, first_line, plural
 
 from .exit_codes import REFUSED
@@ -18,7 +19,6 @@ from .names import remark_filters
 from .pages import filter_of, first_items, pages
 from .shell import Shell, operator_command
 from .shown import (
-    died_unrun,
     group_json,
     group_text,
     item_headers,

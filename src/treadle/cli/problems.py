@@ -2,11 +2,14 @@
 
 The kinds, the most urgent first:
 
-    no_worker      items wait that no live worker can run: none is alive, has the type or serves the queue
+    killing        workers died, one after the other, while they ran an item
+    no_worker      items wait that no live worker can run: none is alive, has the type or serves the queue;
+                   or schedules, and no worker is alive
     silent         a worker has sent no heartbeat for longer than its lease
     blocked        the event loop of a worker does not run: a handler blocks it, or the process is stopped
     undecodable    items whose arguments do not fit the code of the workers that have claimed them
     late           an item of a queue that is not paused has been ready for longer than it may be
+    schedule       no process has the code of a schedule, or none has fired it
     not_submitted  blocked items have waited as long for ids that were never submitted
     paused         a queue is paused
     dead           there are dead items
@@ -20,9 +23,19 @@ from typing import Final, Literal, NamedTuple, get_args
 from treadle.engine.read_refs import get_refs
 from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
 from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
-from treadle.engine.why.wording import command, tenant_option
+from treadle.engine.why.wording import (
+    command,
+    give_up_killer,
+    item_name,
+    kill_command,
+    killed_text,
+    process_name,
+    tenant_option,
+    worker_name,
+)
 from treadle.item import Count, Filter, ItemState, Status, WorkerState
 from treadle.item_facts import Overview
+from treadle.schedule import ScheduleState
 from treadle.why import Reason
 from treadle.wording import duration, listed, plural
 from treadle.worker_info import UndecodableType
@@ -30,15 +43,28 @@ from treadle.worker_info import UndecodableType
 from .shell import Shell
 
 ProblemKind = Literal[
-    "no_worker", "silent", "blocked", "undecodable", "late", "not_submitted", "paused", "dead"
+    "killing",
+    "no_worker",
+    "silent",
+    "blocked",
+    "undecodable",
+    "late",
+    "schedule",
+    "not_submitted",
+    "paused",
+    "dead",
 ]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait."""
 BLOCKED_LOOKED_AT: Final = 50
 """So many blocked items, the oldest, are looked at for what they wait for."""
+OPEN_LOOKED_AT: Final = 500
+"""So many running items, and as many that wait for a worker, are looked at for those that ended workers."""
+KILLING: Final = 3
+"""So many workers in a row have died while they ran an item that it is a problem."""
 LISTED_QUICKLY: Final = 10_000
-"""Among so many open items, the blocked ones are found in some milliseconds."""
+"""Among so many open items, the blocked ones and those that ended workers are found in some milliseconds."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 UNSERVED_CAP: Final = 10_000
@@ -64,6 +90,8 @@ class StoreLook(NamedTuple):
     fleet: WorkerFleet
     problems: tuple[Problem, ...]
     """The most urgent first."""
+    schedules: tuple[ScheduleState, ...]
+    """Those that have not ended."""
 
 
 async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> StoreLook:
@@ -73,8 +101,32 @@ async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = Fal
     count, more = total(each for each in overview.counts if each.status != "dead")
     leave_out = quick and (more or count > LISTED_QUICKLY)
     stuck = [] if leave_out else await _read_stuck(shell, overview, max_wait)
-    problems = find_problems(overview, fleet, max_wait, stuck, tenant=shell.tenant)
-    return StoreLook(overview, fleet, tuple(problems))
+    items = [] if leave_out else await _read_items(shell, overview)
+    schedules = await _read_schedules(shell)
+    problems = find_problems(
+        overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=shell.tenant
+    )
+    return StoreLook(overview, fleet, tuple(problems), schedules)
+
+
+async def _read_items(shell: Shell, overview: Overview) -> list[ItemState]:
+    """Items that run, or could: the oldest."""
+    found: list[ItemState] = []
+    there = {count.status for count in overview.counts}
+    for statuses in _TRIED:
+        if there.intersection(statuses):
+            where = Filter(tenant=shell.tenant, status=statuses)
+            found += (await shell.backend.list(where, limit=OPEN_LOOKED_AT, oldest_first=True)).items
+    return found
+
+
+_TRIED: Final[tuple[tuple[Status, ...], ...]] = (("running",), ("scheduled", "ready"))
+
+
+async def _read_schedules(shell: Shell) -> tuple[ScheduleState, ...]:
+    if "schedules" not in shell.backend.capabilities:
+        return ()
+    return tuple(each for each in await shell.client.schedules.list() if not each.ended)
 
 
 async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list[ItemState]:
@@ -93,21 +145,26 @@ def find_problems(
     max_wait: float,
     stuck: Sequence[ItemState] = (),
     *,
+    items: Sequence[ItemState] = (),
+    schedules: Sequence[ScheduleState] = (),
     tenant: str | None = None,
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own.
 
     stuck: blocked items that wait for ids that were never submitted.
+    items: some that run, or could.
+    schedules: those that have not ended.
     tenant: whose overview it is. None: of all.
     """
-    waiting = [each for each in overview.counts if each.status in WAITING]
-    if waiting and not fleet.taking:
-        yield _no_worker(fleet, waiting)
-    else:
+    yield from _killing(items)
+    if fleet.taking:
         yield from _unserved(overview, fleet)
-        yield from _stuck_workers(fleet)
+        yield from _stuck_workers(fleet, items)
         yield from _undecodable(overview, fleet)
-        yield from _late(overview, max_wait, tenant)
+        yield from _late(overview, fleet, max_wait, tenant)
+        yield from _schedule_problems(schedules, overview.now, tenant)
+    else:
+        yield from _no_worker(overview, fleet, items, schedules)
     if stuck:
         yield _not_submitted(stuck, tenant)
     for queue, whose in overview.paused:
@@ -131,26 +188,69 @@ def _waits(count: int, noun: str, more: bool = False) -> str:
     return f"{plural(count, noun, more)} {'waits' if count == 1 and not more else 'wait'}"
 
 
-def _no_worker(fleet: WorkerFleet, waiting: Sequence[Count]) -> Problem:
+def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
+    killers = sorted((each for each in items if each.losses >= KILLING), key=lambda each: -each.losses)
+    for each in killers[:MOST_OF_KIND]:
+        text = f"{item_name(each.id, each.type)}: {killed_text(each.losses)}"
+        yield Problem("killing", text, give_up_killer(each), (each.id,))
+    more = killers[MOST_OF_KIND:]
+    if more:
+        text = f"the same is the case for {plural(len(more), 'other item')}: they may have run beside these"
+        yield Problem(
+            "killing", text, "see what the logs say of these first", tuple(each.id for each in more)
+        )
+
+
+def _no_worker(
+    overview: Overview,
+    fleet: WorkerFleet,
+    items: Sequence[ItemState],
+    schedules: Sequence[ScheduleState],
+) -> Iterator[Problem]:
+    waiting = [each for each in overview.counts if each.status in WAITING]
+    left = max((each.since for each in overview.unserved if each.since is not None), default=None)
     count, more = total(waiting)
-    return _of("no_worker", fleet.no_worker(), _waits(count, "open item", more))
+    said = [_waits(count, "open item", more) if waiting else "", _unfired_text(schedules)]
+    if any(said):
+        yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)))
+    else:
+        yield from _stuck_workers(fleet, items)
 
 
-def _stuck_workers(fleet: WorkerFleet) -> Iterator[Problem]:
-    silent = tuple(worker.id for worker in fleet.silent)
-    if silent:
-        text = f"{plural(len(silent), 'worker')} silent: {listed(silent, 3)}"
-        fix = "look at the process: it is gone, or blocked. The next claim of any worker frees its items"
-        yield Problem("silent", text, fix, silent)
+def _stuck_workers(fleet: WorkerFleet, items: Sequence[ItemState]) -> Iterator[Problem]:
+    if fleet.silent:
+        yield _silent(fleet)
     if fleet.blocked:
-        yield _of("blocked", fleet.worker_blocked(fleet.blocked))
+        ids = {worker.id for worker in fleet.blocked}
+        runs = [item_name(each.id, each.type) for each in items if each.worker in ids]
+        more = f"there {'runs' if len(runs) == 1 else 'run'} {listed(runs)}" if runs else ""
+        yield _of("blocked", fleet.worker_blocked(fleet.blocked), more)
 
 
-def _late(overview: Overview, max_wait: float, tenant: str | None) -> Iterator[Problem]:
+def _silent(fleet: WorkerFleet) -> Problem:
+    names, first = listed(map(worker_name, fleet.silent), 3), fleet.silent[0]
+    text = f"{plural(len(fleet.silent), 'worker')} silent: {names}"
+    fix = f"look at {process_name(first)}: it is gone, or stopped ({kill_command('CONT', first)}). "
+    fix += "The next claim of any worker frees its items"
+    return Problem("silent", text, fix, tuple(worker.id for worker in fleet.silent))
+
+
+def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None) -> Iterator[Problem]:
+    """Queues with late items, except those in which only items wait that no worker can run."""
+    missing = {each.type for each in overview.unserved}
+    ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
+    idle = {
+        queue
+        for queue, counts in ready.items()
+        if not any(
+            each.capped or (each.type not in missing and fleet.serves(queue=queue, tenant=each.tenant))
+            for each in counts
+        )
+    }
     stopped = {queue for queue, whose in overview.paused if whose in (None, tenant)}
     for age in overview.ages:
         waited = overview.now - age.oldest_ready
-        if waited > max_wait and age.queue not in stopped:
+        if waited > max_wait and age.queue not in stopped | idle:
             text = f"queue {age.queue}: an item has been ready for {duration(waited)}"
             yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,))
 
@@ -217,13 +317,49 @@ def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
             if type in open_types:  # not only another tenant's
                 by_type.setdefault(type, []).append((worker, said))
     for type, those in sorted(by_type.items()):
-        count, first = max(said.count for _, said in those), min(said.until for _, said in those)
+        # What a worker says may be a minute old.
+        there, more = total(each for each in overview.counts if each.type == type and each.status != "dead")
+        most = max(said.count for _, said in those)
+        count = most if more else min(most, there)
         items = plural(count, "item") if count else "items"
         workers = [worker for worker, _ in those]
         text = misfit_text(f"the arguments of {items} of {type}", workers, those[0][1].error)
         if count:
-            text += f"; {dies_text(fleet.now, first, count)}"
+            text += f"; {dies_text(fleet.now, (said for _, said in those), count)}"
         yield Problem("undecodable", text, FIX, (type,))
+
+
+# -- schedules -----------------------------------------------------------------------------------------
+
+
+def _schedule_problems(
+    schedules: Sequence[ScheduleState], now: float, tenant: str | None
+) -> Iterator[Problem]:
+    """Schedules that are not fired although workers are alive."""
+    orphaned = _orphaned(schedules)
+    for each in orphaned[:MOST_OF_KIND]:
+        text = f"no running process has schedule {each.name}: last seen {duration(now - each.seen_at)} ago"
+        end = command("schedules cancel", each.name, tenant=tenant)
+        yield Problem("schedule", text, f"start a worker of its app, or end it: {end}", (each.name,))
+    more = tuple(each.name for each in orphaned[MOST_OF_KIND:])
+    if more:
+        text = f"nor has one of these schedules: {listed(more, 3)}"
+        yield Problem("schedule", text, command("schedules", tenant=tenant), more)
+    overdue = tuple(each.name for each in schedules if each.state == "overdue")
+    if overdue:
+        text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {listed(overdue, 3)}"
+        yield Problem("schedule", text, command("why --schedule", overdue[0], tenant=tenant), overdue)
+
+
+def _unfired_text(schedules: Sequence[ScheduleState]) -> str:
+    """Which schedules are not fired because no worker takes items. Empty: none."""
+    names = [each.name for each in _orphaned(schedules)]
+    are = "is" if len(names) == 1 else "are"
+    return f"{plural(len(names), 'schedule')} {are} not fired: {listed(names, 3)}" if names else ""
+
+
+def _orphaned(schedules: Sequence[ScheduleState]) -> list[ScheduleState]:
+    return [each for each in schedules if each.state == "orphaned"]
 
 
 # -- counts --------------------------------------------------------------------------------------------

@@ -218,11 +218,6 @@ def tries(item: ItemState) -> str:
     return f"{item.attempt}/{item.attempts}" if counts else str(item.attempt)
 
 
-def died_unrun(item: ItemState) -> bool:
-    """Whether a worker ended it as dead without an attempt. Its last error is no attempt's then."""
-    return item.status == "dead" and item.reason in ("lease_lost", "unsatisfiable", "unknown_type")
-
-
 def when(item: ItemState, now: float) -> str:
     """The instant that matters in its status: when it ended, began, is due, became ready or was queued."""
     match item.status:

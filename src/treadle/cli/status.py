@@ -63,9 +63,9 @@ async def status(
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
-    The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers,
-    arguments that do not decode, items that wait for longer than --max-wait, or for ids that were never
-    submitted, paused queues, dead items.
+    The exit code is 4 if there is a problem: items that end their workers, no worker for items that wait,
+    silent or blocked workers, arguments that do not decode, items that wait for longer than --max-wait, or
+    for ids that were never submitted, schedules that no process fires, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
@@ -95,9 +95,9 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        overview, fleet, problems = await look_at(self._shell, self._max_wait, quick=True)
-        left = tuple(each for each in problems if each.kind not in self._ignored)
-        return StatusView(overview, fleet, left, self._by)
+        found = await look_at(self._shell, self._max_wait, quick=True)
+        left = tuple(each for each in found.problems if each.kind not in self._ignored)
+        return StatusView(found.overview, found.fleet, left, self._by)
 
 
 class StatusView(NamedTuple):

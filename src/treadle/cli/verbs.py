@@ -57,8 +57,8 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
 
 
 async def _cancel(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-    waiting = [item.id for item in items if item.status in OPEN]
-    changed = await client.cancel(waiting) if waiting else 0
+    open = [item.id for item in items if item.status in OPEN]
+    changed = await client.cancel(open) if open else 0
     refused: list[Refusal] = []
     for item in items:
         if item.status in TERMINAL:

@@ -81,7 +81,12 @@ def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
             "pressed_until": iso(info.pressed_until),
             "declined": dict(info.declined),
             "undecodable": {
-                type: {"count": each.count, "error": each.error, "until": iso(each.until)}
+                type: {
+                    "count": each.count,
+                    "error": each.error,
+                    "until": iso(each.until),
+                    "sooner": each.sooner,
+                }
                 for type, each in info.undecodable.items()
             },
             "blocked_since": iso(info.blocked_since),

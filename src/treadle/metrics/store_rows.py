@@ -10,9 +10,9 @@ from treadle.item import Schedule
 from treadle.item_facts import LimitUse, Overview
 
 from .names import STORE_METRICS
-from .registry import MAX_TYPES, OTHER
+from .registry import MAX_TYPES
 from .rows import MetricRow
-from .series import MAX_QUEUES, OTHER_QUEUE
+from .series import MAX_QUEUES, OTHER
 
 MOST_LIMITS: Final = 100
 MOST_SCHEDULES: Final = 500
@@ -20,17 +20,16 @@ _EXPORTED: Final = {metric.name: metric.exported for metric in STORE_METRICS}
 
 
 class KeptLabels:
-    """The first `most` values of a label that were met. All others are shown as `other`."""
+    """The first `most` values of a label that were met. All others are shown as `OTHER`."""
 
-    def __init__(self, most: int, other: str) -> None:
+    def __init__(self, most: int) -> None:
         self._known: set[str] = set()
         self._most = most
-        self._other = other
 
     def of(self, value: str) -> str:
         if value not in self._known:
             if len(self._known) >= self._most:
-                return self._other
+                return OTHER
             self._known.add(value)
         return value
 
@@ -39,8 +38,8 @@ class StoreRows:
     """Makes the rows. It remembers which queues and types are shown by name, so that series go on."""
 
     def __init__(self) -> None:
-        self._queues = KeptLabels(MAX_QUEUES, OTHER_QUEUE)
-        self._types = KeptLabels(MAX_TYPES, OTHER)
+        self._queues = KeptLabels(MAX_QUEUES)
+        self._types = KeptLabels(MAX_TYPES)
 
     def of_overview(self, overview: Overview) -> list[MetricRow]:
         now, queue, type = overview.now, self._queues.of, self._types.of

@@ -10,7 +10,6 @@ import asyncio
 from typing import Any
 
 from treadle.engine.guarded_telemetry import GuardedAttempt
-from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
 from treadle.log_lines import (
@@ -22,7 +21,7 @@ from treadle.log_lines import (
     log_line,
     traceback_of,
 )
-from treadle.wording import duration, one_line
+from treadle.wording import MINUTE, duration, one_line
 
 from .decide import Die, RunAgain
 from .held import UNREAD, HeldLease

@@ -62,9 +62,9 @@ def _ended_in_vain(explained: Explanation, each: Prerequisite) -> bool:
 def _not_submitted(explained: Explanation, missing: list[str]) -> Reason:
     item = explained.item
     names = listed(item_name(id) for id in missing)
-    text = f"waits for {names}, which {_was(missing)} never submitted, or pruned before it was"
+    text = f"waits for {names}: {_was(missing)} never submitted, or pruned before this item was submitted"
     if item.deadline is None:
-        text += "; it has no deadline, so it waits until then"
+        text += "; it has no deadline, so it waits for as long as that takes"
     fix = f"submit {plain(_id(missing[0]))}, or give up: {_cancel(explained)}"
     return Reason(
         kind="not_submitted",
@@ -76,7 +76,7 @@ def _not_submitted(explained: Explanation, missing: list[str]) -> Reason:
 
 
 def _was(names: list[str]) -> str:
-    return "was" if len(names) == 1 else "were"
+    return "it was" if len(names) == 1 else "they were"
 
 
 def doomed_reasons(facts: ItemFacts) -> list[Reason]:

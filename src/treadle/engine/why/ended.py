@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import assert_never
 
 from treadle.item import GROUP_MARK, DeathReason, ItemState
+from treadle.rules.watching import died_unrun
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain, plural
 
 from .facts import GroupFacts, ItemFacts, NoItem
 from .undecodable import FIX
 from .wording import command, item_name, killed_text, run_again, since_text, tenant_option, worker_name
-
-RAN: Final[tuple[DeathReason, ...]] = ("exhausted", "aborted", "undecodable", "bad_result")
-"""Deaths that happened where the item ran. Of the others, any worker takes note."""
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
@@ -41,7 +39,7 @@ def _ended(facts: ItemFacts) -> Reason:
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
-            text = f"it died{when}{where if item.reason in RAN else ''}: {_death(item)}"
+            text = f"it died{when}{'' if died_unrun(item) else where}: {_death(item)}"
             causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
             text += f": {listed(causes)}" if causes else ""
             killed = _killed_workers(item)

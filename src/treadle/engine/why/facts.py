@@ -94,8 +94,8 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     state: ScheduleStanding | Literal["unknown"] = "unknown"
     orphaned: bool = False
     """No live worker has its code."""
-    live: int = 0
-    """How many live workers claim items."""
+    taking: int = 0
+    """How many workers claim items."""
     names: tuple[str, ...] = ()
     """All schedules that are known."""
 

@@ -26,8 +26,8 @@ class WorkerFleet(Fleet):
 
     # -- what is missing -------------------------------------------------------------------------------
 
-    def no_worker(self) -> Reason:
-        """No worker claims items."""
+    def no_worker(self, left_at: float | None = None) -> Reason:
+        """No worker claims items. left_at: when the last one that had the type in question was gone."""
         if self.live:
             stopping = [worker for worker in self.live if (info := worker.info) and info.draining]
             names = listed(worker_name(worker) for worker in stopping or self.live)
@@ -35,7 +35,8 @@ class WorkerFleet(Fleet):
             text = f"no worker takes new items: {names} {state if stopping else 'runs one item by hand'}"
             return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=START_WORKER)
         if not self.workers:
-            return Reason(kind="no_worker", text="no worker is alive", fix=START_WORKER)
+            left = "" if left_at is None else f": the last one left {self._since(left_at)}"
+            return Reason(kind="no_worker", text=f"no worker is alive{left}", fix=START_WORKER)
         last = max(self.workers, key=last_seen)
         seen = "was last seen" if last.info is not None else "lost its lease"
         text = f"no worker is alive: the last one, {worker_name(last)}, {seen} {self._since(last_seen(last))}"
@@ -132,11 +133,11 @@ class WorkerFleet(Fleet):
 
 def unknown_workers(workers: Iterable[WorkerState]) -> str:
     """What is not known about workers that say nothing about themselves. Empty: all of them do."""
-    silent = [worker for worker in workers if worker.info is None]
-    if not silent:
+    unsaid = [worker for worker in workers if worker.info is None]
+    if not unsaid:
         return ""
-    names = listed(worker_name(worker) for worker in silent)
-    if len(silent) == 1:
+    names = listed(worker_name(worker) for worker in unsaid)
+    if len(unsaid) == 1:
         return f"{names} says nothing about itself: its queues, tenants and room are not known"
     return f"{names} say nothing about themselves: their queues, tenants and room are not known"
 
@@ -151,7 +152,7 @@ def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
-        text += f"; is {plain(close)} misspelt, or {plain(queue)}?"
+        text += f"; {plain(close)} and {plain(queue)} look alike"
         fix = f"correct --queues of the worker or, if that is right, update the queue of the items; or {fix}"
     return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
 

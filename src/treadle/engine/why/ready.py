@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
+from treadle.engine.run.isolation import LOSSES_BEFORE_TRIAL
 from treadle.item import WorkerState
 from treadle.item_facts import Explanation
 from treadle.rules.watching import MOST_AHEAD, MOST_LANES
@@ -24,15 +27,12 @@ from .wording import (
     until_text,
 )
 
-ON_TRIAL = 2
-"""After so many losses in a row an item runs beside fewer others: see treadle.engine.run.isolation."""
-
 
 def later_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that is due later."""
     item = explained.item
     fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
-    if item.losses >= ON_TRIAL:  # sooner is not better
+    if item.losses >= LOSSES_BEFORE_TRIAL:  # sooner is not better
         fix = give_up_killer(item)
     if not explained.given_back:
         return [_due_at(explained, fix)]
@@ -84,7 +84,7 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that waits for a worker."""
     explained = facts.explained
     fleet = WorkerFleet(explained.workers, explained.now)
-    paused = _paused(explained)
+    paused = paused_reasons(explained.item.queue, explained.paused)
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
         return [*paused, *([] if missing is None else [missing])]
@@ -114,9 +114,10 @@ def _perhaps_limited(full: list[Reason], type: str) -> list[Reason]:
     return [replace(each, text=f"{each.text}; {_limits_unknown(type)}") for each in full]
 
 
-def _paused(explained: Explanation) -> list[Reason]:
-    queue, reasons = explained.item.queue, list[Reason]()
-    for tenant in explained.paused:
+def paused_reasons(queue: str, tenants: Iterable[str | None]) -> list[Reason]:
+    """The pauses of a queue. None: the one for all tenants."""
+    reasons: list[Reason] = []
+    for tenant in tenants:
         whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
         text, fix = f"queue {plain(queue)} is paused {whom}", command("resume", queue, tenant=tenant)
         reasons.append(Reason(kind="paused", text=text, refs=(queue,), fix=fix))
@@ -127,7 +128,7 @@ def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerS
     """The workers that could run it. If there is none: why."""
     item = explained.item
     if not fleet.taking:
-        return [], fleet.no_worker()
+        return [], fleet.no_worker(explained.unknown_since)
     having = fleet.serving(type=item.type)
     if not having:
         return [], fleet.no_worker_for_type(item.type, explained.unknown_since, item.due_at)
@@ -146,26 +147,29 @@ def _lane_held(explained: Explanation) -> list[Reason]:
 
 def _isolated(explained: Explanation) -> list[Reason]:
     losses = explained.item.losses
-    if losses < ON_TRIAL:
+    if losses < LOSSES_BEFORE_TRIAL:
         return []
     text = f"{losses:,} workers in a row died while they ran it: it starts only beside ever fewer other items"
     return [Reason(kind="isolated", text=text, fix=give_up_killer(explained.item))]
 
 
 def _turn(explained: Explanation, unknown: str) -> Reason:
-    more = " or more" if explained.ahead >= MOST_AHEAD else ""
     go = "goes" if explained.ahead == 1 else "go"
-    text = f"{plural(explained.ahead, 'item')}{more} of its line {go} first"
+    ahead = plural(explained.ahead, "item", explained.ahead >= MOST_AHEAD)
+    text = f"{ahead} of its line {go} first"
     if explained.lanes > 1:
-        many = " or more" if explained.lanes >= MOST_LANES else ""
-        text += f"; {explained.lanes:,}{many} lines of queue {plain(explained.item.queue)} take turns"
+        text += f"; {_lines(explained)} of queue {plain(explained.item.queue)} are served in rotation"
     return Reason(kind="turn", text=f"{text}{unknown}")
+
+
+def _lines(explained: Explanation) -> str:
+    return plural(explained.lanes, "line", explained.lanes >= MOST_LANES)
 
 
 def _next(explained: Explanation, unknown: str) -> Reason:
     text = "nothing is in its way" if not unknown else "nothing that is known is in its way"
     if explained.lanes > 1:
-        text += f", except the turns of {explained.lanes:,} lines of its queue"
+        text += f", except that {_lines(explained)} of its queue are served in rotation"
     fix = "look again; if it stays, it is a bug of treadle" if not unknown else "look again"
     return Reason(kind="next", text=f"{text}: it should start soon{unknown}", fix=fix)
 

@@ -33,9 +33,8 @@ def running_reasons(explained: Explanation) -> list[Reason]:
     claimed = "" if item.claimed_at is None else f", which claimed it {since_text(now, item.claimed_at)}"
     attempt = attempt_name(max(1, item.attempt), item.attempts)
     text = f"it runs on {worker_name(worker or item.worker)}{claimed}: {attempt}"
-    info = None if worker is None else worker.info
-    if info is not None and info.waiting:
-        text += f"; {info.waiting:,} of the {worker.running if worker else 0:,} items there have not begun"
+    if worker is not None and worker.running and (info := worker.info) is not None and info.waiting:
+        text += f"; {info.waiting:,} of the {worker.running:,} items there have not begun"
     cancel = command("cancel", item.id, tenant=tenant_option(item.tenant))
     text += f"; {killed_text(item.losses)} before" if item.losses else ""
     if worker is None or not is_blocked(worker):

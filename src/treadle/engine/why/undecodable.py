@@ -8,6 +8,7 @@ from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain
+from treadle.worker_info import UndecodableType
 
 from .wording import until_text, worker_name
 
@@ -33,7 +34,7 @@ def undecodable_reasons(explained: Explanation, workers: Iterable[WorkerState]) 
     text += "; it is left to workers with other code and tried again"
     if count:
         others = f"{count:,} items of {plain(item.type)} are in this state, and " if count > 1 else ""
-        text += f"; {others}{dies_text(explained.now, first, count)}"
+        text += f"; {others}{dies_text(explained.now, (each for _, each in said), count)}"
     refs = tuple(worker.id for worker, _ in said)
     return [Reason(kind="undecodable", text=text, until=first if count else None, refs=refs, fix=FIX)]
 
@@ -46,10 +47,14 @@ def misfit_text(arguments: str, workers: Iterable[WorkerState], error: str) -> s
     )
 
 
-def dies_text(now: float, first: float, count: int) -> str:
-    """When so many items die of that: the first of them at the latest then."""
+def dies_text(now: float, said: Iterable[UndecodableType], count: int) -> str:
+    """When so many items die of that, as workers say: the first of them at the latest then."""
+    those = list(said)
     which = "it" if count == 1 else "the first of them"
-    return f"{which} is dead (undecodable) {until_text(now, first)} at the latest"
+    text = f"{which} is dead (undecodable) {until_text(now, min(each.until for each in those))} at the latest"
+    if any(each.sooner for each in those):
+        text += ", or sooner: that counts from the first worker that could not decode it"
+    return text
 
 
 def _came_back(item: ItemState) -> bool:
