@@ -55,8 +55,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     its place. False once a delay with which it was given back is over."""
     paused: tuple[str | None, ...] = ()
     """The pauses of its queue: None for the pause for all tenants, its tenant for that of its own."""
-    parked: bool = False
-    """A worker has set it aside: see `Backend.claim`."""
     unknown_since: float | None = None
     """For an open item: since when no live worker has had its type. None: one has it, or none ever had."""
     ahead: int = 0
@@ -75,13 +73,13 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
     queue: str
     oldest_ready: float
-    """When the item that waits for the longest time became ready, among the heads of at most 200 lines of
-    the queue. Paused queues are included."""
+    """When the item became ready that has waited for the longest time. Only the first items of at most 200
+    lines of the queue are looked at. Paused queues are included."""
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which ready items wait to run, and that no live worker has which claims items: see
-    `treadle.fleet`. Doomed items do not wait."""
+    """A type of which items are ready, and that no worker has that claims items: see `treadle.fleet`. Doomed
+    items do not count."""
 
     type: str
     count: int

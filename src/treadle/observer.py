@@ -45,8 +45,8 @@ class Observer:
 
     async def workers(self) -> list[WorkerState]:
         """Return the workers that have a lease in the store, lapsed or not, by id. `info` is what each says
-        about itself. A client of one tenant gets those that serve the tenant, and is not told where they run
-        or what they do for others."""
+        about itself. A client of one tenant gets those that serve the tenant. It is told which types and
+        queues they serve and whether they have room, but not where they run, or whom else they serve."""
         await self._core.connect()
         workers = seen_workers(await self._core.backend.workers(), self._tenant)
         return sorted(workers, key=lambda worker: worker.id)

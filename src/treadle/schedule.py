@@ -6,7 +6,7 @@ code that makes the work stays in the processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -156,19 +156,21 @@ class Schedules:
 
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
+        rows = await self._rows()
+        now, fleet = await self._fleet()
+        return [self._state(row, fleet, now) for row in rows]
+
+    async def _rows(self) -> Sequence[Schedule]:
         await self._core.connect()
         if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
             await self._scheduler.sync()
         rows = await self._core.backend.schedules()
-        rows = [row for row in rows if row.name.startswith(self._prefix)]
-        now, fleet = await self._fleet()
-        return [self._state(row, fleet, now) for row in rows]
+        return [row for row in rows if row.name.startswith(self._prefix)]
 
     async def why(self, name: str) -> Why:
         """Say why a schedule has not fired, and when it will."""
         full = self._full(name)
-        states = await self.list()
-        rows = await self._core.backend.schedules()
+        rows = await self._rows()
         row = next((row for row in rows if row.name == full), None)
         now, fleet = await self._fleet()
         facts = ScheduleFacts(
@@ -178,8 +180,8 @@ class Schedules:
             stored=row,
             state="unknown" if row is None else standing_of(row, fleet, now, here=self._is_here(full)),
             orphaned=row is not None and is_orphaned(row, fleet, now, here=self._is_here(full)),
-            live=0 if fleet is None else len(fleet.taking),
-            names=tuple(state.name for state in states),
+            taking=0 if fleet is None else len(fleet.taking),
+            names=tuple(row.name.removeprefix(self._prefix) for row in rows),
         )
         return why_schedule(facts)
 

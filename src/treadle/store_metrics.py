@@ -12,7 +12,7 @@ from typing import Final
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits
+from treadle.engine.declared_limits import declared_limits, limit_of
 from treadle.engine.kept_answer import KeptAnswer
 from treadle.engine.schedule.standing import is_orphaned
 from treadle.errors import InputError, StoreUnavailable
@@ -94,8 +94,8 @@ class StoreReader:
         if "watching" in backend.capabilities:
             overview = await backend.overview()
             rows += self._labels.of_overview(overview)
-            declared = {start: rule.limit for start, rule in declared_limits(core).items()}
-            rows += rows_of_limits(await backend.limits(), declared)
+            declared = declared_limits(core)
+            rows += rows_of_limits(await backend.limits(), lambda name: limit_of(declared, name))
         if "schedules" in backend.capabilities:
             rows += await _schedules(backend, overview)
         if overview is None and not rows:

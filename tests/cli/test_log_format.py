@@ -56,7 +56,7 @@ def test_nothing_breaks_a_line(made: logging.LogRecord) -> None:
     line, *trace = TextFormatter(colour=False).format(made).split("\n")
     assert line.isprintable()
     assert bool(trace) == bool(made.exc_info)
-    assert all(each.isprintable() for each in trace)
+    assert all(each.isprintable() and each.startswith("  ") for each in trace)
     text = JsonFormatter().format(made)
     assert "\n" not in text
     assert len(text) < 50_000

@@ -59,7 +59,7 @@ INTERNAL = {
     "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_QUEUES", "MAX_TYPES", "METRICS", "PROCESS_METRICS", "STORE_METRICS"}
     | {"Histogram", "Kind", "Metric", "Metrics", "ProcessMetrics", "Sample", "TypeMetrics", "Value"}
-    | {metrics.OTHER, metrics.OTHER_QUEUE},
+    | {metrics.OTHER},
 }
 
 

@@ -214,7 +214,7 @@ async def test_a_type_that_no_worker_has_is_named_once(
             await unserved.run_once()
     (warning,) = of_level(logs, logging.WARNING)
     assert warning.getMessage().startswith("no live worker has the type old")
-    assert "ready item(s) wait" in warning.getMessage()
+    assert "2 ready items wait." in warning.getMessage()
 
 
 @memory_only

@@ -117,7 +117,7 @@ async def test_it_keeps_what_an_item_waits_for(make_app: MakeApp) -> None:
         (lambda item: item.options.update(priority="high"), InputError, "whole number"),
         (lambda item: item.options.update(headers={}), TypeError, "no option 'headers'"),
         (lambda item: item.options.update(tx=1), TypeError, "no option 'tx'"),
-        (lambda item: item.headers.update(n=1), InputError, "must be text"),
+        (lambda item: item.headers.update(n=1), InputError, "must be a str"),
         (lambda item: setattr(item, "id", "other"), AttributeError, "id"),
         (lambda item: item.input.update(n=2), AttributeError, "update"),
     ],

@@ -175,6 +175,8 @@ class Fleet:
         """End all tasks, including those of killed processes, so that none runs in the next simulation."""
         self.faults.clear(*FAULTS)
         self.loop.steps = 0
+        # What waits for a task that was closed is woken once more. Its errors are of no interest any more.
+        self.loop.set_exception_handler(lambda *_: None)
         for process, _ in self._workers:
             process.dead, process.paused_until = False, 0.0
         for _ in range(3):

@@ -139,7 +139,7 @@ def test_queues_are_counted_separately_up_to_max_queues(metrics: Metrics) -> Non
     assert len(series.queues) == module.MAX_QUEUES + 1
     assert value(metrics, "treadle_started_total", type="a", queue="queue7") == 2
     assert value(metrics, "treadle_run_seconds_count", type="a", queue="queue7") == 2
-    assert value(metrics, "treadle_started_total", type="a", queue=module.OTHER_QUEUE) == 100
+    assert value(metrics, "treadle_started_total", type="a", queue=module.OTHER) == 100
     assert (metrics.get("started"), series.wait.count, series.attempts.count) == (300, 300, 300)
 
 
@@ -148,7 +148,7 @@ def test_pairs_of_type_and_queue_are_bounded(metrics: Metrics) -> None:
         for queue in range(5):
             metrics.of(f"type{type}").began(0.0, f"queue{queue}")
     pairs = [queue for series in metrics.series() for queue in series.queues]
-    assert len([queue for queue in pairs if queue != module.OTHER_QUEUE]) == 1000
+    assert len([queue for queue in pairs if queue != module.OTHER]) == 1000
     assert metrics.get("started") == 1500
 
 

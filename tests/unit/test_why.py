@@ -66,7 +66,7 @@ def facts(status: Status = "ready", *workers: WorkerState, **given: Any) -> Item
     """Facts about an item. Names of an Explanation go there, others into the item."""
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
     own: dict[str, Any] = {"limits": ()}
-    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "group")}
+    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "root", "group")}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
     return ItemFacts(explained=explained, **own)
 
@@ -181,7 +181,6 @@ FAILED = Attempt(2, "SmtpError", "timed\nout", "", NOW - 5, "w1")
         ({"history": (FAILED,), "claimed_at": NOW - 2}, "its handler deferred it"),
         ({"claimed_at": NOW - 2}, "its handler deferred it"),
         ({"freed": True, "losses": 1}, "its worker died while it ran, once"),
-        ({"freed": True, "losses": 2}, "its worker died while it ran, 2 times in a row"),
         ({"given_back": True}, "a worker gave it back before it ran"),
     ],
 )
@@ -192,6 +191,20 @@ def test_an_item_that_is_due_later_says_why_and_when(given: dict[str, Any], text
     assert reason.text == f"{text}, due in 3 min"
     assert reason.until == NOW + 180
     assert reason.fix == "treadle trigger a1 --tenant acme"
+
+
+def test_an_item_that_ends_its_workers_is_not_to_be_run_sooner() -> None:
+    warning = (
+        "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a1"
+    )
+    (reason,) = reasons_of(facts("scheduled", due_at=NOW + 180, freed=True, losses=7))
+    assert reason.text == "its worker died while it ran, 7 times in a row, due in 3 min"
+    assert reason.fix == warning
+    back = reasons_of(facts("scheduled", due_at=NOW + 180, given_back=True, losses=7))
+    assert [(each.kind, each.fix) for each in back] == [("due_at", ""), ("isolated", warning)]
+    assert only(running(worker(), losses=6), "running").text.endswith(
+        "attempt 2 of 3; 6 workers in a row died, or lost the lease, while they ran it before"
+    )
 
 
 def test_an_item_that_was_declined_says_by_whom() -> None:
@@ -304,10 +317,13 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     workers = [worker("w1", queues=("default",)), worker("w2", queues=("bulk", "mial"))]
     reason = only(facts("ready", *workers), "no_worker_for_queue")
     assert reason.text == (
-        "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial"
+        "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial; "
+        "mial and mail look alike"
     )
-    assert "treadle worker MODULE:APP --queues mail" in reason.fix
-    assert "treadle update ID --queue mial" in reason.fix
+    assert reason.fix == (
+        "correct --queues of the worker or, if that is right, update the queue of the items; "
+        "or start a worker for it: treadle worker MODULE:APP --queues mail"
+    )
 
 
 def test_a_tenant_that_no_worker_serves() -> None:
@@ -371,6 +387,25 @@ def test_a_limit_on_starts_says_when_the_next_is_allowed() -> None:
 def test_a_doer_without_room_is_no_reason_beside_its_limit() -> None:
     full = worker(full_types=("mail.send",))
     assert kinds(facts("ready", full, limits=(held(LimitHolder("w1", 5)),))) == ["concurrency"]
+
+
+def test_a_worker_says_that_it_is_full_for_a_moment_longer_than_its_limit_is_reached() -> None:
+    """What it says is some seconds old. One that runs as much as it can is full all the same."""
+    passed = (LimitFact(RATE), held(LimitHolder("w1", 4), used=4))
+    full: dict[str, Any] = {"running": 3, "full_types": ("mail.send",)}
+    for room in ({}, {"room": 4}, {"room": 3, "rooms": {"mail.send": 4}}):
+        reason = only(facts("ready", worker(**full, **room), limits=passed), "rate")
+        assert reason.text == "limit mail:token_bucket/60:all: 100 starts per 1 min; the next may start now"
+        assert reason.until == NOW
+        assert kinds(facts("ready", worker(**full, **room), limits=passed)) == ["rate"]
+    assert kinds(facts("ready", worker(**full), limits=passed[1:])) == ["next"]
+    assert kinds(facts("ready", worker(**full, rooms={"mail.send": 3}), limits=passed)) == ["worker_full"]
+    assert kinds(facts("ready", worker(full=True))) == ["worker_full"]
+
+
+def test_a_full_worker_is_perhaps_at_a_limit_that_is_not_known() -> None:
+    reason = only(facts("ready", worker(full=True), limits=None), "worker_full")
+    assert reason.text.endswith("; the limits of mail.send are not known here: ask with its code (--app)")
 
 
 def test_limits_that_are_not_known_are_said_to_be_so() -> None:
@@ -441,8 +476,8 @@ def test_an_item_that_was_lost_twice_runs_beside_fewer() -> None:
 
 def test_items_that_go_first_are_counted() -> None:
     reason = only(facts("ready", worker(), ahead=312, lanes=7), "turn")
-    assert reason.text == "312 items of its line go first; 7 lines of queue mail take turns"
-    assert "1,000 items or more" in only(facts("ready", worker(), ahead=1000), "turn").text
+    assert reason.text == "312 items of its line go first; 7 lines of queue mail are served in rotation"
+    assert "1,000+ items of its line go first" in only(facts("ready", worker(), ahead=1000), "turn").text
 
 
 def test_nothing_in_its_way() -> None:
@@ -524,7 +559,16 @@ def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_cou
     assert kinds(running(blocked)) == ["worker_blocked", "running"]
     reason = only(facts("ready", blocked), "worker_blocked")
     assert reason.text == "w1 (host h, pid 7) is blocked: its event loop has not run for 1 min 30 s"
+    assert reason.fix == (
+        "look at process 7 on host h: a handler blocks it (the log of the worker has its stack), or it is "
+        "stopped (kill -CONT 7)"
+    )
     assert kinds(facts("ready", blocked, worker("w2"))) == ["next"]
+    assert only(running(blocked), "running").fix == (
+        "so that it does not run again: treadle cancel a1; that cannot interrupt it while it blocks the "
+        "event loop: end process 7 on host h too (kill -KILL 7), or wait until its supervisor does "
+        "(--max-block)"
+    )
 
 
 def test_an_item_that_was_claimed_ahead_has_not_begun() -> None:
@@ -572,6 +616,28 @@ def test_a_death_says_why_and_how_to_run_it_again() -> None:
     assert reason.fix == "treadle requeue a1; all that died alike: treadle dead requeue --mark f00d"
 
 
+@pytest.mark.parametrize(
+    ("reason", "attempts", "ran"),
+    [
+        ("exhausted", (1,), True),
+        ("undecodable", (1,), True),
+        ("expired", (1,), True),
+        ("expired", (1, 2), True),
+        ("expired", (0,), False),
+        ("expired", (2, 2), False),
+        ("lease_lost", (1, 1), False),
+        ("unknown_type", (0,), False),
+    ],
+)
+def test_a_death_without_an_attempt_does_not_name_the_worker_that_took_note(
+    reason: DeathReason, attempts: tuple[int, ...], ran: bool
+) -> None:
+    history = tuple(Attempt(each, "Error", "", "", NOW, "w1") for each in attempts)
+    dead = ended("dead", reason=reason, attempt=attempts[-1], history=history)
+    where = " on w1 (host h, pid 7)" if ran else ""
+    assert only(dead, "ended").text.startswith(f"it died 3 min ago{where}: ")
+
+
 @pytest.mark.parametrize("reason", get_args(DeathReason))
 def test_every_reason_of_a_death_has_words_of_its_own(reason: DeathReason) -> None:
     texts = {only(ended("dead", reason=each, failures=2), "ended").text for each in get_args(DeathReason)}
@@ -603,6 +669,14 @@ def test_an_item_that_died_of_another_names_that_one() -> None:
     assert reason.text.endswith("what it waited for can no longer come: p2 (page, dead)")
     assert reason.fix == "run what died first: treadle requeue p2"
     assert next_name(dead) == "p2"
+    later = ended("dead", reason="unsatisfiable", causes=causes, root=Prerequisite("p0", "cancelled"))
+    assert only(later, "ended").fix == "run what died first: treadle requeue --cancelled p0"
+
+
+def test_a_dead_item_that_cannot_be_decoded_says_what_to_do_before_it_runs_again() -> None:
+    fix = only(ended("dead", reason="undecodable", mark="f00d"), "ended").fix
+    assert "upcast" in fix
+    assert fix.endswith("treadle check; then: treadle requeue a1")
 
 
 def test_an_item_that_died_of_a_group_names_that() -> None:
@@ -665,7 +739,7 @@ def queue(*workers: WorkerState, ready: int = 3, **given: Any) -> QueueFacts:
 
 def test_a_queue_says_what_is_ready_and_since_when() -> None:
     reason = only(queue(worker(), age=QueueAge("mail", NOW - 95)), "turn")
-    assert reason.text == "3 or more items are ready, the oldest for 1 min 35 s; also 2 dead"
+    assert reason.text == "3+ items are ready, the oldest for 1 min 35 s; also 2 dead"
 
 
 def test_a_queue_says_what_holds_all_of_it_up() -> None:
@@ -674,6 +748,15 @@ def test_a_queue_says_what_holds_all_of_it_up() -> None:
     assert kinds(queue(worker(tenants=("acme",)), tenant="beta")) == ["no_worker_for_tenant", "turn"]
     unserved = (UnservedType("page", 3, None),)
     assert kinds(queue(worker(), unserved=unserved)) == ["no_worker_for_type", "turn"]
+
+
+def test_a_type_that_no_worker_has_dies_a_grace_after_its_oldest_item_could_run() -> None:
+    unserved = (UnservedType("page", 3, None), UnservedType("other", 3, NOW - 10))
+    since = {"page": NOW - 95, "other": NOW - 95}
+    found = queue(worker(unknown_type_grace=100.0), unserved=unserved, ready_since=since)
+    page, other = (each for each in reasons_of(found) if each.kind == "no_worker_for_type")
+    assert page.text.endswith("without one it is dead (unknown_type) in 5 s")
+    assert (page.until, other.until) == (NOW + 5, NOW + 90)
 
 
 def test_a_queue_in_which_nothing_waits() -> None:
@@ -706,10 +789,10 @@ def test_a_queue_that_is_not_known_is_shown_with_close_names() -> None:
 
 
 def schedule(
-    next_at: float | None = NOW + 60, *, live: int = 1, orphaned: bool = False, **given: Any
+    next_at: float | None = NOW + 60, *, taking: int = 1, orphaned: bool = False, **given: Any
 ) -> ScheduleFacts:
     stored = Schedule(name="nightly", next_at=next_at, **given)
-    return ScheduleFacts(name="nightly", now=NOW, stored=stored, orphaned=orphaned, live=live)
+    return ScheduleFacts(name="nightly", now=NOW, stored=stored, orphaned=orphaned, taking=taking)
 
 
 def test_a_schedule_says_when_it_is_due() -> None:
@@ -726,7 +809,7 @@ def test_a_paused_schedule_and_one_without_code() -> None:
         "no running process has its code; one that has its code was last seen 2 h ago"
         in only(orphan, "orphaned").text
     )
-    assert "no worker is alive" in only(schedule(orphaned=True, live=0), "orphaned").text
+    assert "no worker is alive" in only(schedule(orphaned=True, taking=0), "orphaned").text
 
 
 def test_a_schedule_that_has_ended_or_is_about_to_fire_or_is_unknown() -> None:

@@ -20,13 +20,19 @@ def declared_limits(core: Core) -> dict[str, LimitRule]:
     found: dict[str, LimitRule] = {}
     for doer, owner in _doers(core).values():
         for rule in _rules(doer):
-            found.setdefault(f"{rule.name or owner}:{rule.kind}:", rule)
+            found.setdefault(rule.start(owner), rule)
     return found
 
 
 def declared_rule(declared: Mapping[str, LimitRule], name: str) -> LimitRule | None:
     """The rule that a limit of this name belongs to. None: there is none here."""
     return next((rule for start, rule in declared.items() if name.startswith(start)), None)
+
+
+def limit_of(declared: Mapping[str, LimitRule], name: str) -> int | None:
+    """How much the code allows under a name. None: it is not known here."""
+    rule = declared_rule(declared, name)
+    return None if rule is None else rule.limit
 
 
 def limits_of(core: Core, item: ItemState) -> tuple[Limit, ...] | None:

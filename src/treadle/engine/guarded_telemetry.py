@@ -53,7 +53,7 @@ class Guard:
         self._hooks.report(error, "hook", f"the telemetry failed in {name}")
 
 
-class GuardedEntry(Generic[SpanT]):
+class GuardedSpan(Generic[SpanT]):
     """A span around a block. It neither raises nor hides what the block raises."""
 
     def __init__(self, span: SpanT, guard: Guard) -> None:
@@ -78,7 +78,7 @@ class GuardedEntry(Generic[SpanT]):
                 self._guard.failed("__exit__", own)
 
 
-class GuardedSubmission(GuardedEntry[SubmissionSpan]):
+class GuardedSubmission(GuardedSpan[SubmissionSpan]):
     """The span of a submit."""
 
     def traces(self, count: int) -> Sequence[Trace | None]:
@@ -98,7 +98,7 @@ class GuardedSubmission(GuardedEntry[SubmissionSpan]):
         self.__exit__(None if error is None else type(error), error, None)
 
 
-class GuardedAttempt(GuardedEntry[AttemptSpan]):
+class GuardedAttempt(GuardedSpan[AttemptSpan]):
     """The span of one call of a handler."""
 
     @property
@@ -161,7 +161,7 @@ class GuardedTelemetry:
         """As `Telemetry.call`."""
         some = list(islice((each for each in traces if each is not None), MOST_LINKS))
         span = self._guard.call("call", lambda: self._telemetry.call(verb, some, count), None)
-        return NOTHING if span is None else GuardedEntry(span, self._guard)
+        return NOTHING if span is None else GuardedSpan(span, self._guard)
 
 
 NOTHING: Final[AbstractContextManager[object]] = nullcontext()
@@ -191,7 +191,7 @@ def carried_context(carried: bytes) -> AbstractContextManager[None]:
         return found
 
     guard = _guard_of_process()
-    return GuardedEntry(guard.call("carried", unpack, NOTHING), guard)
+    return GuardedSpan(guard.call("carried", unpack, NOTHING), guard)
 
 
 class StoreCalls:

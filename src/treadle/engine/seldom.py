@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-MINUTE = 60.0
+from treadle.wording import MINUTE
+
 MOST_KEYS = 1000
 
 

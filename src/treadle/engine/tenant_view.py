@@ -28,7 +28,9 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
     info = worker.info
     if info is not None:
         tenants = None if info.tenants is None else (tenant,)
-        undecodable = {type: UndecodableType(0, "", each.until) for type, each in info.undecodable.items()}
+        undecodable = {
+            type: UndecodableType(0, "", each.until, each.sooner) for type, each in info.undecodable.items()
+        }
         info = replace(
             info,
             host="",
@@ -40,6 +42,11 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
             schedules=None,
         )
     return replace(worker, running=None, info=info)
+
+
+def has_others(workers: Iterable[WorkerState], tenant: str | None, now: float) -> bool:
+    """Whether workers are alive that do not serve the tenant. All that it learns of them."""
+    return any(worker.until > now and not serves(worker, tenant=tenant) for worker in workers)
 
 
 def seen_limits(uses: Iterable[LimitUse], tenant: str | None) -> list[LimitUse]:

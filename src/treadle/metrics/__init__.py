@@ -52,8 +52,8 @@ from .names import (
     Kind,
     Metric,
 )
-from .registry import MAX_TYPES, OTHER, Metrics, Sample, Value
-from .series import MAX_QUEUES, OTHER_QUEUE, ProcessMetrics, TypeMetrics
+from .registry import MAX_TYPES, Metrics, Sample, Value
+from .series import MAX_QUEUES, OTHER, ProcessMetrics, TypeMetrics
 
 __all__ = [
     "ACTIVE",
@@ -76,7 +76,6 @@ __all__ = [
     "MAX_TYPES",
     "METRICS",
     "OTHER",
-    "OTHER_QUEUE",
     "PEAK_ACTIVE",
     "PENDING",
     "PROCESS_METRICS",

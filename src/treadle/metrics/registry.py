@@ -16,11 +16,9 @@ from treadle.log_lines import log_error
 from .histogram import Histogram, added
 from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric
 from .rows import MetricRow, rows_of_process
-from .series import ProcessMetrics, QueueLabels, TypeMetrics
+from .series import OTHER, ProcessMetrics, QueueLabels, TypeMetrics
 
 MAX_TYPES: Final = 500
-OTHER: Final = "_other"
-"""Types beyond the first `MAX_TYPES` are counted under this name: labels must not grow without bounds."""
 
 
 Value: TypeAlias = int | float | Histogram

@@ -11,11 +11,12 @@ from treadle.item import DEFAULT_QUEUE, DeathReason, Loss
 from .histogram import Histogram, added
 from .names import CALL_SECONDS, NUMBERS, SECONDS, SIZES
 
-OTHER_QUEUE: Final = "other"
-"""Queues beyond `MAX_QUEUES` are counted under this name: labels must not grow without bounds."""
+OTHER: Final = "_other"
+"""Types beyond `MAX_TYPES`, and queues beyond `MAX_QUEUES`, are counted under this name: labels must not grow
+without bounds."""
 MAX_QUEUES: Final = 100
 MAX_PAIRS: Final = 1000
-"""A type beyond so many pairs of type and queue is counted for `OTHER_QUEUE`."""
+"""A type beyond so many pairs of type and queue is counted for `OTHER`."""
 _DEATH_REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
 _LOSSES: Final[tuple[Loss, ...]] = get_args(Loss)
 
@@ -32,9 +33,9 @@ class QueueLabels:
     def label(self, queue: str) -> str:
         """The label for a queue that is new to a type."""
         if queue not in self._queues and len(self._queues) >= MAX_QUEUES:
-            return OTHER_QUEUE
-        if queue == OTHER_QUEUE or self._pairs >= MAX_PAIRS:
-            return OTHER_QUEUE
+            return OTHER
+        if queue == OTHER or self._pairs >= MAX_PAIRS:
+            return OTHER
         self._queues.add(queue)
         self._pairs += 1
         return queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from treadle.fleet import Fleet, last_beat
@@ -10,9 +10,9 @@ from treadle.item import Schedule
 from treadle.item_facts import LimitUse, Overview
 
 from .names import STORE_METRICS
-from .registry import MAX_TYPES, OTHER
+from .registry import MAX_TYPES
 from .rows import MetricRow
-from .series import MAX_QUEUES, OTHER_QUEUE
+from .series import MAX_QUEUES, OTHER
 
 MOST_LIMITS: Final = 100
 MOST_SCHEDULES: Final = 500
@@ -20,17 +20,16 @@ _EXPORTED: Final = {metric.name: metric.exported for metric in STORE_METRICS}
 
 
 class KeptLabels:
-    """The first `most` values of a label that were met. All others are shown as `other`."""
+    """The first `most` values of a label that were met. All others are shown as `OTHER`."""
 
-    def __init__(self, most: int, other: str) -> None:
+    def __init__(self, most: int) -> None:
         self._known: set[str] = set()
         self._most = most
-        self._other = other
 
     def of(self, value: str) -> str:
         if value not in self._known:
             if len(self._known) >= self._most:
-                return self._other
+                return OTHER
             self._known.add(value)
         return value
 
@@ -39,8 +38,8 @@ class StoreRows:
     """Makes the rows. It remembers which queues and types are shown by name, so that series go on."""
 
     def __init__(self) -> None:
-        self._queues = KeptLabels(MAX_QUEUES, OTHER_QUEUE)
-        self._types = KeptLabels(MAX_TYPES, OTHER)
+        self._queues = KeptLabels(MAX_QUEUES)
+        self._types = KeptLabels(MAX_TYPES)
 
     def of_overview(self, overview: Overview) -> list[MetricRow]:
         now, queue, type = overview.now, self._queues.of, self._types.of
@@ -74,14 +73,12 @@ def _rows(
     return [MetricRow(_EXPORTED[name], labels, together(each)) for labels, each in found.items()]
 
 
-def rows_of_limits(uses: Sequence[LimitUse], declared: Mapping[str, int]) -> list[MetricRow]:
-    """declared: the limits that the code has, by the beginning of their names: of `slots` the store knows
-    none. A limit that is not known is left out. If there are too many, those that are used most are shown."""
+def rows_of_limits(uses: Sequence[LimitUse], declared: Callable[[str], int | None]) -> list[MetricRow]:
+    """declared: what the code allows under a name: of `slots` the store does not know it. A limit that is not
+    known is left out. If there are too many, those that are used most are shown."""
     ratios: list[tuple[float, str]] = []
     for use in uses:
-        limit = use.limit
-        if limit is None:
-            limit = next((each for start, each in declared.items() if use.name.startswith(start)), None)
+        limit = declared(use.name) if use.limit is None else use.limit
         if limit:
             full = use.retry_after > 0
             ratios.append((1.0 if full else min(1.0, use.used / limit), use.name))

@@ -7,7 +7,18 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from treadle.fleet import serves
-from treadle.item import TERMINAL, Algorithm, Count, Counting, ItemState, Limit, Status, Verdict, WorkerState
+from treadle.item import (
+    TERMINAL,
+    Algorithm,
+    Count,
+    Counting,
+    DeathReason,
+    ItemState,
+    Limit,
+    Status,
+    Verdict,
+    WorkerState,
+)
 from treadle.item_facts import LimitHolder, LimitUse, Prerequisite
 
 from .limits import LimitState, advance, in_force, wait_for_one
@@ -46,6 +57,19 @@ def why_again(state: ItemState, verdict: Verdict | None, *, keeps_place: bool) -
     if state.status == "scheduled":
         return WaitsAgain(given_back=keeps_place)
     return WaitsAgain(given_back=state.due_at < state.claimed_at)
+
+
+UNRUN: frozenset[DeathReason] = frozenset(("lease_lost", "unsatisfiable", "unknown_type"))
+"""Deaths that come without an attempt: any worker takes note of them."""
+
+
+def died_unrun(state: ItemState) -> bool:
+    """Whether a worker ended it as dead without an attempt. The last entry of its history is no attempt
+    then. If its deadline passed: not while it ran, so the entry before is of the same attempt."""
+    if state.status != "dead" or state.reason != "expired":
+        return state.status == "dead" and state.reason in UNRUN
+    before = state.history[-2].attempt if len(state.history) > 1 else 0
+    return state.attempt <= before
 
 
 def shown_prerequisites(
@@ -91,8 +115,11 @@ CountKey: TypeAlias = tuple[str, str, str, Status]
 def capped_counts(
     found: Mapping[CountKey, int], cap: int, more: Container[tuple[str, Status]] = ()
 ) -> tuple[Count, ...]:
-    """The counts of an overview. `found`: if there are more than `cap` items of a queue and status, more than
-    `cap` of them. `more`: the queues and statuses of which there may be more all the same."""
+    """The counts of an overview: at most `cap` items of each queue and status.
+
+    `found`: what the store counted. It may stop once it has counted more than `cap` items of a queue and
+    status. `more`: the queues and statuses at which it stopped earlier, so that there may be more.
+    """
     totals: Counter[tuple[str, Status]] = Counter()
     for (_, queue, _, status), count in found.items():
         totals[queue, status] += count

@@ -32,7 +32,7 @@ from treadle.rules.watching import (
 )
 
 from .dependencies import status_if_ended
-from .fairness import FairLevel, Node, ParkedItems, ReadyLine
+from .fairness import FairLevel, Node, ReadyLine
 from .read import counts, full_state
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
@@ -65,7 +65,6 @@ def explain(store: MemoryTables, id: str, tenant: str | None, now: float) -> Exp
         freed=again.freed,
         given_back=again.given_back,
         paused=_pauses(store, kind.queue, kind.tenant),
-        parked=isinstance(row.container, ReadyLine) and isinstance(row.container.owner, ParkedItems),
         unknown_since=unserved_since(kind.type, workers, _lost_types(store), now) if open else None,
         ahead=_ahead(store, row) if ready else 0,
         lanes=_count_lanes(store, kind.queue, tenant) if ready else 0,

@@ -95,7 +95,6 @@ def _explanation(found: Record) -> Explanation:
         freed=again.freed,
         given_back=again.given_back,
         paused=tuple(tenant or None for tenant in found["paused"] or ()),
-        parked=bool(found["is_parked"]),
         unknown_since=found["lost"],
         ahead=found["ahead"] or 0,
         lanes=found["lanes"] or 0,
@@ -186,7 +185,7 @@ def _limit_use(row: Record) -> LimitUse | None:
     name, used = row["name"], row["used"]
     if row["worker"] is not None:
         return LimitUse(name, "slots", used, holders=tuple(_holders(row)))
-    rate = None if row["most"] is None else (row["most"], row["span"])
+    rate = None if row["limit_"] is None else (row["limit_"], row["window_"])
     state = LimitState(row["at"], used, row["before"])
     return rate_use(name, ALGORITHMS[row["algorithm"]], rate, state, row["now"])
 

@@ -25,7 +25,7 @@ from treadle.rules.watching import (
 from .read import root
 from .rows import decode_text, full_states, numbers
 from .statements import Row, Tx, array, statements
-from .status_codes import PARKED, STATUS
+from .status_codes import STATUS
 from .workers import workers
 
 _SQL = statements("watch")
@@ -33,7 +33,7 @@ _FAIRNESS = statements("fairness")
 
 _PAGE = 500
 _MOST_DEATHS = (200, 5000)
-"""How many of the newest deaths are looked at for their marks: first, and if that are too few marks."""
+"""How many of the newest deaths are looked at for their marks: at first, and if these have too few."""
 _MOST_MARKED = 10_000
 """How many items are counted in all, those of the newest marks first."""
 _LEAST_MARKED = 100
@@ -61,7 +61,6 @@ class _OpenRow(NamedTuple):
     any_end_counts: int
     rank: int
     seq: int
-    holds_lane: int
     begun: int
 
 
@@ -96,7 +95,6 @@ def explain(tx: Tx, id: str, tenant: str | None) -> Explanation | None:
         freed=again.freed,
         given_back=again.given_back,
         paused=paused,
-        parked=row.status == PARKED,
         unknown_since=unserved_since(state.type, fleet, lost_types(tx), tx.now),
         ahead=_ahead(tx, state, row, parked) if ready else 0,
         lanes=_count_lanes(tx, state.queue, tenant, parked) if ready else 0,
@@ -196,8 +194,8 @@ def _rates_in_order(tx: Tx) -> Iterator[LimitUse]:
 
 
 def _rate_use(row: Row, now: float) -> LimitUse | None:
-    name, algorithm, permits, seconds, *state = row
-    rate = None if permits is None else (permits, seconds)
+    name, algorithm, limit, window, *state = row
+    rate = None if limit is None else (limit, window)
     return rate_use(name, algorithm, rate, LimitState(*state), now)
 
 

@@ -117,7 +117,8 @@ class AfterCommit:
                 metrics.succeeded_in(ran, total, lease.attempt, queue=lease.queue, held=ran_here, at=now[1])
             case Die(reason=reason) as decision:
                 metrics.died(ran, total, lease.attempt, reason=reason, queue=lease.queue, held=ran_here)
-                self.log.died(lease, decision, held, pending.span)
+                begun = bool(pending.started or pending.held_since)
+                self.log.died(lease, decision, held, pending.span, begun=begun)
             case RunAgain(kind=kind) as decision:
                 metrics.again(kind, ran, queue=lease.queue, held=ran_here)
                 self.log.failed(lease, decision, held, pending.span)

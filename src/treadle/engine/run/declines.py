@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-MINUTE: Final = 60.0
+from treadle.wording import MINUTE
+
 STEP: Final = 5.0
 """Declines are counted in steps of so many seconds."""
 

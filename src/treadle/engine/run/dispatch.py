@@ -31,7 +31,7 @@ from .batch import Batches
 from .built_in import BUILT_IN
 from .decide import GiveBack, judged, lost_too_often, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
-from .isolation import Isolation
+from .isolation import LOSSES_BEFORE_TRIAL, Isolation
 from .lane_limits import add_strict_type, check_batch, prepare_limits
 from .rooms import shared_rooms
 from .settle import Settler
@@ -275,7 +275,7 @@ class Dispatcher:
         self._held.take(held)
         if lease.deadline is not None:
             self._runner.watch_deadline(held)
-        if lease.losses > 1 and self._isolation.is_on_trial(lease):
+        if lease.losses >= LOSSES_BEFORE_TRIAL and self._isolation.is_on_trial(lease):
             self._isolation.start(held, functools.partial(self._start_or_collect, held))
         else:
             self._start_or_collect(held)

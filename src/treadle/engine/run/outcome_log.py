@@ -10,7 +10,6 @@ import asyncio
 from typing import Any
 
 from treadle.engine.guarded_telemetry import GuardedAttempt
-from treadle.engine.seldom import MINUTE
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
 from treadle.log_lines import (
@@ -22,7 +21,7 @@ from treadle.log_lines import (
     log_line,
     traceback_of,
 )
-from treadle.wording import duration, one_line
+from treadle.wording import MINUTE, duration, one_line
 
 from .decide import Die, RunAgain
 from .held import UNREAD, HeldLease
@@ -59,13 +58,22 @@ class OutcomeLog:
             _fields(lease, held, span),
         )
 
-    def died(self, lease: Lease, decision: Die, held: HeldLease | None, span: GuardedAttempt | None) -> None:
+    def died(
+        self,
+        lease: Lease,
+        decision: Die,
+        held: HeldLease | None,
+        span: GuardedAttempt | None,
+        *,
+        begun: bool,
+    ) -> None:
+        """begun: its attempt began, here or with a lease of `claim_one`."""
         if not self._failures:
             return
-        begun = f" after {_attempt(lease)}" if held is not None and held.started else ""
+        after = f" after {_attempt(lease)}" if begun else ""
         log_line(
             ERROR,
-            f"{named(lease)} is dead{begun}, {decision.reason}: {_why(decision)}",
+            f"{named(lease)} is dead{after}, {decision.reason}: {_why(decision)}",
             {**_fields(lease, held, span), "reason": decision.reason},
             error=decision.error,
             trace="" if decision.error is None else traceback_of(decision.error),

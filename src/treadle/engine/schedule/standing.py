@@ -12,7 +12,8 @@ from .scheduler import is_unseen
 LATE: Final = 5.0
 """A schedule that is due for so many seconds is overdue."""
 SAID: Final = 15.0
-"""A worker has said that it has a schedule so many seconds after it has marked it as seen."""
+"""A worker marks a schedule as seen first, and says that it has it in a heartbeat so many seconds later at
+the latest."""
 
 ScheduleStanding: TypeAlias = Literal["active", "overdue", "orphaned", "paused", "ended"]
 """`overdue`: it is due, and nothing has fired it. `orphaned`: no live worker has its code."""
@@ -33,15 +34,17 @@ def standing_of(
 
 
 def is_orphaned(schedule: Schedule, fleet: Fleet | None, now: float, *, here: bool = False) -> bool:
-    """Whether no live worker has the code of a schedule. Workers say which schedules they have. As long as a
-    schedule was marked as seen, one that does not say may have it; and just after, any of them."""
+    """Whether no live worker has the code of a schedule.
+
+    Workers say which schedules they have. One that does not say may have any that was marked as seen lately.
+    """
     if here:
         return False
     if fleet is None:
         return is_unseen(schedule, now)
     said = [None if worker.info is None else worker.info.schedules for worker in fleet.taking]
+    if not said:
+        return True
     if any(names is not None and schedule.name in names for names in said):
         return False
-    if not said or None in said:
-        return not said or is_unseen(schedule, now)
-    return now - schedule.seen_at > SAID
+    return is_unseen(schedule, now) if None in said else now - schedule.seen_at > SAID

@@ -6,7 +6,7 @@ from treadle.engine.core import Core
 from treadle.engine.seldom import Seldom
 from treadle.item_facts import UnservedType
 from treadle.log_lines import WARNING, log_line
-from treadle.wording import duration, one_line
+from treadle.wording import duration, one_line, plural
 
 AGAIN = 3600.0
 """Seconds until a type is named again."""
@@ -32,15 +32,16 @@ class UnservedTypes:
 
 
 def _log(unserved: UnservedType, now: float) -> None:
-    count = f"{unserved.count:,}{'' if unserved.count < MOST_COUNTED else ' or more'}"
+    items = plural(unserved.count, "ready item", unserved.count >= MOST_COUNTED)
     since = (
         ""
         if unserved.since is None
         else f", and none has had it for {duration(max(0.0, now - unserved.since))}"
     )
+    wait = "waits" if unserved.count == 1 else "wait"
     log_line(
         WARNING,
-        f"no live worker has the type {one_line(unserved.type, 100)}{since}: {count} ready item(s) wait. "
+        f"no live worker has the type {one_line(unserved.type, 100)}{since}: {items} {wait}. "
         "Start a worker that has it, or name it in aliases= of its new type",
         {"type": unserved.type},
     )

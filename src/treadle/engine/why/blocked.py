@@ -9,8 +9,9 @@ from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason
 from treadle.wording import listed, plain, plural
 
+from .facts import ItemFacts
 from .fleet import WorkerFleet
-from .wording import command, item_name, since_text, tenant_option
+from .wording import command, item_name, run_again, since_text, tenant_option
 
 
 def blocked_reasons(explained: Explanation) -> list[Reason]:
@@ -61,9 +62,9 @@ def _ended_in_vain(explained: Explanation, each: Prerequisite) -> bool:
 def _not_submitted(explained: Explanation, missing: list[str]) -> Reason:
     item = explained.item
     names = listed(item_name(id) for id in missing)
-    text = f"waits for {names}, which {_was(missing)} never submitted, or pruned before it was"
+    text = f"waits for {names}: {_was(missing)} never submitted, or pruned before this item was submitted"
     if item.deadline is None:
-        text += "; it has no deadline, so it waits until then"
+        text += "; it has no deadline, so it waits for as long as that takes"
     fix = f"submit {plain(_id(missing[0]))}, or give up: {_cancel(explained)}"
     return Reason(
         kind="not_submitted",
@@ -75,15 +76,16 @@ def _not_submitted(explained: Explanation, missing: list[str]) -> Reason:
 
 
 def _was(names: list[str]) -> str:
-    return "was" if len(names) == 1 else "were"
+    return "it was" if len(names) == 1 else "they were"
 
 
-def doomed_reasons(explained: Explanation) -> list[Reason]:
+def doomed_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that can only end dead: also who could settle it."""
-    return [_doomed(explained), *_unsettled(explained)]
+    return [_doomed(facts), *_unsettled(facts.explained)]
 
 
-def _doomed(explained: Explanation) -> Reason:
+def _doomed(facts: ItemFacts) -> Reason:
+    explained = facts.explained
     item, now, verdict = explained.item, explained.now, explained.verdict
     waits = "it can only end dead, and waits for a worker to settle it"
     match verdict:
@@ -95,7 +97,8 @@ def _doomed(explained: Explanation) -> Reason:
             names = listed(item_name(each.id, each.type, each.status) for each in lost)
             text = f"what it waits for can no longer come{f': {names}' if lost else ''}; {waits}"
             ids = tuple(_id(each.id) for each in lost)
-            fix = command("requeue", ids[0], tenant=tenant_option(item.tenant)) if ids else ""
+            cause = facts.root or next(iter(lost), None)
+            fix = "" if cause is None else run_again(cause, tenant_option(item.tenant))
             return Reason(kind="doomed", text=text, refs=ids, fix=fix)
         case "unknown_type":
             text = f"no live worker had {plain(item.type)} for too long (unknown_type): {waits}"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import assert_never
 
 from treadle.item import GROUP_MARK, DeathReason, ItemState
+from treadle.rules.watching import died_unrun
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain, plural
 
 from .facts import GroupFacts, ItemFacts, NoItem
-from .wording import command, item_name, since_text, tenant_option, worker_name
-
-RAN: Final[tuple[DeathReason, ...]] = ("exhausted", "aborted", "undecodable", "bad_result")
-"""Deaths that happened where the item ran. Of the others, any worker takes note."""
+from .undecodable import FIX
+from .wording import command, item_name, killed_text, run_again, since_text, tenant_option, worker_name
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
@@ -40,7 +39,7 @@ def _ended(facts: ItemFacts) -> Reason:
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
-            text = f"it died{when}{where if item.reason in RAN else ''}: {_death(item)}"
+            text = f"it died{when}{'' if died_unrun(item) else where}: {_death(item)}"
             causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
             text += f": {listed(causes)}" if causes else ""
             killed = _killed_workers(item)
@@ -71,7 +70,7 @@ def _death(item: ItemState) -> str:
         case "expired":
             return "its deadline passed"
         case "lease_lost":
-            return f"{plural(item.losses, 'worker')} in a row died, or lost the lease, while they ran it"
+            return killed_text(item.losses)
         case "unsatisfiable":
             return "what it waited for can no longer come"
         case "undecodable":
@@ -87,13 +86,14 @@ def _death(item: ItemState) -> str:
 def _requeue(facts: ItemFacts) -> str:
     item = facts.explained.item
     tenant = tenant_option(item.tenant)
-    if facts.causes:
-        cause = facts.causes[0].id
-        verb = "repair" if cause.startswith(GROUP_MARK) else "requeue"
-        return f"run what died first: {command(verb, cause.removeprefix(GROUP_MARK), tenant=tenant)}"
+    cause = facts.root or next(iter(facts.causes), None)
+    if cause is not None:
+        return f"run what died first: {run_again(cause, tenant)}"
     again = command("requeue", item.id, tenant=tenant)
     if item.reason == "lease_lost":
         return f"it may end the next worker too: see the logs of these workers before you run {again}"
+    if item.reason == "undecodable":
+        return f"{FIX}; then: {again}"
     alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""
     return f"{again}; all that died alike: {alike}" if alike else again
 

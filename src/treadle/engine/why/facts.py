@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -43,8 +44,13 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of its type. None: not known, because the code of the type is not here."""
     causes: tuple[Prerequisite, ...] = ()
     """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
+    root: Prerequisite | None = None
+    """For an item that died, or can only die, because of another: the first that ended without counting. It
+    has to run again before those after it can."""
     group: GroupFacts | None = None
     """If it is a root that has ended, and its group is open or has failed: the group."""
+    others: bool = False
+    """Workers are alive that the one who asks may not see."""
 
 
 class NoItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +73,11 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None for the pause for all tenants, the tenant for that of one."""
     unserved: tuple[UnservedType, ...] = ()
     """Types of this queue that no live worker has."""
+    ready_since: Mapping[str, float] = {}
+    """By type of these: since when the oldest item could run."""
     workers: tuple[WorkerState, ...] = ()
+    others: bool = False
+    """Workers are alive that the one who asks may not see."""
     queues: tuple[str, ...] = ()
     """All queues that have items or pauses."""
     declared: tuple[str, ...] = ()
@@ -84,8 +94,8 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     state: ScheduleStanding | Literal["unknown"] = "unknown"
     orphaned: bool = False
     """No live worker has its code."""
-    live: int = 0
-    """How many live workers claim items."""
+    taking: int = 0
+    """How many workers claim items."""
     names: tuple[str, ...] = ()
     """All schedules that are known."""
 

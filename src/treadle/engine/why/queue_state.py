@@ -7,16 +7,13 @@ from typing import Final
 
 from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
-from treadle.wording import close_to, duration, listed, plain
+from treadle.wording import capped, close_to, duration, listed, plain
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
-from .wording import command
+from .ready import paused_reasons
 
 OTHERS: Final[tuple[Status, ...]] = ("running", "scheduled", "blocked", "dead")
-
-MOST_TYPES: Final = 3
-"""So many types that no worker has are named."""
 
 
 def queue_reasons(facts: QueueFacts) -> list[Reason]:
@@ -24,14 +21,17 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     fleet = WorkerFleet(facts.workers, facts.now)
     if not _is_known(facts, fleet):
         return [_no_queue(facts)]
-    reasons = [_paused(facts, tenant) for tenant in facts.paused]
+    reasons = paused_reasons(facts.name, facts.paused)
     if not fleet.taking:
         reasons.append(fleet.no_worker())
     else:
         _, missing = fleet.not_serving(fleet.taking, "", facts.name, facts.tenant)
         reasons += [] if missing is None else [missing]
-        unserved = facts.unserved[:MOST_TYPES]
-        reasons += [fleet.no_worker_for_type(each.type, each.since, facts.now) for each in unserved]
+        since = facts.ready_since
+        reasons += [
+            fleet.no_worker_for_type(each.type, each.since, since.get(each.type, facts.now))
+            for each in facts.unserved
+        ]
     reasons.append(_waiting(facts))
     return reasons
 
@@ -66,14 +66,6 @@ def _no_queue(facts: QueueFacts) -> Reason:
     return Reason(kind="unknown", text=text, refs=(facts.name,), fix="check the name and the tenant")
 
 
-def _paused(facts: QueueFacts, tenant: str | None) -> Reason:
-    whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
-    fix = command("resume", facts.name, tenant=tenant)
-    return Reason(
-        kind="paused", text=f"queue {plain(facts.name)} is paused {whom}", refs=(facts.name,), fix=fix
-    )
-
-
 def _waiting(facts: QueueFacts) -> Reason:
     ready = _sum(facts.counts, "ready")
     said = ", ".join(f"{_number(facts.counts, each)} {each}" for each in OTHERS if _sum(facts.counts, each))
@@ -91,5 +83,4 @@ def _sum(counts: Sequence[Count], status: Status) -> int:
 
 
 def _number(counts: Sequence[Count], status: Status) -> str:
-    capped = any(count.capped for count in counts if count.status == status)
-    return f"{_sum(counts, status):,}{' or more' if capped else ''}"
+    return capped(_sum(counts, status), any(each.capped for each in counts if each.status == status))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of
 from treadle.engine.run.unsatisfied import cause_in
-from treadle.engine.tenant_view import seen_limits, seen_workers
+from treadle.engine.tenant_view import has_others, seen_limits, seen_workers
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
@@ -19,7 +19,7 @@ from treadle.item import (
     ItemState,
     Status,
 )
-from treadle.item_facts import Explanation, Prerequisite
+from treadle.item_facts import Explanation, Prerequisite, UnservedType
 from treadle.why import Reason, Why
 from treadle.wording import plain
 
@@ -36,6 +36,8 @@ MOVING: Final[tuple[Status, ...]] = ("running", "ready", "scheduled")
 BLOCKED: Final[tuple[Status, ...]] = ("blocked",)
 PREREQUISITES: Final = 1000
 """So many prerequisites of an item that died because of one are read."""
+MOST_TYPES: Final = 3
+"""So many types of a queue that no worker has are named."""
 COUNTED: Final = 1000
 """So many items of each status of a queue are counted."""
 HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_worker_for_tenant"))
@@ -45,27 +47,29 @@ HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_wo
 async def why_item(core: Core, id: str, tenant: str | None) -> Why:
     """Why an item, or a group, is where it is."""
     facts = await _read(core, id, tenant, viewer=tenant)
-    reasons = [*reasons_of(facts), *await _follow(core, facts, viewer=tenant)]
-    return Why(id=id, status=_status(facts), reasons=_for_viewer(reasons, tenant))
+    reasons = [*_reasons_for(facts, tenant), *await _follow(core, facts, viewer=tenant)]
+    return Why(id=id, status=_status(facts), reasons=tuple(reasons))
 
 
-def _for_viewer(reasons: Sequence[Reason], viewer: str | None) -> tuple[Reason, ...]:
+def _reasons_for(facts: ItemFacts | GroupFacts | NoItem | QueueFacts, viewer: str | None) -> list[Reason]:
     """The reasons as they are told to a client of one tenant: they speak of the workers that serve it."""
+    reasons = list(reasons_of(facts))
     if viewer is None:
-        return tuple(reasons)
-    return tuple(_for_tenant(each, viewer) for each in reasons)
+        return reasons
+    others = isinstance(facts, ItemFacts | QueueFacts) and facts.others
+    return [_for_tenant(each, viewer, others) for each in reasons]
 
 
-def _for_tenant(reason: Reason, viewer: str) -> Reason:
+def _for_tenant(reason: Reason, viewer: str, others: bool) -> Reason:
     name = plain(viewer)
-    if reason.kind == "no_worker" and not reason.refs:
-        text = f"no live worker serves tenant {name}"
-        return msgspec.structs.replace(reason, kind="no_worker_for_tenant", text=text, refs=(viewer,))
-    if reason.kind == "no_worker":
+    if reason.kind == "no_worker" and others:
+        if not reason.refs:
+            text = f"no live worker serves tenant {name}"
+            return replace(reason, kind="no_worker_for_tenant", text=text, refs=(viewer,))
         serving = f"no worker that serves tenant {name}"
-        return msgspec.structs.replace(reason, text=reason.text.replace("no worker", serving, 1))
+        return replace(reason, text=reason.text.replace("no worker", serving, 1))
     if reason.kind == "next":  # what else may be in its way is not told
-        return msgspec.structs.replace(reason, fix="look again")
+        return replace(reason, fix="look again")
     return reason
 
 
@@ -97,7 +101,7 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer:
             facts = NoItem(id=name) if group is None else group
         else:
             facts = await _read(core, name, tenant, viewer=viewer)
-        reasons += _about(name, facts)
+        reasons += _about(name, facts, viewer)
     return reasons
 
 
@@ -121,16 +125,15 @@ def next_name(facts: ItemFacts | GroupFacts) -> str | None:
     return waits_for[0].id if waits_for else None
 
 
-def _about(name: str, facts: ItemFacts | GroupFacts | NoItem) -> list[Reason]:
+def _about(name: str, facts: ItemFacts | GroupFacts | NoItem, viewer: str | None) -> list[Reason]:
     """The reasons of another item, which say so."""
     if isinstance(facts, NoItem):
         return []  # it was removed just now
+    reasons = _reasons_for(facts, viewer)
     if isinstance(facts, GroupFacts):
-        return [msgspec.structs.replace(each, about=facts.id) for each in reasons_of(facts)]
+        return [replace(each, about=facts.id) for each in reasons]
     prefix = item_name(name, facts.explained.item.type)
-    return [
-        msgspec.structs.replace(each, text=f"{prefix}: {each.text}", about=name) for each in reasons_of(facts)
-    ]
+    return [replace(each, text=f"{prefix}: {each.text}", about=name) for each in reasons]
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -144,18 +147,22 @@ async def _read(
     explained = await backend.explain(id, tenant=tenant)
     if explained is None:
         return await _read_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
-    explained = msgspec.structs.replace(explained, workers=seen_workers(explained.workers, viewer))
+    others = has_others(explained.workers, viewer, explained.now)
+    explained = replace(explained, workers=seen_workers(explained.workers, viewer))
     item = explained.item
     group = None
     if item.status in TERMINAL and item.group_id == item.id:
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
+    causes = await _read_causes(backend, item)
     return ItemFacts(
         explained=explained,
         limits=await _read_limits(core, explained, viewer),
-        causes=await _read_causes(backend, item),
+        causes=causes,
+        root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
         group=group,
+        others=others,
     )
 
 
@@ -172,6 +179,26 @@ async def _read_limits(
     found = await core.backend.limits([limit.name for limit in limits])
     uses = {use.name: use for use in seen_limits(found, viewer)}
     return tuple(LimitFact(limit, uses.get(limit.name)) for limit in limits)
+
+
+def _lost_prerequisites(explained: Explanation) -> tuple[Prerequisite, ...]:
+    if explained.verdict != "unsatisfiable":
+        return ()
+    return tuple(each for each in explained.prerequisites if each.status in ("dead", "cancelled"))
+
+
+async def _read_root(backend: Backend, tenant: str, causes: Sequence[Prerequisite]) -> Prerequisite | None:
+    """The first item that ended without counting: what died because of it cannot run before it does."""
+    root = None
+    for _ in range(MOST_DEEP):
+        if not causes or causes[0] == root:
+            break
+        root = causes[0]
+        if root.id.startswith(GROUP_MARK):
+            break
+        (state,) = await backend.get([root.id], tenant=tenant)
+        causes = () if state is None else await _read_causes(backend, state)
+    return root
 
 
 async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite, ...]:
@@ -225,6 +252,7 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
     overview = await core.backend.overview(tenant=tenant, cap=COUNTED)
     counts = tuple(count for count in overview.counts if count.queue == name)
     ready = {count.type for count in counts if count.status == "ready"}
+    unserved = tuple(each for each in overview.unserved if each.type in ready)[:MOST_TYPES]
     facts = QueueFacts(
         name=name,
         tenant=tenant,
@@ -232,15 +260,17 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
         counts=counts,
         age=next((age for age in overview.ages if age.queue == name), None),
         paused=tuple(owner for queue, owner in overview.paused if queue == name),
-        unserved=tuple(each for each in overview.unserved if each.type in ready),
+        unserved=unserved,
+        ready_since=await _ready_since(core, name, tenant, unserved),
         workers=seen_workers(overview.workers, tenant),
+        others=has_others(overview.workers, tenant, overview.now),
         queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
         declared=_declared_queues(core),
     )
-    reasons = list(reasons_of(facts))
+    reasons = _reasons_for(facts, tenant)
     if ready and not any(each.kind in HELD_UP for each in reasons):
         reasons += await _oldest_of(core, name, tenant, reasons)
-    return Why(id=name, status=_queue_status(facts, reasons), reasons=_for_viewer(reasons, tenant))
+    return Why(id=name, status=_queue_status(facts, reasons), reasons=tuple(reasons))
 
 
 def _declared_queues(core: Core) -> tuple[str, ...]:
@@ -254,18 +284,31 @@ def _queue_status(facts: QueueFacts, reasons: Sequence[Reason]) -> Literal["unkn
     return "paused" if facts.paused else "active"
 
 
+async def _ready_since(
+    core: Core, queue: str, tenant: str | None, types: Sequence[UnservedType]
+) -> dict[str, float]:
+    """Since when the oldest ready item of each of these types could run."""
+    found = [await _oldest(core, queue, tenant, each.type) for each in types]
+    return {item.type: item.due_at for item in found if item is not None}
+
+
+async def _oldest(core: Core, queue: str, tenant: str | None, type: str | None = None) -> ItemState | None:
+    """The oldest ready item of a queue."""
+    where = Filter(tenant=tenant, queue=queue, type=type, status=("ready",))
+    page = await core.backend.list(where, limit=1, oldest_first=True)
+    return page.items[0] if page.items else None
+
+
 async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence[Reason]) -> list[Reason]:
     """The reasons of the oldest ready item of a queue."""
-    where = Filter(tenant=tenant, queue=queue, status=("ready",))
-    page = await core.backend.list(where, limit=1, oldest_first=True)
-    if not page.items:
+    item = await _oldest(core, queue, tenant)
+    if item is None:
         return []
-    (item,) = page.items
     facts = await _read(core, item.id, item.tenant, viewer=tenant)
     said = {(each.kind, each.refs) for each in known}
     return [
         each
-        for each in [*_about(item.id, facts), *await _follow(core, facts, viewer=tenant)]
+        for each in [*_about(item.id, facts, tenant), *await _follow(core, facts, viewer=tenant)]
         if (each.kind, each.refs) not in said
     ]
 

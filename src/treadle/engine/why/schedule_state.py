@@ -48,7 +48,7 @@ def _no_schedule(facts: ScheduleFacts) -> Reason:
 
 
 def _orphaned(facts: ScheduleFacts, seen_at: float) -> Reason:
-    text = "no running process has its code" if facts.live else "no worker is alive that could fire it"
+    text = "no running process has its code" if facts.taking else "no worker is alive that could fire it"
     text += f"; one that has its code was last seen {since_text(facts.now, seen_at)}" if seen_at else ""
     fix = f"start an app that calls app.schedule({facts.name!r}, ...), or end it: "
     fix += command("schedules cancel", facts.name, tenant=facts.tenant)

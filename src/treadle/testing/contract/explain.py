@@ -58,7 +58,7 @@ class ExplainBlockedCases:
             ("bad", "dead", "work"),
             ("good", "success", "work"),
         ]
-        assert (found.verdict, found.ahead, found.lanes, found.parked) == (None, 0, 0, False)
+        assert (found.verdict, found.ahead, found.lanes) == (None, 0, 0)
         assert found.now == near(await backend.now())
 
     @needs("watching")
@@ -177,7 +177,7 @@ class ExplainDoomedCases:
         for id, status in (("late", "ready"), ("soon", "scheduled"), ("stuck", "blocked")):
             found = await explain(backend, id)
             assert (found.verdict, found.item.status) == ("expired", status)
-            assert (found.ahead, found.lanes, found.parked) == (0, 0, False)
+            assert (found.ahead, found.lanes) == (0, 0)
         assert named(await explain(backend, "stuck")) == [("first", "ready", "work")]
         assert (await explain(backend, "first")).verdict is None
 

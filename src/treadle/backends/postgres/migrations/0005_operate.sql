@@ -23,10 +23,10 @@ create index ended_item_last_mark on treadle.ended_item (mark, ended, no) where 
 create index ended_item_labels on treadle.ended_item (tenant, queue, type, mark, ended, no) where outcome = 7;
 alter type treadle.item_state add attribute mark text;
 
--- most, span  `limit` and `window` of the last request. Null: there was none since version 5, or the limit is of slots.
+-- limit_, window_  `limit` and `window` of the last request. Null: there was none since version 5, or the limit is of slots.
 alter table treadle.limit_state
-  add column most int,
-  add column span float8;
+  add column limit_ int,
+  add column window_ float8;
 
 -- Functions that have more parameters now. Processes of version 4 that are still open call them without these.
 drop function if exists treadle.beat(text, float8, text[], boolean, bigint[], bigint[], text[]);

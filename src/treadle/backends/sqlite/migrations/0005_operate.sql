@@ -3,9 +3,9 @@
 -- info: what the worker says about itself, for operators.
 ALTER TABLE treadle_worker ADD COLUMN info BLOB;
 
--- What the last request said: so many permits in so many seconds. NULL: it was written before version 5.
-ALTER TABLE treadle_limit ADD COLUMN permits INTEGER;
-ALTER TABLE treadle_limit ADD COLUMN seconds REAL;
+-- `limit` and `window` of the last request. NULL: there was none since version 5.
+ALTER TABLE treadle_limit ADD COLUMN limit_ INTEGER;
+ALTER TABLE treadle_limit ADD COLUMN window_ REAL;
 
 -- Dead items, in a narrow table of their own: what an operator looks for first. A row is written and deleted together
 -- with that of treadle_done. Items that do not die cost nothing.

@@ -1,6 +1,6 @@
 -- The columns are those of watch._OpenRow, in this order.
 -- :name open_item
-SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, holds_lane, begun FROM treadle_open WHERE no = ?
+SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, begun FROM treadle_open WHERE no = ?
 
 -- :name prerequisites
 SELECT i.id, coalesce(o.status, d.outcome), i.type
@@ -73,11 +73,11 @@ WITH RECURSIVE line (no) AS (
 SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
 
 -- :name limits
-SELECT name, algorithm, permits, seconds, at, used, before FROM treadle_limit
+SELECT name, algorithm, limit_, window_, at, used, before FROM treadle_limit
 WHERE (name, algorithm) > (?, ?) ORDER BY name, algorithm LIMIT ?
 
 -- :name named_limits
-SELECT l.name, l.algorithm, l.permits, l.seconds, l.at, l.used, l.before
+SELECT l.name, l.algorithm, l.limit_, l.window_, l.at, l.used, l.before
 FROM json_each(?) AS e CROSS JOIN treadle_limit AS l ON l.name = e.value
 
 -- :name next_slots

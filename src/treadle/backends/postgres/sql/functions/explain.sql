@@ -10,8 +10,7 @@ create or replace function treadle.explain(
   p_id text, p_tenant text,
   out now float8, out item treadle.item_state, out verdict smallint, out need int, out met int, out open int,
   out counting smallint, out name text[], out name_state int[], out name_type text[], out keeps_place boolean,
-  out begun boolean, out paused text[], out is_parked boolean, out lost float8, out ahead int, out lanes int,
-  out lane_holder text,
+  out begun boolean, out paused text[], out lost float8, out ahead int, out lanes int, out lane_holder text,
   out worker_id text[], out worker_until float8[], out worker_types text[], out worker_running int[],
   out worker_info bytea[])
 language plpgsql stable
@@ -46,7 +45,6 @@ begin
   keeps_place := found.status = 1 and found.seq < 0;
   begun := found.begun;
   if found.status in (2, 3) then
-    is_parked := found.status = 3;
     ahead := treadle.items_ahead(found);
     lanes := treadle.ready_lines(found.queue, p_tenant, 100);
     lane_holder := (

@@ -74,7 +74,7 @@ begin
       if p_algorithm[k] < 3 then
         update treadle.limit_state s set at = state.at, used = state.used, before = state.before,
             until = treadle.limit_idle_at(p_algorithm[k], p_limit[k], p_window[k], state),
-            most = p_limit[k], span = p_window[k]
+            limit_ = p_limit[k], window_ = p_window[k]
           where s.name = state.name;
       elsif given > 0 then
         insert into treadle.permit as p (name, worker, held) values (p_name[k], p_worker, given)
@@ -203,7 +203,7 @@ end $$;
 -- leases have permits of their own, up to 100.
 create or replace function treadle.limit_uses(p_names text[], p_count int)
 returns table (
-  algorithm int, name text, now float8, at float8, used float8, before float8, most int, span float8, worker text[],
+  algorithm int, name text, now float8, at float8, used float8, before float8, limit_ int, window_ float8, worker text[],
   held int[], lease_worker text[], lease_item text[])
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -221,7 +221,7 @@ begin
       names := names || next_name;
     end loop;
     return query
-      select a.code, substr(s.name, 3), now, s.at, s.used, s.before, s.most, s.span, null::text[], null::int[],
+      select a.code, substr(s.name, 3), now, s.at, s.used, s.before, s.limit_, s.window_, null::text[], null::int[],
         null::text[], null::text[]
       from unnest(array[0, 1, 2]) a(code)
       cross join lateral (
@@ -230,7 +230,7 @@ begin
         order by s.name limit p_count) s;
   else
     return query
-      select a.code, n.name, now, s.at, s.used, s.before, s.most, s.span, null::text[], null::int[], null::text[],
+      select a.code, n.name, now, s.at, s.used, s.before, s.limit_, s.window_, null::text[], null::int[], null::text[],
         null::text[]
       from unnest(array[0, 1, 2]) a(code) cross join unnest(p_names) n(name)
       join treadle.limit_state s on s.name = a.code || ':' || n.name and s.until > now and s.until < 'infinity';
