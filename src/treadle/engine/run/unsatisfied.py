@@ -67,7 +67,7 @@ async def read_roots(backend: Backend, items: Sequence[ItemState]) -> dict[Ref, 
         failed: dict[Ref, ItemState] = {}
         for start in range(0, len(refs), MOST_READ):
             failed |= await _read(backend, refs[start : start + MOST_READ])
-        following: dict[tuple[Ref, Ref], ItemState] = {}
+        deeper: dict[tuple[Ref, Ref], ItemState] = {}
         for ref, state in level:
             causes = [
                 cause for name in state.after if (cause := failed.get((state.tenant, name))) is not None
@@ -76,10 +76,10 @@ async def read_roots(backend: Backend, items: Sequence[ItemState]) -> dict[Ref, 
                 found[ref].append(state)
             for cause in causes:
                 if cause.reason == "unsatisfiable":
-                    following[ref, (cause.tenant, cause.id)] = cause
+                    deeper[ref, (cause.tenant, cause.id)] = cause
                 elif cause not in found[ref]:
                     found[ref].append(cause)
-        level = [(ref, state) for (ref, _), state in following.items()]
+        level = [(ref, state) for (ref, _), state in deeper.items()]
     for ref, state in level:  # the chain is longer
         found[ref].append(state)
     return found
