@@ -47,20 +47,20 @@ HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_wo
 async def why_item(core: Core, id: str, tenant: str | None) -> Why:
     """Why an item, or a group, is where it is."""
     facts = await _read(core, id, tenant, viewer=tenant)
-    reasons = [*_told(facts, tenant), *await _follow(core, facts, viewer=tenant)]
+    reasons = [*_reasons_for(facts, tenant), *await _follow(core, facts, viewer=tenant)]
     return Why(id=id, status=_status(facts), reasons=tuple(reasons))
 
 
-def _told(facts: ItemFacts | GroupFacts | NoItem | QueueFacts, viewer: str | None) -> list[Reason]:
+def _reasons_for(facts: ItemFacts | GroupFacts | NoItem | QueueFacts, viewer: str | None) -> list[Reason]:
     """The reasons as they are told to a client of one tenant: they speak of the workers that serve it."""
     reasons = list(reasons_of(facts))
     if viewer is None:
         return reasons
     others = isinstance(facts, ItemFacts | QueueFacts) and facts.others
-    return [_told_to_tenant(each, viewer, others) for each in reasons]
+    return [_for_tenant(each, viewer, others) for each in reasons]
 
 
-def _told_to_tenant(reason: Reason, viewer: str, others: bool) -> Reason:
+def _for_tenant(reason: Reason, viewer: str, others: bool) -> Reason:
     name = plain(viewer)
     if reason.kind == "no_worker" and others:
         if not reason.refs:
@@ -129,7 +129,7 @@ def _about(name: str, facts: ItemFacts | GroupFacts | NoItem, viewer: str | None
     """The reasons of another item, which say so."""
     if isinstance(facts, NoItem):
         return []  # it was removed just now
-    reasons = _told(facts, viewer)
+    reasons = _reasons_for(facts, viewer)
     if isinstance(facts, GroupFacts):
         return [replace(each, about=facts.id) for each in reasons]
     prefix = item_name(name, facts.explained.item.type)
@@ -267,7 +267,7 @@ async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
         queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
         declared=_declared_queues(core),
     )
-    reasons = _told(facts, tenant)
+    reasons = _reasons_for(facts, tenant)
     if ready and not any(each.kind in HELD_UP for each in reasons):
         reasons += await _oldest_of(core, name, tenant, reasons)
     return Why(id=name, status=_queue_status(facts, reasons), reasons=tuple(reasons))
