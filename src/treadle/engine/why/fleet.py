@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.engine.run.built_in import BUILT_IN
-from treadle.fleet import Fleet, is_blocked, serves
+from treadle.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
 from treadle.wording import close_to, duration, listed, plain, plural
@@ -140,7 +140,7 @@ def unknown_workers(workers: Iterable[WorkerState]) -> str:
 
 
 def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
-    queues = sorted({name for worker in workers if (info := worker.info) for name in info.queues or ()})
+    queues = sorted(queues_of(workers))
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
     named = listed(queues, most=5)
