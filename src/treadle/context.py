@@ -20,7 +20,7 @@ from .group_ref import shown_names
 from .headers import headers_of
 from .ids import check_name
 from .item import ItemState, Lease
-from .log_lines import item_fields, own_fields
+from .log_lines import item_fields
 from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime
@@ -280,7 +280,7 @@ class Context(AttemptInfo, ResultMaker):
             fields |= self._trace_fields
         if self._log_fields is None:
             return fields
-        return {**fields, **own_fields(self._log_fields, self._lease.type)}
+        return {**fields, **self._log_fields()}
 
     def extend(self, seconds: Duration) -> Extension:
         """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.

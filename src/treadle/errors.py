@@ -36,6 +36,7 @@
     ├── DeadlineExceeded            the item did not succeed before its `deadline`
     ├── BackendError                the store could not do it
     │   ├── StoreUnavailable          transient: the engine tries again
+    │   │   └── AccessDenied            the role that connects lacks a right in the database
     │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
     │   ├── UntrustedSchema           another role could change what the store does
@@ -506,6 +507,10 @@ class StoreUnavailable(BackendError):
     """The store did not answer. Whether a write happened is unknown until it is read back."""
 
     transient = True
+
+
+class AccessDenied(StoreUnavailable):
+    """The role that connects to the database lacks a right. Transient, since it may be granted meanwhile."""
 
 
 class StoreFull(BackendError):

@@ -1,7 +1,7 @@
 """Headers: a few short texts that an item carries for its users: a request id, the name of a caller.
 
 They are stored inside the item's options, beside the retry policy, and are handed on to the items that it
-queues.
+queues. Beside them is stored where the item came from, for a tracer.
 """
 
 from __future__ import annotations
@@ -72,22 +72,28 @@ def add_headers(inherited: Mapping[str, str], own: Mapping[str, str] | None) -> 
 class _StoredTrace(msgspec.Struct):
     """The part of an item's stored options that says where the item came from."""
 
-    trace: dict[str, str] = {}
+    trace: dict[str, str] | None = None
 
 
 _trace_decoder = msgspec.json.Decoder(_StoredTrace)
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-")
 
 
-def trace_id_of(options: bytes) -> str | None:
-    """The id of the trace within which an item was submitted. None if there is none. Headers do not count:
-    their values are the user's."""
+def trace_of(options: bytes) -> dict[str, str] | None:
+    """The trace in the stored options of an item: where it came from. None if there is none. Headers do not
+    count: their values are the user's."""
     if b'"trace"' not in options:
         return None
     try:
-        found = _TRACE_ID.match(_trace_decoder.decode(options).trace.get("traceparent", ""))
+        return _trace_decoder.decode(options).trace
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def trace_id_of(options: bytes) -> str | None:
+    """The id of the trace within which an item was submitted, for the log. None if there is none, or if its
+    tracer writes no `traceparent`."""
+    found = _TRACE_ID.match((trace_of(options) or {}).get("traceparent", ""))
     return None if found is None else found[1]
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from .callables import check_not_awaitable
-from .context_log import LOGGER, field_name
+from .context_log import LOGGER
 from .errors import class_name, message_of
 from .headers import trace_id_of
 from .item import Lease
@@ -55,18 +54,6 @@ def item_fields(lease: Lease) -> dict[str, Any]:
     if lease.options and (trace_id := trace_id_of(lease.options)) is not None:
         fields["trace_id"] = trace_id
     return fields
-
-
-def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[str, Any]:
-    """Return the fields that the `log_context` of a type computes. Empty if it raises: a log must not fail
-    an attempt."""
-    try:
-        fields = log_context()
-        check_not_awaitable(fields, "log_context")
-        return {field_name(name): value for name, value in fields.items()}
-    except BaseException as error:  # noqa: BLE001  the user's function
-        log_error(f"log_context of {one_line(type, 100)} failed, its fields are missing in the log", error)
-        return {}
 
 
 def log_line(

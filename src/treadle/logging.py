@@ -7,7 +7,6 @@ per line, with the fields of the record. Neither can be broken by what a message
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import textwrap
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ import msgspec
 from .context_log import LOGGER, RECORD_FIELDS
 from .errors import shown
 from .log_lines import lines
-from .wording import one_line, printable_json
+from .wording import one_line, printable_json, shows_colours
 
 __all__ = ["JsonFormatter", "TextFormatter"]
 
@@ -33,7 +32,7 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self, *, colour: bool | None = None) -> None:
         super().__init__()
-        self._colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR") if colour is None else colour
+        self._colour = shows_colours(sys.stderr) if colour is None else colour
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -12,6 +12,7 @@ from treadle.engine.core import Core
 from treadle.engine.ended_items import announce_ended, event_time
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
+from treadle.engine.read_refs import by_tenant, outermost_groups
 from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
@@ -297,7 +298,7 @@ class DeadLetters:
         total = 0
         if ids is not None:
             named = await self._operator.get(ids)
-            found = _by_tenant(item for item in named if item is not None and item.status == "dead")
+            found = by_tenant(item for item in named if item is not None and item.status == "dead")
             for owner, dead in found.items():
                 total += await self._delete(owner, dead)
             return total
@@ -307,14 +308,9 @@ class DeadLetters:
 
     async def _delete(self, tenant: str, items: Sequence[ItemState]) -> int:
         core = core_of(self._operator)
-        # A group that has the id of a member is not nested.
-        groups = {item.group_id for item in items if item.group_id == item.id}
-        unread = {item.group_id for item in items} - groups
-        while unread:
-            read = await core.backend.group(sorted(unread), tenant=tenant)
-            groups |= {group.id for group in read if group is not None and group.outer is None}
-            unread = {group.outer for group in read if group is not None and group.outer is not None}
-        return await Operator(core, tenant).delete(sorted(groups)) if groups else 0
+        around = await outermost_groups(core.backend, {item.group_id for item in items}, tenant=tenant)
+        groups = sorted({group.id for group in around.values()})
+        return await Operator(core, tenant).delete(groups) if groups else 0
 
     async def _found(
         self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)
@@ -325,7 +321,7 @@ class DeadLetters:
         while left is None or left > 0:
             limit = min(left or PORTION, PORTION)
             page = await self._operator.list(statuses, **where, limit=limit, cursor=cursor)
-            for portion in _by_tenant(page.items).items():
+            for portion in by_tenant(page.items).items():
                 yield portion
             if page.cursor is None:
                 return
@@ -341,13 +337,6 @@ async def _check_group_ended(core: Core, closing: ItemState) -> None:
             f"item {closing.id} closes a group that is still open: complete or cancel its members, or cancel"
             " the item with everything in the group"
         )
-
-
-def _by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
-    found: dict[str, list[ItemState]] = {}
-    for item in items:
-        found.setdefault(item.tenant, []).append(item)
-    return found
 
 
 def _check_page(limit: object, cursor: object, oldest_first: object, history: object) -> None:

@@ -7,13 +7,13 @@ or an endpoint of one's own. The store is asked at most every 15 seconds, howeve
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, limit_of
+from treadle.engine.kept_answer import KeptAnswer
 from treadle.engine.schedule.standing import is_orphaned
 from treadle.errors import InputError, StoreUnavailable
 from treadle.fleet import Fleet
@@ -68,34 +68,22 @@ class StoreReader:
         self._core = core
         self._connect = connect
         self._labels = StoreRows()
-        self._rows: tuple[MetricRow, ...] = ()
-        self._read_at: float | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._answer = KeptAnswer(self._read)
 
     async def rows(self) -> Sequence[MetricRow]:
-        """The values, up to `EVERY` seconds old. Callers that come meanwhile wait for the same answer."""
-        if self._read_at is None or time.monotonic() - self._read_at >= EVERY:
-            await asyncio.shield(self._read_once())
-        return self._rows
+        """The values, up to `EVERY` seconds old."""
+        return await self._answer.get(EVERY)
 
-    def _read_once(self) -> asyncio.Task[None]:
-        reading = self._reading
-        if reading is None or reading.done() or reading.get_loop() is not asyncio.get_running_loop():
-            reading = self._reading = asyncio.ensure_future(self._read())
-        return reading
-
-    async def _read(self) -> None:
+    async def _read(self) -> Sequence[MetricRow]:
         try:
             async with asyncio.timeout(TIMEOUT):
                 rows = await self._ask()
         except (StoreUnavailable, TimeoutError):
-            self._rows = (row_of_answer(False),)
+            return (row_of_answer(False),)
         except Exception as error:  # noqa: BLE001  of any kind: there are no values
             log_line(WARNING, f"the metrics of the store could not be read: {error_text(error)}")
-            self._rows = (row_of_answer(False),)
-        else:
-            self._rows = (row_of_answer(True), *rows)
-        self._read_at = time.monotonic()
+            return (row_of_answer(False),)
+        return (row_of_answer(True), *rows)
 
     async def _ask(self) -> list[MetricRow]:
         core = self._core

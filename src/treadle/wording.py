@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TextIO
 
 MOST_CHARACTERS: Final = 500
 """Of a text in a line."""
@@ -19,6 +20,13 @@ _UNPRINTABLE: Final = re.compile(
 )
 """What JSON does not escape, and what a terminal may obey."""
 _NOT_ASCII: Final = re.compile("[^\x00-\x7e]")
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Whether to write colours: only to a terminal, and not with NO_COLOR."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 def duration(seconds: float, *, brief: bool = False) -> str:
@@ -54,6 +62,11 @@ def one_line(text: str, most: int = MOST_CHARACTERS) -> str:
 def first_line(text: str, most: int = 300) -> str:
     """The first line of a text that may be long."""
     return one_line(text.strip().partition("\n")[0].rstrip(), most)
+
+
+def error_line(name: str, message: str) -> str:
+    """The class of an error and the first line of its message: `ValueError: no`."""
+    return first_line(f"{name}: {message}" if message.strip() else name)
 
 
 def printable_json(text: str, *, ascii: bool = False) -> str:

@@ -79,7 +79,7 @@ def test_a_mark_is_shown_with_its_traceback_and_its_items(store: Store) -> None:
     assert shown.code == 0
     assert f"mark    {other['mark']}" in shown.out
     assert "Traceback (most recent call last)" in shown.out
-    assert f"treadle dead requeue --mark {other['mark']} --canary 5" in shown.out
+    assert f"treadle dead requeue --canary 5 --mark {other['mark']}" in shown.out
     assert shown.out.count("✕ dead") == 4
     (fields,) = store.call("dead", "show", newest["mark"], "--json").objects
     assert [each["type"] for each in fields["items"]] == ["pay"]
@@ -112,6 +112,23 @@ def test_items_with_open_groups_are_not_deleted_by_filter(store: Store) -> None:
     store.work_off(fill)
     kept = store.call("dead", "delete", "--all", "--yes")
     assert kept.out == "deleted 0 items, skipped 1 (1 ReferencedError)\n"
+
+
+def test_every_item_of_a_group_that_stays_is_told(memory: Store) -> None:
+    async def fill(app: Treadle) -> list[str]:
+        await app.pause("slow")
+        first = await app.enqueue(looked_at.order([3, 6]))
+        await asyncio.gather(first.group(), return_exceptions=True)
+        ids = [item.id for item in (await app.dead.list()).items]
+        await app.enqueue(report(), after=ids[:1], when="all_done", queue="slow")
+        return ids
+
+    first, second = memory.work_off(fill)
+    kept = memory.call("dead", "delete", first, second, "--json")
+    assert [each.get("id") for each in kept.objects] == [first, second, None]
+    assert kept.code == 1
+    kept = memory.call("dead", "delete", "--all", "--yes")
+    assert kept.out == "deleted 0 items, skipped 2 (2 ReferencedError)\n"
 
 
 # ------------------------------------------------------------------------------------------------ canary

@@ -43,12 +43,16 @@ FACTS: list[Any] = [
     facts("ready", workers=(worker(tenants=("beta",)),)),
     facts("ready", workers=(worker(),), lane_holder="b1"),
     facts("scheduled", due_at=NOW + 9),
+    facts("scheduled", due_at=NOW + 9, losses=3, freed=True),
     facts("blocked", waiting_for=("p1",), prerequisites=(Prerequisite("p1", "missing"),)),
     facts("blocked", verdict="unsatisfiable", prerequisites=(LOST,)),
     facts("running", workers=(worker(),), worker="w1"),
+    facts("running", workers=(worker(blocked_since=NOW - 9),), worker="w1"),
     facts("cancelled"),
     facts("dead", reason="exhausted", mark="f00d"),
+    facts("dead", reason="undecodable", mark="f00d"),
     facts("dead", reason="unsatisfiable", causes=(LOST,)),
+    facts("dead", reason="unsatisfiable", causes=(Prerequisite("p2", "cancelled"),)),
     facts("dead", reason="unsatisfiable", causes=(Prerequisite(f"{GROUP_MARK}g1", "dead"),)),
     GroupFacts(id="g1", tenant="acme", open=1, members=(item("ready"),)),
     GroupFacts(id="g1", tenant="acme", open=0, failed=1, cause=item("dead", reason="exhausted")),
@@ -63,7 +67,7 @@ FIXES = sorted(
 def test_enough_of_them_are_looked_at() -> None:
     verbs = {shlex.split(line)[1] for line in FIXES}
     assert verbs == {
-        *("cancel", "dead", "group", "repair", "requeue", "resume", "schedules", "trigger", "update", "why"),
+        *("cancel", "check", "dead", "group", "repair", "requeue", "resume", "schedules", "trigger", "why"),
         "worker",
     }
 

@@ -43,7 +43,7 @@ def test_workers_are_listed_with_what_they_say(memory: Store) -> None:
     assert "◐ draining" in lines[2]
     assert "✕ silent" in lines[3]
     assert "■ blocked" in lines[4]
-    assert "1 worker blocked: w4" in memory.call("doctor").out
+    assert "w4 (host box, pid 7) is blocked: its event loop has" in memory.call("doctor").out
     assert id in memory.call("workers", "--items").out
     one, two, three, _ = memory.call("workers", "--items", "--json").objects
     assert (one["state"], one["info"]["host"], one["info"]["room"]) == ("alive", "box", 4)
@@ -137,8 +137,8 @@ def test_a_doctor_finds_what_a_person_should_see(memory: Store) -> None:
         ("limits", "fine"),
     ]
     text = memory.call("doctor").out
-    assert "✕ workers      no worker has the type mail.send: 1 ready item" in text
-    assert "✕ workers      no worker serves the queue mial: 1 ready item" in text
+    assert "✕ workers      none of 2 live workers has mail.send; 1 ready item waits" in text
+    assert "✕ workers      no worker serves queue mial: 2 workers serve default; 1 ready item" in text
     (status,) = memory.call("status", "--json").objects
     problems = [each["text"] for each in answer.objects if each["outcome"] == "problem"]
     assert problems == [each["text"] for each in status["problems"]]
@@ -160,7 +160,10 @@ def test_a_doctor_without_workers_names_one_cause(memory: Store) -> None:
 
     memory.fill(more)
     (only,) = [each for each in memory.call("doctor", "--json").objects if each["outcome"] != "fine"]
-    assert only["text"] == "no worker is alive: 2 open items; 2 schedules are not fired: nightly, often"
+    assert only["text"] == (
+        "no worker is alive: the last one left just now; 2 open items wait; "
+        "2 schedules are not fired: nightly, often"
+    )
     assert only["fix"] == "start one: treadle worker MODULE:APP"
 
 

@@ -12,6 +12,8 @@ from tests.cli.conftest import APP, Store
 from tests.cli.looked_at import report, send
 from treadle import Treadle
 from treadle.cli.names import misspelt_queues
+from treadle.testing.contract.build import item
+from treadle.testing.contract.marks import kill
 
 
 async def _one_of_each(app: Treadle) -> None:
@@ -69,6 +71,18 @@ def test_a_mark_may_be_given_by_how_it_begins(filled: Store) -> None:
     looked = filled.call("list", "--mark", mark["mark"][:4], "--json")
     assert [each["id"] for each in looked.objects] == [mark["sample"]]
     assert filled.call("dead", "requeue", "--mark", mark["mark"][:4], "--yes").out == "requeued 1 item\n"
+
+
+def test_a_long_mark_may_be_given_by_how_it_begins(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.connect()
+        await kill(app.backend, "old:mail.send", item("x", type="mail.send"))
+
+    memory.fill(fill)
+    for mark in ("old:", "old:mail.send", "'old:mail.sen'"):
+        found = memory.call("list", "--mark", mark, "--json")
+        assert [each["id"] for each in found.objects] == ["x"]
+    assert "'old:mail.sent'" in memory.call("list", "--mark", "old:mail.sent").err
 
 
 def test_what_is_not_found_is_named_as_what_it_is(filled: Store) -> None:

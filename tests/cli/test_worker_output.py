@@ -202,18 +202,18 @@ def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
     assert '"nowhere" does not exist' in refused(treadle("worker", APP, "--wait", "0", url=missing), 3)
 
 
-def test_what_the_store_refuses_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_what_the_store_refuses_is_one_line_and_exit_1(tmp_path: Path) -> None:
     done = treadle("worker", APP, url=f"sqlite:///{tmp_path}/none/work.db")
-    assert "none does not exist: create it first" in refused(done, 2)
+    assert "none does not exist: create it first" in refused(done, 1)
     file = tmp_path / "work.db"
     assert call("migrate", f"sqlite:///{file}").code == 0
     with sqlite3.connect(file) as connection:
         connection.execute("update treadle_meta set value = 99 where name = 'schema'")
     connection.close()
-    assert "newer" in refused(treadle("worker", APP, url=f"sqlite:///{file}"), 2)
+    assert "newer" in refused(treadle("worker", APP, url=f"sqlite:///{file}"), 1)
     done = treadle("worker", APP, "--log-format", "json", url=f"sqlite:///{file}")
     *_, why = [json.loads(line) for line in done.stderr.splitlines()]
-    assert (done.returncode, why["level"]) == (2, "error")
+    assert (done.returncode, why["level"]) == (1, "error")
     assert "newer" in why["message"]
 
 

@@ -86,8 +86,9 @@ async def test_lines_about_an_attempt_have_the_fields_of_log_context(
     def hostile(_: object) -> dict[str, object]:
         raise KeyboardInterrupt
 
-    @work(name="hostile", retry=Retry(attempts=1), log_context=hostile)
-    async def also_hostile() -> None:
+    @work(name="hostile", retry=TWICE, log_context=hostile)
+    async def also_hostile(ctx: Context) -> None:
+        ctx.log.warning("begins")
         raise LookupError
 
     async with make_app(ship, also_hostile) as app:
@@ -96,8 +97,9 @@ async def test_lines_about_an_attempt_have_the_fields_of_log_context(
         assert [(each.order, each.input_args) for each in (again, dead)] == [(7, 1)] * 2  # type: ignore[attr-defined]
         logs.clear()
         await failure(app.enqueue(also_hostile()).result(PATIENCE))
-    failed, dead = logs.records
+    failed, *_, dead = logs.records
     assert failed.getMessage().startswith("log_context of hostile failed, its fields are missing")
+    assert logs.text.count("log_context of hostile failed") == 1
     assert dead.reason == "exhausted"  # type: ignore[attr-defined]
 
 

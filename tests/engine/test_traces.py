@@ -18,10 +18,12 @@ from treadle.backend import Backend
 from treadle.contrib.otel import OpenTelemetry
 from treadle.contrib.otel.carrier import pack
 from treadle.contrib.otel.spans import server_of
-from treadle.engine.submit.carry import trace_of
 from treadle.engine.telemetry import MOST_BYTES
 from treadle.events import Queued
+from treadle.headers import trace_of
+from treadle.item import Fire
 from treadle.testing import Faults
+from treadle.work import Work
 
 
 @work(name="value")
@@ -228,6 +230,25 @@ async def test_an_occurrence_is_the_root_of_a_trace(make_app: MakeApp) -> None:
     assert spans.shape(created) == ("create often", "PRODUCER", None, [])
     assert spans.shape(process) == ("process value", "CONSUMER", "create often", [])
     assert facts(created)["treadle.schedule"] == "often"
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_an_occurrence_that_another_process_fired_has_no_span(make_app: MakeApp) -> None:
+    spans, seen, runs = Spans(), Seen(), list[int]()
+
+    async def run() -> Work[Any, Any]:
+        runs.append(1)
+        if len(runs) == 1:
+            (stored,) = await app.backend.schedules()
+            fire = Fire(name="often", at=stored.next_at or 0.0, next_at=(stored.next_at or 0.0) + 0.05)
+            assert await app.backend.fire(fire) == ()
+        return value(1)
+
+    async with make_app(value, telemetry=spans.telemetry, on_event=seen) as app:
+        app.schedule("often", every=0.05, run=run)
+        await spans.until("process value")
+    queued = {event.id for event in seen.of(Queued)}
+    assert {facts(span)["messaging.message.id"] for span in spans.all("create often")} == queued
 
 
 async def test_a_lost_lease_is_no_error(make_app: MakeApp) -> None:

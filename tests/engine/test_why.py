@@ -285,7 +285,7 @@ async def test_a_queue_and_a_tenant_that_no_worker_serves(make_app: MakeApp) -> 
         misspelt = await app.tenant("acme").enqueue(send(), queue="mial")
         reason = only(await app.why(misspelt), "no_worker_for_queue")
         assert "serves bulk, mail" in reason.text
-        assert "treadle update ID --queue mail" in reason.fix
+        assert "mail and mial look alike" in reason.text
         assert kinds(await app.why_queue("mial")) == ["no_worker_for_queue", "turn"]
         theirs = await app.tenant("beta").enqueue(send(), queue="mail")
         assert "serves acme" in only(await app.why(theirs), "no_worker_for_tenant").text
@@ -444,6 +444,9 @@ async def test_arguments_that_do_not_decode(make_app: MakeApp) -> None:
         assert worker.info is not None
         assert list(worker.info.undecodable) == ["mail.send"]
         assert not any("trigger" in each.fix for each in (await app.why(handle)).reasons)
+    async with make_app(newer, undecodable_grace=600, **QUICK) as restarted:  # it does not know since when
+        reason = await until_kind(restarted, handle, "undecodable")
+        assert "or sooner: that counts from the first worker" in reason.text
 
 
 async def test_nothing_in_its_way(make_app: MakeApp, backend: Backend) -> None:
@@ -518,7 +521,7 @@ async def test_an_item_that_ended_its_worker_names_that_one(make_app: MakeApp, b
     async with app:
         await until_status(app, handle.id, "dead")
         reason = only(await app.why(handle), "ended")
-    assert "1 worker in a row died, or lost the lease, while they ran it: w0" in reason.text
+    assert "a worker died, or lost the lease, while it ran it: w0" in reason.text
     assert "innocent" not in reason.text
     assert (reason.refs, reason.fix.startswith("it may end the next worker too")) == (("w0",), True)
 
@@ -588,6 +591,8 @@ async def test_items_that_have_ended(make_app: MakeApp) -> None:
         assert (why.status, kinds(why)) == ("dead", ["ended", "ended", "ended"])
         assert [reason.about for reason in why.reasons] == ["", "middle", "bad"]
         assert why.reasons[-1].fix.startswith("treadle requeue bad")
+        # Those between could not run before it does.
+        assert [each.fix for each in why.reasons[:2]] == ["run what died first: treadle requeue bad"] * 2
 
 
 # -- queues, schedules, tenants ---------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def facts(status: Status = "ready", *workers: WorkerState, **given: Any) -> Item
     """Facts about an item. Names of an Explanation go there, others into the item."""
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
     own: dict[str, Any] = {"limits": ()}
-    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "group")}
+    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "root", "group")}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
     return ItemFacts(explained=explained, **own)
 
@@ -181,7 +181,6 @@ FAILED = Attempt(2, "SmtpError", "timed\nout", "", NOW - 5, "w1")
         ({"history": (FAILED,), "claimed_at": NOW - 2}, "its handler deferred it"),
         ({"claimed_at": NOW - 2}, "its handler deferred it"),
         ({"freed": True, "losses": 1}, "its worker died while it ran, once"),
-        ({"freed": True, "losses": 2}, "its worker died while it ran, 2 times in a row"),
         ({"given_back": True}, "a worker gave it back before it ran"),
     ],
 )
@@ -192,6 +191,20 @@ def test_an_item_that_is_due_later_says_why_and_when(given: dict[str, Any], text
     assert reason.text == f"{text}, due in 3 min"
     assert reason.until == NOW + 180
     assert reason.fix == "treadle trigger a1 --tenant acme"
+
+
+def test_an_item_that_ends_its_workers_is_not_to_be_run_sooner() -> None:
+    warning = (
+        "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a1"
+    )
+    (reason,) = reasons_of(facts("scheduled", due_at=NOW + 180, freed=True, losses=7))
+    assert reason.text == "its worker died while it ran, 7 times in a row, due in 3 min"
+    assert reason.fix == warning
+    back = reasons_of(facts("scheduled", due_at=NOW + 180, given_back=True, losses=7))
+    assert [(each.kind, each.fix) for each in back] == [("due_at", ""), ("isolated", warning)]
+    assert only(running(worker(), losses=6), "running").text.endswith(
+        "attempt 2 of 3; 6 workers in a row died, or lost the lease, while they ran it before"
+    )
 
 
 def test_an_item_that_was_declined_says_by_whom() -> None:
@@ -304,10 +317,13 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     workers = [worker("w1", queues=("default",)), worker("w2", queues=("bulk", "mial"))]
     reason = only(facts("ready", *workers), "no_worker_for_queue")
     assert reason.text == (
-        "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial"
+        "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial; "
+        "mial and mail look alike"
     )
-    assert "treadle worker MODULE:APP --queues mail" in reason.fix
-    assert "treadle update ID --queue mial" in reason.fix
+    assert reason.fix == (
+        "correct --queues of the worker or, if that is right, update the queue of the items; "
+        "or start a worker for it: treadle worker MODULE:APP --queues mail"
+    )
 
 
 def test_a_tenant_that_no_worker_serves() -> None:
@@ -543,7 +559,16 @@ def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_cou
     assert kinds(running(blocked)) == ["worker_blocked", "running"]
     reason = only(facts("ready", blocked), "worker_blocked")
     assert reason.text == "w1 (host h, pid 7) is blocked: its event loop has not run for 1 min 30 s"
+    assert reason.fix == (
+        "look at process 7 on host h: a handler blocks it (the log of the worker has its stack), or it is "
+        "stopped (kill -CONT 7)"
+    )
     assert kinds(facts("ready", blocked, worker("w2"))) == ["next"]
+    assert only(running(blocked), "running").fix == (
+        "so that it does not run again: treadle cancel a1; that cannot interrupt it while it blocks the "
+        "event loop: end process 7 on host h too (kill -KILL 7), or wait until its supervisor does "
+        "(--max-block)"
+    )
 
 
 def test_an_item_that_was_claimed_ahead_has_not_begun() -> None:
@@ -644,6 +669,14 @@ def test_an_item_that_died_of_another_names_that_one() -> None:
     assert reason.text.endswith("what it waited for can no longer come: p2 (page, dead)")
     assert reason.fix == "run what died first: treadle requeue p2"
     assert next_name(dead) == "p2"
+    later = ended("dead", reason="unsatisfiable", causes=causes, root=Prerequisite("p0", "cancelled"))
+    assert only(later, "ended").fix == "run what died first: treadle requeue --cancelled p0"
+
+
+def test_a_dead_item_that_cannot_be_decoded_says_what_to_do_before_it_runs_again() -> None:
+    fix = only(ended("dead", reason="undecodable", mark="f00d"), "ended").fix
+    assert "upcast" in fix
+    assert fix.endswith("treadle check; then: treadle requeue a1")
 
 
 def test_an_item_that_died_of_a_group_names_that() -> None:

@@ -11,6 +11,7 @@ from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
+from treadle.engine.run.built_in import BUILT_IN
 from treadle.operator import core_of
 from treadle.wording import duration, listed, one_line, plural
 from treadle.worker import settings_of
@@ -87,7 +88,7 @@ def _type_names(app: Treadle) -> list[str]:
     return sorted(
         name
         for name, type in app.types.items()
-        if type.has_handler and not name.startswith("treadle.") and (only is None or name in only)
+        if type.has_handler and name not in BUILT_IN and (only is None or name in only)
     )
 
 

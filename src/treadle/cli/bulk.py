@@ -17,12 +17,13 @@ from typing import Final
 
 import msgspec
 
+from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
 from treadle.item import Filter, ItemState
 from treadle.wording import capped, plural
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
-from .bulk_verb import Preview, Verb, by_tenant, skipped_text, summary_json, tell_refusal
+from .bulk_verb import BulkVerb, Preview, skipped_text, summary_json, tell_refusal
 from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters
 from .names import remark_filters
@@ -53,7 +54,7 @@ Judge = Callable[[Sequence[ItemState], asyncio.Event], Awaitable[bool]]
 
 async def change_items(
     shell: Shell,
-    verb: Verb,
+    verb: BulkVerb,
     selection: Selection,
     filters: ItemFilters,
     *,
@@ -64,42 +65,39 @@ async def change_items(
 
     canary: change so many first, and go on only if `judge` agrees.
     """
+    bulk = Bulk(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
     if selection.ids:
         if not filters.is_empty or selection.everything:
             raise InputError("ids and filters exclude each other: give ids, or say which items by filters")
         wanted = read_wanted(shell, selection.ids)[: selection.limit]
-        source: Source = NamedSource(shell, wanted)
-        total: int | None = len(wanted)
+        named = NamedSource(shell, wanted)
         if selection.dry_run:
-            return await _dry_run_named(shell, verb, source)
-    else:
-        where = await _fixed(shell, verb, selection, filters)
-        total = None
-        if selection.dry_run:
-            preview = verb.preview()
-            counted = await _count(shell, where, selection, preview)
-            _say_counted(shell, verb, counted, preview)
-            if not counted.count:
-                await remark_filters(shell, filters.type, filters.queue)
-            return None
-        if not selection.yes:
-            _check_terminal(verb)
-            preview = verb.preview()
-            counted = await _count(shell, where, selection, preview)
-            if not await _agreed(shell, verb, counted, preview):
-                if not counted.count:
-                    await remark_filters(shell, filters.type, filters.queue)
-                return REFUSED if counted.count else None
-            total = None if counted.more else counted.count
-        source = FilterSource(shell, where, selection.limit)
-    bulk = Bulk(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
-    code = await bulk.run(source, total, canary=canary, judge=judge)
+            return await _dry_run_named(shell, verb, named)
+        return await bulk.run(named, len(wanted), canary=canary, judge=judge)
+    where = await _fixed(shell, verb, selection, filters)
+    if selection.dry_run:
+        counted = await _dry_run(shell, verb, where, selection)
+        return None if counted.count else await _remark(shell, filters)
+    total: int | None = None
+    if not selection.yes:
+        _check_terminal(verb)
+        preview = verb.preview()
+        counted = await _count(shell, where, selection, preview)
+        if not await _agreed(shell, verb, counted, preview):
+            return REFUSED if counted.count else await _remark(shell, filters)
+        total = None if counted.more else counted.count
+    code = await bulk.run(FilterSource(shell, where, selection.limit), total, canary=canary, judge=judge)
     if not bulk.matched:
-        await remark_filters(shell, filters.type, filters.queue)
+        await _remark(shell, filters)
     return code
 
 
-async def _fixed(shell: Shell, verb: Verb, selection: Selection, filters: ItemFilters) -> Filter:
+async def _remark(shell: Shell, filters: ItemFilters) -> None:
+    """Say which names of filters that found nothing are perhaps misspelt."""
+    await remark_filters(shell, filters.type, filters.queue)
+
+
+async def _fixed(shell: Shell, verb: BulkVerb, selection: Selection, filters: ItemFilters) -> Filter:
     """The filter, so that what it finds is fixed: what is queued from now on is left out."""
     if filters.is_empty and not selection.everything:
         raise InputError(
@@ -140,7 +138,7 @@ async def _look(shell: Shell, preview: Preview, items: Sequence[ItemState]) -> N
         await preview.add(shell, shell.client.tenant(tenant), own)
 
 
-def _check_terminal(verb: Verb) -> None:
+def _check_terminal(verb: BulkVerb) -> None:
     if not sys.stdin.isatty():
         raise InputError(
             f"{verb.name} by filters asks before it changes anything, and standard input is no terminal: "
@@ -148,7 +146,14 @@ def _check_terminal(verb: Verb) -> None:
         )
 
 
-async def _dry_run_named(shell: Shell, verb: Verb, source: Source) -> int | None:
+async def _dry_run(shell: Shell, verb: BulkVerb, where: Filter, selection: Selection) -> Counted:
+    preview = verb.preview()
+    counted = await _count(shell, where, selection, preview)
+    _say_counted(shell, verb, counted, preview)
+    return counted
+
+
+async def _dry_run_named(shell: Shell, verb: BulkVerb, source: Source) -> int | None:
     count = 0
     examples: list[ItemState] = []
     refused: list[Refusal] = []
@@ -167,7 +172,7 @@ async def _dry_run_named(shell: Shell, verb: Verb, source: Source) -> int | None
     return REFUSED if preview.refused else None
 
 
-def _say_counted(shell: Shell, verb: Verb, counted: Counted, preview: Preview) -> None:
+def _say_counted(shell: Shell, verb: BulkVerb, counted: Counted, preview: Preview) -> None:
     if shell.json:
         skipped = preview.refused.total()
         shell.emit(
@@ -182,7 +187,7 @@ def _say_counted(shell: Shell, verb: Verb, counted: Counted, preview: Preview) -
     shell.print(f"would {_would(verb, counted, preview)}; nothing was changed")
 
 
-def _would(verb: Verb, counted: Counted, preview: Preview) -> str:
+def _would(verb: BulkVerb, counted: Counted, preview: Preview) -> str:
     """What the command is about to do: delete 5 items (3 asked for; the others are in their groups)."""
     more = preview.more or counted.more
     text = f"{verb.name} {plural(preview.count, 'item', more)}{verb.along}"
@@ -191,7 +196,7 @@ def _would(verb: Verb, counted: Counted, preview: Preview) -> str:
     return text + skipped_text(", and skip", preview.refused)
 
 
-async def _agreed(shell: Shell, verb: Verb, counted: Counted, preview: Preview) -> bool:
+async def _agreed(shell: Shell, verb: BulkVerb, counted: Counted, preview: Preview) -> bool:
     """Show what would be changed, and ask."""
     if not counted.count:
         if shell.json:
@@ -211,7 +216,7 @@ async def _agreed(shell: Shell, verb: Verb, counted: Counted, preview: Preview) 
 class Bulk:
     """Changes items, portion by portion, and counts."""
 
-    def __init__(self, shell: Shell, verb: Verb, *, named: bool, rate: float | None) -> None:
+    def __init__(self, shell: Shell, verb: BulkVerb, *, named: bool, rate: float | None) -> None:
         """named: items that are refused are told one by one."""
         self._shell = shell
         self._verb = verb

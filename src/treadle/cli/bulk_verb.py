@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from treadle.client import Client
@@ -43,7 +43,7 @@ class PortionOutcome(NamedTuple):
 Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
 
 
-class Verb(NamedTuple):
+class BulkVerb(NamedTuple):
     """One way to change items."""
 
     name: str
@@ -87,14 +87,6 @@ async def all_or_none(
     first = await all_or_none(items[:middle], call)
     second = await all_or_none(items[middle:], call)
     return PortionOutcome(first.changed + second.changed, [*first.refused, *second.refused])
-
-
-def by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
-    """Two tenants may use one id for different items."""
-    found: dict[str, list[ItemState]] = {}
-    for item in items:
-        found.setdefault(item.tenant, []).append(item)
-    return found
 
 
 # ------------------------------------------------------------------------------------------- what is said

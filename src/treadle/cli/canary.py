@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
+from treadle.engine.read_refs import get_refs
+from treadle.engine.why.wording import command, tenant_option
 from treadle.item import TERMINAL, ItemState
 from treadle.wording import duration, plural
 
@@ -59,9 +61,10 @@ def canary_judge(shell: Shell, seconds: float) -> Judge:
 
 async def _watch(shell: Shell, items: Sequence[ItemState], seconds: float, stop: asyncio.Event) -> CanaryEnd:
     loop = asyncio.get_running_loop()
+    refs = [(item.tenant, item.id) for item in items]
     end, pause = loop.time() + seconds, FIRST_LOOK
     while True:
-        states = await _read(shell, items)
+        states = list((await get_refs(shell.backend, refs)).values())
         still_open = [state for state in states if state.status not in TERMINAL]
         left = end - loop.time()
         if not still_open or left <= 0 or stop.is_set():
@@ -72,16 +75,6 @@ async def _watch(shell: Shell, items: Sequence[ItemState], seconds: float, stop:
             )
         await pause_for(stop, min(pause, left))
         pause = min(pause * 1.5, LONGEST_PAUSE)
-
-
-async def _read(shell: Shell, items: Iterable[ItemState]) -> list[ItemState]:
-    by_tenant: dict[str, list[str]] = {}
-    for item in items:
-        by_tenant.setdefault(item.tenant, []).append(item.id)
-    states: list[ItemState] = []
-    for tenant, ids in by_tenant.items():
-        states += [state for state in await shell.backend.get(ids, tenant=tenant) if state is not None]
-    return states
 
 
 def _say(shell: Shell, end: CanaryEnd, now: float, seconds: float) -> None:
@@ -103,5 +96,6 @@ def _say(shell: Shell, end: CanaryEnd, now: float, seconds: float) -> None:
         parts.append(f"{len(end.open)} not ended after {duration(seconds)}")
     shell.print(f"canary: {', '.join(parts)}", "red")
     shell.lines(item_lines([*end.failed, *end.open], now))
-    example = (end.open or end.failed)[0].id
-    shell.print(f"look with `treadle {'why' if end.open else 'show'} {example}`", "dim")
+    example = (end.open or end.failed)[0]
+    look = command("why" if end.open else "show", example.id, tenant=tenant_option(example.tenant))
+    shell.print(f"look with `{look}`", "dim")

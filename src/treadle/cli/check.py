@@ -12,13 +12,15 @@ import typer
 from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import Registry
 from treadle.engine.run.built_in import BUILT_IN
-from treadle.errors import DecodeError, InputError, message_of
+from treadle.engine.why.wording import command, tenant_option
+from treadle.errors import InputError
 from treadle.item import Filter, Item, ItemState, Status
 from treadle.wording import close_names, first_line, plain, plural
 
 from .exit_codes import UNHEALTHY
 from .filters import StatusOption, names_in, read_statuses
 from .shell import Shell, operator_command
+from .shown import why_not
 from .text import Cell, speaks_unicode, styled
 
 CHECKED: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running", "dead")
@@ -30,7 +32,7 @@ _items = msgspec.json.Decoder(tuple[Item, ...])
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "check")(check)
+    operator_command(commands, "check", connect=False)(check)
 
 
 class TypeCheck:
@@ -48,25 +50,25 @@ class TypeCheck:
         self.close = close_names(name, registry.types, 2) if self.unknown else []
         self.looked_at = 0
         self.broken = 0
-        self.errors: dict[str, tuple[str, int]] = {}
+        self.errors: dict[str, tuple[ItemState, int]] = {}
         """By message: the first item with it, and how many have it."""
 
     @property
     def is_fine(self) -> bool:
         return self.broken == 0
 
-    def add(self, id: str, error: str) -> None:
+    def add(self, item: ItemState, error: str) -> None:
         """Count an item. error: why it cannot be read, or ""."""
         self.looked_at += 1
         if error:
             self.broken += 1
-            first, count = self.errors.get(error, (id, 0))
+            first, count = self.errors.get(error, (item, 0))
             self.errors[error] = (first, count + 1)
 
     @property
-    def worst(self) -> list[tuple[str, str, int]]:
+    def worst(self) -> list[tuple[str, ItemState, int]]:
         """The most frequent errors: message, first item, count."""
-        found = [(error, id, count) for error, (id, count) in self.errors.items()]
+        found = [(error, first, count) for error, (first, count) in self.errors.items()]
         return sorted(found, key=lambda each: -each[2])[:MOST_ERRORS]
 
     def text(self) -> str:
@@ -87,7 +89,9 @@ class TypeCheck:
             "elsewhere": self.elsewhere,
             "alias_of": self.alias_of,
             "upcast": self.upcast,
-            "errors": [{"error": error, "id": id, "count": count} for error, id, count in self.worst],
+            "errors": [
+                {"error": error, "id": first.id, "count": count} for error, first, count in self.worst
+            ],
         }
 
 
@@ -117,13 +121,14 @@ async def check(
             "check reads what is stored with the code of an app: give it with --app shop.jobs:app"
         )
     statuses = read_statuses(status) or CHECKED
+    await shell.connect(against)
     patterns = names_in(elsewhere)
     checks: dict[str, TypeCheck] = {}
     for name in await _stored_types(shell, statuses):
         found = checks[name] = _new_check(shell, name, patterns)
         if not found.elsewhere:
             for item in await _sample(shell, name, statuses, sample):
-                _check_item(shell, item.type, item.id, item.input, checks, patterns)
+                _check_item(shell, item, item.type, item.input, checks, patterns)
     done = sorted(checks.values(), key=lambda each: (each.is_fine, each.name))
     if shell.json:
         for each in done:
@@ -163,13 +168,13 @@ async def _sample(shell: Shell, type: str, statuses: Sequence[Status], most: int
 
 def _check_item(
     shell: Shell,
+    item: ItemState,
     type: str,
-    id: str,
     input: bytes,
     checks: dict[str, TypeCheck],
     patterns: Sequence[str],
 ) -> None:
-    """Read the arguments of an item, and of the works that a dependency holds back."""
+    """Read arguments: those of an item, or of one of the works that it holds back, if it is a dependency."""
     if type not in checks:
         checks[type] = _new_check(shell, type, patterns)
     found = checks[type]
@@ -179,11 +184,11 @@ def _check_item(
         try:
             inner = _items.decode(input)
         except (msgspec.DecodeError, RecursionError) as error:
-            found.add(id, str(error))
+            found.add(item, str(error))
             return
         for each in inner:
-            _check_item(shell, each.type, id, each.input, checks, patterns)
-    found.add(id, _why_broken(shell.registry, found, input))
+            _check_item(shell, item, each.type, each.input, checks, patterns)
+    found.add(item, _why_broken(shell.registry, found, input))
 
 
 def _why_broken(registry: Registry, found: TypeCheck, input: bytes) -> str:
@@ -195,10 +200,8 @@ def _why_broken(registry: Registry, found: TypeCheck, input: bytes) -> str:
         return ""  # built in
     try:
         type.decode_input(input, registry.codec)
-    except DecodeError as error:
-        return str(error)
     except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
-        return f"{error.__class__.__name__}: {message_of(error)}"
+        return why_not(error)
     return ""
 
 
@@ -236,6 +239,6 @@ def _error_lines(check: TypeCheck) -> Iterator[str]:
         return
     yield ""
     yield styled(plain(check.name), "bold")
-    for error, id, count in check.worst:
+    for error, first, count in check.worst:
         yield f"  {plural(count, 'item')}: {first_line(error)}"
-        yield styled(f"  treadle show {plain(id)}", "dim")
+        yield styled(f"  {plain(command('show', first.id, tenant=tenant_option(first.tenant)))}", "dim")

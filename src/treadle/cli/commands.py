@@ -12,16 +12,17 @@ from treadle.cli import (
     dead,
     delete,
     doctor,
-    enqueue,
     fleet,
+    group,
     items,
     migrate,
-    reasons,
+    pause,
+    run,
+    schedules,
     status,
-    switches,
     tail,
-    trees,
     verbs,
+    why,
 )
 from treadle.cli.shell import fail
 from treadle.cli.usage import OneLineErrors
@@ -34,18 +35,19 @@ commands = typer.Typer(
 commands.command()(worker)
 status.register(commands)
 items.register(commands)
-trees.register(commands)
+group.register(commands)
 tail.register(commands)
-reasons.register(commands)
+why.register(commands)
 check.register(commands)
 migrate.register(commands)
 doctor.register(commands)
-workers_commands, schedules_commands = fleet.register(commands)
-enqueue.register(commands)
+fleet.register(commands)
+schedules.register(commands)
+run.register(commands)
 verbs.register(commands)
 delete.register(commands)
 dead.register(commands)
-switches.register(commands, schedules_commands)
+pause.register(commands)
 
 
 def _show_version(wanted: bool) -> None:

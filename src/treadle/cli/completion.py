@@ -7,8 +7,6 @@ that the command line, or the environment, names.
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,25 +64,17 @@ def _client(context: typer.Context) -> Client | None:
     while outer is not None:
         given = {**outer.params, **{name: value for name, value in given.items() if value}}
         outer = outer.parent
-    app, url = given.get("app"), given.get("url")
-    if not app and not url:
-        app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
-    if not logging.root.handlers:
-        logging.getLogger("treadle").addHandler(logging.NullHandler())
     try:
-        from treadle.client import Client
+        from .load import client_of, which_store
 
-        from .load import load
-
-        return load(app) if app else Client(url) if url else None
+        app, url = which_store(given.get("app"), given.get("url"))
+        return client_of(app, url) if app or url else None
     except Exception:  # noqa: BLE001  a shell shows no error while a person types
         return None
 
 
 def _ask(client: Client, question: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
     async def ask() -> list[str]:
-        if hasattr(client.backend, "apply_schema"):
-            client.backend.apply_schema = False  # pyright: ignore[reportAttributeAccessIssue]
         try:
             async with asyncio.timeout(LONGEST):
                 await client.connect()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, get_args
 
 import typer
 
+from treadle.engine.why.wording import command
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
-from treadle.wording import capped, first_line, plural
+from treadle.wording import capped, error_line, plural
 
 from .bulk import change_items
 from .delete import CascadeOption, OpenOption, deletion
@@ -25,7 +25,7 @@ from .shown import item_lines, ref_json
 from .text import Cell, ago, clock, iso, plain_lines
 from .verbs import requeue
 
-By = Literal["error", "type", "reason"]
+DeadBy = Literal["error", "type", "reason"]
 LOOKED_AT: Final = 10_000
 """Dead items that are looked at to count them by reason."""
 NEWEST: Final = 5
@@ -50,8 +50,8 @@ async def dead(
 
     Items with the same mark died alike: `treadle dead show MARK`, `treadle dead requeue --mark MARK`.
     """
-    if by not in get_args(By):
-        raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(By))}")
+    if by not in get_args(DeadBy):
+        raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(DeadBy))}")
     now = await shell.now()
     if by == "reason":
         await _by_reason(shell, now)
@@ -74,7 +74,8 @@ async def dead(
                     Cell(capped(mark.count, mark.capped), "red"),
                     ago(mark.last_at, now),
                     mark.type,
-                    error_text(mark),
+                    # The class without its module: the table is narrow.
+                    error_line(mark.error_type.rpartition(".")[2], mark.error),
                 )
                 for mark in marks
             ],
@@ -97,12 +98,6 @@ def mark_json(mark: DeadMark) -> dict[str, Any]:
         "sample": mark.sample,
         "tenant": mark.tenant,
     }
-
-
-def error_text(mark: DeadMark) -> str:
-    """The error of the newest, in one line. The class without its module: the table is narrow."""
-    name, message = mark.error_type.rpartition(".")[2], first_line(mark.error)
-    return f"{name}: {message}" if message else name
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ async def _by_reason(shell: Shell, now: float) -> None:
         shell.warn(f"only the newest {plural(LOOKED_AT, 'dead item')} were looked at: there are more")
 
 
-def _rows(shell: Shell, by: By, rows: list[tuple[str, DeadRow]], now: float) -> None:
+def _rows(shell: Shell, by: DeadBy, rows: list[tuple[str, DeadRow]], now: float) -> None:
     if shell.json:
         for name, row in rows:
             shell.emit(
@@ -193,7 +188,7 @@ async def dead_show(
         [
             ("mark", found.mark or "''"),
             ("type", found.type),
-            ("error", f"{found.error_type}: {first_line(found.error)}"),
+            ("error", error_line(found.error_type, found.error)),
             ("reason", reason),
             ("items", capped(found.count, found.capped)),
             ("oldest", f"queued {clock(found.oldest_queued_at, now)}"),
@@ -210,7 +205,8 @@ async def dead_show(
     shell.print()
     if reason == "lease_lost":
         shell.print("they may end the next worker too: see the logs of the workers that died first", "yellow")
-    shell.print(f"run them again: treadle dead requeue --mark {shlex.quote(found.mark)} --canary 5", "dim")
+    again = command("dead requeue --canary 5 --mark", found.mark, tenant=shell.tenant)
+    shell.print(f"run them again: {again}", "dim")
     return None
 
 

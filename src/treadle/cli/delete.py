@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
 from treadle.client import Client
+from treadle.engine.read_refs import outermost_groups
+from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import ConflictError, NotFound
 from treadle.item import GroupState, ItemState, Status
 from treadle.operator import core_of, tenant_of
 from treadle.wording import plural
 
 from .bulk import COUNT_CAP, change_items
-from .bulk_verb import PortionOutcome, Preview, Verb, all_or_none
+from .bulk_verb import BulkVerb, PortionOutcome, Preview, all_or_none
 from .filters import ItemFilters
+from .group import group_members
 from .selection import Refusal, Selection
 from .shell import Shell, operator_command
-from .trees import group_members
 
 MOST_GROUPS: Final = 200
 """Groups whose members are counted before they are deleted."""
@@ -49,11 +51,11 @@ async def delete(
 
 def deletion(
     *, cascade: bool, open: bool, roots: bool, statuses: tuple[Status, ...] = (), advice: str = ""
-) -> Verb:
+) -> BulkVerb:
     """How to delete. open: groups that are still open too. roots: refuse items that are no roots."""
     how = Deletion(cascade=cascade, open=open, roots=roots)
     along = ", and the groups that they wait for" if cascade else ""
-    return Verb(
+    return BulkVerb(
         "delete",
         "deleted",
         how.change,
@@ -91,7 +93,8 @@ class Deletion:
                 chosen.refused.append(Refusal(item.id, item.tenant, _no_root(item)))
             else:
                 by_group.setdefault(item.group_id, []).append(item)
-        around = await outermost_groups(client, by_group)
+        backend, tenant = core_of(client).backend, tenant_of(client)
+        around = await outermost_groups(backend, by_group, tenant=tenant)
         for id, members in by_group.items():
             group = around.get(id)
             if group is None:
@@ -106,13 +109,15 @@ class Deletion:
         chosen = await self.choose(client, items)
         if not chosen.groups:
             return PortionOutcome(0, chosen.refused)
-        groups = {members[0].id: id for id, (_, members) in chosen.groups.items()}
+        by_first = {members[0].id: (id, members) for id, (_, members) in chosen.groups.items()}
 
         async def call(given: list[str]) -> int:
-            return await client.delete([groups[each] for each in given], cascade=self._cascade)
+            return await client.delete([by_first[each][0] for each in given], cascade=self._cascade)
 
-        outcome = await all_or_none([members[0] for _, members in chosen.groups.values()], call)
-        return PortionOutcome(outcome.changed, [*chosen.refused, *outcome.refused])
+        outcome = await all_or_none([members[0] for _, members in by_first.values()], call)
+        # A group stays with all items that were asked for.
+        refused = [each._replace(id=item.id) for each in outcome.refused for item in by_first[each.id][1]]
+        return PortionOutcome(outcome.changed, [*chosen.refused, *refused])
 
 
 class DeletionPreview(Preview):
@@ -149,28 +154,8 @@ class GroupStillOpen(ConflictError):
 
 
 def _no_root(item: ItemState) -> ConflictError:
+    whole = command("delete", item.group_id, tenant=tenant_option(item.tenant))
     return ConflictError(
         f"item {item.id!r} belongs to the group {item.group_id!r}: only whole groups can be deleted, as with "
-        f"`treadle delete {item.group_id}`"
+        f"`{whole}`"
     )
-
-
-async def outermost_groups(client: Client, ids: Iterable[str]) -> dict[str, GroupState]:
-    """For each group the outermost one around it. Groups that do not exist are left out."""
-    backend = core_of(client).backend
-    found: dict[str, GroupState] = {}
-    unread = set(ids)
-    wanted = set(unread)
-    while unread:
-        names = sorted(unread)
-        states = await backend.group(names, tenant=tenant_of(client))
-        read = {id: group for id, group in zip(names, states, strict=True) if group is not None}
-        found.update(read)
-        unread = {group.outer for group in read.values() if group.outer is not None} - found.keys()
-    outermost: dict[str, GroupState] = {}
-    for id in wanted & found.keys():
-        group = found[id]
-        while group.outer is not None and group.outer in found:
-            group = found[group.outer]
-        outermost[id] = group
-    return outermost

@@ -17,15 +17,14 @@ from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
 from treadle.operator import core_of
-from treadle.schedule import ScheduleState
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .fleet import is_reached, read_limits, read_schedules
-from .problems import MAX_WAIT, START, Findings, ProblemKind, look_at
+from .fleet import is_reached, read_limits
+from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
-from .worker_rows import fleet_text, no_worker_text
+from .worker_rows import fleet_text
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
@@ -33,7 +32,7 @@ SLOW: Final = 1.0
 """Seconds after which an answer of the store is slow."""
 
 Outcome = Literal["fine", "note", "problem"]
-SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
+OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "fine": ("✓", "+", "green"),
     "note": ("·", ".", "yellow"),
     "problem": ("✕", "x", "red"),
@@ -41,24 +40,26 @@ SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
 
 
 INDENT: Final = " " * 15
-MOST_ORPHANED: Final = 3
-Check = Literal["workers", "queues", "items"]
-CHECK_OF: Final[dict[ProblemKind, Check]] = {
+CheckName = Literal["workers", "queues", "items", "schedules"]
+CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
+    "killing": "items",
     "no_worker": "workers",
     "silent": "workers",
     "blocked": "workers",
     "undecodable": "items",
     "late": "queues",
+    "schedule": "schedules",
     "not_submitted": "items",
     "paused": "queues",
     "dead": "items",
 }
-FINE: Final[dict[Check, str]] = {
+FINE: Final[dict[CheckName, str]] = {
     "workers": "",
     "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
-    "items": "none is dead, waits in vain, or cannot be decoded",
+    "items": "none is dead, waits in vain, cannot be decoded, or ended workers",
+    "schedules": "",
 }
-"""What is said of each if there is no problem. Of workers, how many there are."""
+"""What is said of each if there is no problem. Of workers and schedules: how many there are."""
 
 
 class Finding(NamedTuple):
@@ -93,7 +94,7 @@ async def doctor(shell: Shell) -> int | None:
 
 def finding_lines(finding: Finding, width: int | None) -> Iterable[str]:
     """A finding, and what to do about it, in lines that fit."""
-    shape, ascii_shape, style = SHAPES[finding.outcome]
+    shape, ascii_shape, style = OUTCOME_SHAPES[finding.outcome]
     mark = styled(shape if speaks_unicode() else ascii_shape, style)
     first, *rest = wrapped(finding.text, width, INDENT)
     yield f"{mark} {styled(finding.check.ljust(12), 'dim')} {first.removeprefix(INDENT)}"
@@ -115,11 +116,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
         yield Finding(
             "speed", "note", f"an overview took {duration(took)}", "is the store overloaded, or far away?"
         )
-    schedules = await _schedules(shell)
-    unfired = _unfired(seen.fleet, schedules)
-    for finding in (*_of_problems(seen, unfired), *_versions(seen.fleet)):
-        yield finding
-    for finding in () if unfired else schedules.findings():
+    for finding in (*_of_problems(seen), *_versions(seen.fleet)):
         yield finding
     for finding in await _limits(shell):
         yield finding
@@ -151,21 +148,30 @@ async def _inspected(shell: Shell) -> list[Finding]:
     return [Finding("database", "problem", str(problem)) for problem in problems]
 
 
-def _of_problems(seen: Findings, unfired: str) -> Iterable[Finding]:
-    """The problems of `treadle status`, by what they concern. unfired: schedules that no worker fires."""
-    found: dict[Check, list[Finding]] = {check: [] for check in FINE}
+def _of_problems(seen: StoreLook) -> Iterable[Finding]:
+    """The problems of `treadle status`, by what they concern."""
+    found: dict[CheckName, list[Finding]] = {check: [] for check in FINE}
     for problem in seen.problems:
-        text = problem.text
-        if problem.kind == "no_worker" and unfired:
-            text, unfired = f"{text}; {unfired}", ""
         check = CHECK_OF[problem.kind]
-        found[check].append(Finding(check, "problem", text, problem.fix))
+        found[check].append(Finding(check, "problem", problem.text, problem.fix))
     if not seen.fleet.taking and not found["workers"]:
-        text = f"{no_worker_text(seen.fleet)}; {unfired or 'nothing waits for one'}"
-        found["workers"].append(Finding("workers", "problem" if unfired else "note", text, START))
+        missing = seen.fleet.no_worker()
+        text = f"{missing.text}; nothing waits for one"
+        found["workers"].append(Finding("workers", "note", text, missing.fix))
     for check, findings in found.items():
-        fine = fleet_text(seen.fleet) if check == "workers" else FINE[check]
-        yield from findings or [Finding(check, "fine", fine)]
+        fine = _fine(check, seen)
+        yield from findings or ([Finding(check, "fine", fine)] if fine else [])
+
+
+def _fine(check: CheckName, seen: StoreLook) -> str:
+    """What is said if there is no problem. Empty: nothing."""
+    if check == "workers":
+        return fleet_text(seen.fleet)
+    if check == "schedules":
+        count = len(seen.schedules)
+        fired = count and seen.fleet.taking
+        return f"{plural(count, 'schedule')}, each with a process that has its code" if fired else ""
+    return FINE[check]
 
 
 def _versions(fleet: Fleet) -> Iterable[Finding]:
@@ -173,58 +179,6 @@ def _versions(fleet: Fleet) -> Iterable[Finding]:
     if len(versions) > 1:
         text = f"workers run different versions of treadle: {listed(versions)}"
         yield Finding("versions", "note", text, "after a deploy this should not stay so")
-
-
-class _Schedules(NamedTuple):
-    """Schedules that have not ended."""
-
-    waiting: Sequence[ScheduleState]
-    now: float
-
-    @property
-    def orphaned(self) -> list[ScheduleState]:
-        return [each for each in self.waiting if each.state == "orphaned"]
-
-    def findings(self) -> Iterable[Finding]:
-        orphaned, overdue = self.orphaned, [each for each in self.waiting if each.state == "overdue"]
-        if self.waiting and not orphaned and not overdue:
-            text = f"{plural(len(self.waiting), 'schedule')}, each with a process that has its code"
-            yield Finding("schedules", "fine", text)
-        for each in orphaned[:MOST_ORPHANED]:
-            seen = f"last seen {duration(self.now - each.seen_at)} ago"
-            end = command("schedules cancel", each.name)
-            yield Finding(
-                "schedules",
-                "problem",
-                f"no running process has schedule {each.name}: {seen}",
-                f"start a worker of its app, or end it: {end}",
-            )
-        if overdue:
-            names = listed([each.name for each in overdue], 3)
-            text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {names}"
-            yield Finding("schedules", "problem", text, command("why --schedule", overdue[0].name))
-        if len(orphaned) > MOST_ORPHANED:
-            more = listed([each.name for each in orphaned[MOST_ORPHANED:]], 3)
-            yield Finding(
-                "schedules", "problem", f"nor has one of these schedules: {more}", "treadle schedules"
-            )
-
-
-async def _schedules(shell: Shell) -> _Schedules:
-    if "schedules" not in shell.backend.capabilities:
-        return _Schedules((), 0.0)
-    found, now = await read_schedules(shell)
-    return _Schedules([each for each in found if not each.ended], now)
-
-
-def _unfired(fleet: Fleet, schedules: _Schedules) -> str:
-    """Which schedules are not fired because no worker takes items. Empty: none, or a worker is."""
-    names = [each.name for each in schedules.orphaned]
-    if fleet.taking or not names:
-        return ""
-    return (
-        f"{plural(len(names), 'schedule')} {'is' if len(names) == 1 else 'are'} not fired: {listed(names, 3)}"
-    )
 
 
 async def _limits(shell: Shell) -> Sequence[Finding]:
@@ -241,5 +195,5 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
         found.append(Finding("limits", "note", text, "of earlier code, or of another app on this store"))
     if full:
         text = f"{plural(len(full), 'limit')} reached: {listed(full, 3)}"
-        found.append(Finding("limits", "note", text, "treadle limits"))
+        found.append(Finding("limits", "note", text, command("limits", tenant=shell.tenant)))
     return found or [Finding("limits", "fine", f"{plural(len(uses), 'limit')} in use, none reached")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 REFUSED: Final = 1
-"""The store refused it (no such item, it has ended, ...)."""
+"""The store refused it: no such item, it has ended, the role lacks a right, the schema is of another
+version."""
 USAGE: Final = 2
 """The command was called in a wrong way, or the app cannot be loaded."""
 AWAY: Final = 3

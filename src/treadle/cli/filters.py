@@ -98,7 +98,7 @@ class ItemFilters:
     @property
     def needs_clock(self) -> bool:
         """Whether `filter` needs the time of the store's clock."""
-        return any(text is not None and _DURATION.fullmatch(text) for text in (self.since, self.until))
+        return any(text is not None and _is_duration(text) for text in (self.since, self.until))
 
     def filter(self, *, tenant: str | None, now: float, status: tuple[Status, ...] = ()) -> Filter:
         """As the store reads it. InputError names the option at fault.
@@ -156,11 +156,27 @@ def read_time(text: str | None, now: float, field: str) -> float | None:
     epoch seconds."""
     if text is None:
         return None
+    return now - read_duration(text, field) if _is_duration(text) else _read_instant(text, field)
+
+
+def read_start(text: str, now: float, field: str) -> float:
+    """The same for an instant to come: a duration counts from `now`."""
+    return now + read_duration(text, field) if _is_duration(text) else _read_instant(text, field)
+
+
+def _is_duration(text: str) -> bool:
+    text = text.strip().lower()
+    return _DURATION.fullmatch(text) is not None and not _is_epoch(text)
+
+
+def _is_epoch(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal() and len(text.partition(".")[0]) > _LONGEST_SECONDS
+
+
+def _read_instant(text: str, field: str) -> float:
     text = text.strip()
-    if _DURATION.fullmatch(text.lower()):
-        if text.replace(".", "", 1).isdigit() and len(text.partition(".")[0]) > _LONGEST_SECONDS:
-            return instant(float(text), field)
-        return now - read_duration(text, field)
+    if _is_epoch(text):
+        return instant(float(text), field)
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
@@ -168,13 +184,6 @@ def read_time(text: str | None, now: float, field: str) -> float | None:
             field, text, "is no time: write 2h (two hours ago), 2026-11-16 or 2026-11-16T09:30:00Z"
         ) from None
     return instant(read if read.utcoffset() is not None else read.replace(tzinfo=UTC), field)
-
-
-def read_start(text: str, now: float, field: str) -> float:
-    """The same for an instant to come: a duration counts from `now`."""
-    at = read_time(text, now, field)
-    assert at is not None
-    return at if read_time(text, now + 1.0, field) == at else now + (now - at)
 
 
 def _name(value: str | None, field: str) -> str | None:

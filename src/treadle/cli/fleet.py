@@ -1,8 +1,8 @@
-"""`treadle workers`, `limits` and `schedules`: what the whole fleet shares."""
+"""`treadle workers` and `treadle limits`: what the whole fleet shares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -13,24 +13,22 @@ from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operator import core_of
-from treadle.schedule import ScheduleState
-from treadle.wording import did_you_mean, duration, listed
+from treadle.wording import did_you_mean, listed
 
 from .exit_codes import REFUSED
 from .pages import first_items
-from .shell import Shell, operator_command, operator_group
-from .shown import item_lines, ref_json, status_word
-from .text import Cell, ago, iso, number
+from .shell import Shell, operator_command
+from .shown import item_lines, ref_json
+from .text import Cell, ago, number
 from .worker_rows import WORKER_COLUMNS, worker_json, worker_row
 
 MOST_RUNNING: Final = 1000
 """Running items that `workers --items` looks at."""
 
 
-def register(commands: typer.Typer) -> tuple[typer.Typer, typer.Typer]:
-    """Returns what the commands inside `workers` and `schedules` are registered with."""
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "workers")(workers)
     operator_command(commands, "limits")(limits)
-    return operator_group(commands, "workers")(workers), operator_group(commands, "schedules")(schedules)
 
 
 # ----------------------------------------------------------------------------------------------- workers
@@ -166,67 +164,4 @@ def limit_json(use: LimitUse) -> dict[str, Any]:
         "holders": [
             {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders
         ],
-    }
-
-
-# --------------------------------------------------------------------------------------------- schedules
-
-
-async def schedules(shell: Shell) -> int | None:
-    """List the schedules: when each fired last, and when it fires next."""
-    found, now = await read_schedules(shell)
-    if shell.json:
-        for each in found:
-            shell.emit(schedule_json(each))
-        return None
-    if not found:
-        shell.print("no schedules")
-        return None
-    shell.table(
-        ("NAME", "STATE", "NEXT", "LAST", "TIMING"),
-        [
-            (
-                each.name,
-                status_word(each.state),
-                ago(each.next_at, now),
-                ago(each.last_at, now),
-                timing_text(each.timing),
-            )
-            for each in found
-        ],
-        keep=("STATE", "NEXT", "LAST"),
-    )
-    return None
-
-
-async def read_schedules(shell: Shell) -> tuple[list[ScheduleState], float]:
-    """The schedules, and the time."""
-    return await shell.client.schedules.list(), await shell.now()
-
-
-def timing_text(timing: Mapping[str, Any]) -> str:
-    """When it fires, in a few words."""
-    parts: list[str] = []
-    if "cron" in timing:
-        parts.append(f"{timing['cron']} {timing.get('tz', 'UTC')}")
-    if isinstance(every := timing.get("every"), int | float):
-        parts.append(f"every {duration(every)}")
-    if "next" in timing:
-        parts.append(f"by {timing['next']}")
-    parts += [f"{name} {iso(timing[name])}" for name in ("start", "end") if timing.get(name) is not None]
-    return ", ".join(parts)
-
-
-def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
-    """A schedule for programs: the names of `ScheduleState`."""
-    return {
-        "name": schedule.name,
-        "state": schedule.state,
-        "next_at": iso(schedule.next_at),
-        "last_at": iso(schedule.last_at),
-        "seen_at": iso(schedule.seen_at),
-        "paused": schedule.paused,
-        "orphaned": schedule.orphaned,
-        "ended": schedule.ended,
-        "timing": dict(schedule.timing),
     }

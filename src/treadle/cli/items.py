@@ -11,7 +11,7 @@ from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
 from treadle.rules.watching import died_unrun
-from treadle.wording import duration, first_line, plural
+from treadle.wording import duration, error_line, first_line, plural
 
 from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption
@@ -83,7 +83,8 @@ async def list_items(
     notes: list[str] = []
     if conditions and found.last is not None:
         when = clock(found.last.queued_at, await shell.now())
-        notes.append(f"looked at {plural(found.looked_at, 'item')}, back to {when}")
+        way = "up" if oldest_first else "back"
+        notes.append(f"looked at {plural(found.looked_at, 'item')}, {way} to {when}")
     if found.cursor is not None:
         notes.append(f"there are more: --cursor {found.cursor}")
     _note(shell, notes)
@@ -213,8 +214,7 @@ def _history(shell: Shell, state: ItemState, now: float) -> None:
     shown: dict[str, int] = {}
     for attempt in state.history:
         shell.print()
-        message = first_line(attempt.message)
-        error = f"{attempt.error_type}: {message}" if message else attempt.error_type
+        error = error_line(attempt.error_type, attempt.message)
         noted = attempt is state.history[-1] and died_unrun(state)
         shell.print(f"{'Death' if noted else f'Attempt {attempt.attempt}'}: {error}", "bold")
         who = f"{'noted by worker' if noted else 'worker'} {attempt.worker or 'unknown'}"

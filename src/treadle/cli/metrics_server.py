@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from treadle.backend import Backend
 from treadle.cli.child_process import ChildProcess
 from treadle.cli.http_server import HttpServer, Response
 from treadle.cli.reports import ChildReport
+from treadle.engine.kept_answer import KeptAnswer
 from treadle.errors import InputError
 from treadle.log_lines import INFO, log_line
 from treadle.metrics.prometheus import CONTENT_TYPE, exposition
@@ -63,9 +63,7 @@ class Health:
     def __init__(self, supervisor: Supervised, backend: Backend) -> None:
         self._supervisor = supervisor
         self._backend = backend
-        self._asked_at: float | None = None
-        self._answered = False
-        self._asking: asyncio.Task[None] | None = None
+        self._store_answers = KeptAnswer(self._ask)
 
     async def problem(self) -> str | None:
         """Why it is not ready. None: it is."""
@@ -80,24 +78,15 @@ class Health:
                 return f"process {child.pid} is starting"
             if blocked_for > LOOP_SECONDS:
                 return f"the event loop of process {child.pid} has been blocked for {blocked_for:.0f} s"
-        return None if await self._store_answers() else "the store does not answer"
+        return None if await self._store_answers.get(STORE_SECONDS) else "the store does not answer"
 
-    async def _store_answers(self) -> bool:
-        """The store is asked at most every `STORE_SECONDS`, for all that ask here."""
-        if self._asked_at is None or time.monotonic() - self._asked_at >= STORE_SECONDS:
-            if self._asking is None or self._asking.done():
-                self._asking = asyncio.ensure_future(self._ask())
-            await asyncio.shield(self._asking)
-        return self._answered
-
-    async def _ask(self) -> None:
+    async def _ask(self) -> bool:
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 await self._backend.now()
-            self._answered = True
         except Exception:  # noqa: BLE001  the heartbeats log it
-            self._answered = False
-        self._asked_at = time.monotonic()
+            return False
+        return True
 
 
 class MetricsServer:

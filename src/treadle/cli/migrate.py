@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from treadle.backend import store_name
-from treadle.errors import InputError, SchemaError
+from treadle.errors import SchemaError
 
-from .shell import AppOption, Shell, UrlOption, run_command
+from .load import apply_schema
+from .shell import AppOption, Shell, UrlOption, fail, run_command
 
 
 def register(commands: typer.Typer) -> None:
@@ -25,24 +26,24 @@ def migrate(
     url: UrlOption = None,
 ) -> None:
     """Migrate a store's tables to this version. It may run many times, and from many processes at once."""
-    given = {"app": app, "url": url or store, "tenant": None, "json": False, "twice": bool(url and store)}
+    if url and store:
+        fail("the store is given twice: as an argument, and with --url")
+    given = {"app": app, "url": url or store, "tenant": None, "json": False}
     raise typer.Exit(run_command(_migrate, {}, given, connect=False))
 
 
-async def _migrate(shell: Shell, twice: bool) -> None:
-    if twice:
-        raise InputError("the store is given twice: as an argument, and with --url")
-    name = store_name(shell.backend)
+async def _migrate(shell: Shell) -> None:
+    done = "up to date"
     try:
-        await shell.client.connect()
-        shell.print(f"the schema of {name} is up to date")
+        await shell.backend.open()
+        await shell.backend.close()
     except SchemaError as error:
         if error.found is not None and error.found > error.wanted:
             raise
-        if hasattr(shell.backend, "apply_schema"):  # as every store that has a schema
-            shell.backend.apply_schema = True  # pyright: ignore[reportAttributeAccessIssue]
-        await shell.client.connect()
         done = f"made, version {error.wanted}"
         if error.found is not None:
             done = f"migrated from version {error.found} to {error.wanted}"
-        shell.print(f"the schema of {name} is {done}")
+    # Also if the version is the same: functions in the database may be those of an earlier release.
+    apply_schema(shell.backend, True)
+    await shell.connect()
+    shell.print(f"the schema of {store_name(shell.backend)} is {done}")

@@ -6,9 +6,12 @@ told, and says which name was perhaps meant.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from treadle.engine.run.fingerprint import MARK_LENGTH
+from treadle.engine.why.wording import command
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.fleet import queues_of
 from treadle.ids import check_id, check_name
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 CAP: Final = 200
 """Items of each queue and status that are looked at."""
 MOST_MARKS: Final = 1000
-MARK_LENGTH: Final = 12
+_WHOLE_MARK: Final = re.compile(rf"[0-9a-f]{{{MARK_LENGTH}}}")
 
 
 # -------------------------------------------------------------------------------------- types and queues
@@ -112,7 +115,8 @@ async def find_mark(shell: Shell, text: str) -> DeadMark:
         raise InputError.of("MARK", text, f"may be one of {plural(len(begins), 'mark')}: give more of it")
     if not begins:
         if await _is_id(shell, text):
-            raise InputError(f"no mark {text!r} here, but an item has that id: `treadle show {text}`")
+            show = command("show", text, tenant=shell.tenant)
+            raise InputError(f"no mark {text!r} here, but an item has that id: `{show}`")
         raise NotFound(text, "mark")
     return begins[0]
 
@@ -128,6 +132,6 @@ async def _is_id(shell: Shell, text: str) -> bool:
 async def whole_mark(shell: Shell, text: str) -> str:
     """The mark that `--mark` means. A whole one is not looked up."""
     text = text.strip("'")
-    if not text or len(check_name(text, "--mark")) >= MARK_LENGTH:
+    if not text or _WHOLE_MARK.fullmatch(check_name(text, "--mark")):
         return text
     return (await find_mark(shell, text)).mark

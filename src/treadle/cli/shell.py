@@ -7,27 +7,35 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
 from treadle.backend import store_name
-from treadle.errors import DefinitionError, InputError, SchemaError, StoreUnavailable, TreadleError
+from treadle.errors import (
+    AccessDenied,
+    DefinitionError,
+    InputError,
+    SchemaError,
+    StoreUnavailable,
+    TreadleError,
+)
 from treadle.operator import core_of, tenant_of
 from treadle.wording import plain
 
 from .exit_codes import AWAY, INTERRUPTED, REFUSED, USAGE
-from .text import fact_lines, json_line, table_lines, terminal_width
+from .text import fact_lines, json_line, styled, table_lines, terminal_width
 
 if TYPE_CHECKING:
     from treadle.app import Treadle
     from treadle.backend import Backend
     from treadle.client import Client
     from treadle.engine.registry import Registry
+
+T = TypeVar("T")
 
 AppOption = Annotated[
     str | None,
@@ -54,6 +62,19 @@ class Shell:
         """The app of `--app`. None with `--url`: then types, codecs and limits are unknown."""
         self._core = core_of(client)
 
+    async def connect(self, url: str | None = None) -> None:
+        """Open the store. url: another store than that of the app, for the code of the app."""
+        if url is not None:
+            from treadle.client import Client
+
+            from .load import apply_schema
+
+            other = Client(url, work=self.client.types.values(), codec=self._core.settings.codec)
+            apply_schema(other.backend, False)
+            self.client = other if self.tenant is None else other.tenant(self.tenant)
+            self._core = core_of(self.client)
+        await self.client.connect()
+
     @property
     def backend(self) -> Backend:
         """The store. It knows no tenant: pass `shell.tenant` to its methods."""
@@ -75,8 +96,6 @@ class Shell:
 
     def lines(self, lines: Iterable[str], style: str = "") -> None:
         """Print lines that are safe to print. With `--json`, nothing."""
-        from .text import styled
-
         if not self.json:
             for line in lines:
                 sys.stdout.write(styled(line, style) + "\n")
@@ -111,20 +130,45 @@ class Shell:
         _report(text)
 
 
+class PatientReader:
+    """Reads from a store that may go away meanwhile. It says so once, and once that the store is back."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._away = False
+
+    async def read(self, reading: Callable[[], Awaitable[T]]) -> T | None:
+        """What `reading` returns. None: the store does not answer."""
+        try:
+            found = await reading()
+        except AccessDenied:
+            raise
+        except StoreUnavailable as error:
+            if not self._away:
+                self._shell.warn(f"the store does not answer, trying again: {error}")
+            self._away = True
+            return None
+        if self._away:
+            self._shell.warn("the store answers again")
+        self._away = False
+        return found
+
+
 Command = Callable[..., Awaitable[int | None]]
 
 
 def operator_command(
-    commands: typer.Typer, name: str | None = None, **settings: Any
+    commands: typer.Typer, name: str | None = None, *, connect: bool = True, **settings: Any
 ) -> Callable[[Command], Command]:
     """Register `async def command(shell, ...)`. It gets the options `--app`, `--url`, `--tenant` and `--json`
     besides its own. What it returns is the exit code. Errors of the store and of usage become one line.
 
     A parameter that is annotated with a dataclass, such as `ItemFilters`, stands for an option per field.
+    connect: open the store first. False: the command calls `shell.connect`.
     """
 
     def register(function: Command) -> Command:
-        commands.command(name, **settings)(_typer_function(function))
+        commands.command(name, **settings)(_typer_function(function, connect))
         return function
 
     return register
@@ -136,14 +180,14 @@ def operator_group(commands: typer.Typer, name: str, **settings: Any) -> Callabl
 
     def register(function: Command) -> typer.Typer:
         group = typer.Typer(**settings)
-        group.callback(invoke_without_command=True)(_typer_function(function))
+        group.callback(invoke_without_command=True)(_typer_function(function, connect=True))
         commands.add_typer(group, name=name)
         return group
 
     return register
 
 
-def _typer_function(function: Command) -> Callable[..., None]:
+def _typer_function(function: Command, connect: bool) -> Callable[..., None]:
     """The function that typer calls: with the options of the command, and those that all commands share."""
     own, made_of = _own_options(function)
     options = [*own, *_shared_options()]
@@ -151,7 +195,7 @@ def _typer_function(function: Command) -> Callable[..., None]:
     @functools.wraps(function)
     def call(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is None:  # that one runs instead
-            raise typer.Exit(run_command(function, made_of, _with_outer(context, given)))
+            raise typer.Exit(run_command(function, made_of, _with_outer(context, given), connect=connect))
 
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     del call.__wrapped__  # typer would look at the function instead
@@ -211,14 +255,13 @@ def run_command(
     """
     from .load import CannotLoad, report
 
-    name = "the store"
+    shell: Shell | None = None
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")  # for a terminal that knows only ASCII
     try:
         arguments = _combined(made_of, given)
         shared = [arguments.pop(name) for name in SHARED]
-        shell = _open_shell(*shared, against=arguments.get("against"))
-        name = f"the store {store_name(shell.backend)}"
+        shell = _open_shell(*shared)
         code = asyncio.run(_call(function, shell, arguments, connect)) or 0
         sys.stdout.flush()
     except CannotLoad as error:
@@ -226,10 +269,12 @@ def run_command(
         return USAGE
     except (DefinitionError, InputError) as error:
         return _say(str(error), USAGE)
+    except AccessDenied as error:
+        return _say(f"{_name(shell)} refuses it: {error}", REFUSED)
     except StoreUnavailable as error:
-        return _say(f"{name} is unavailable: {error}", AWAY)
+        return _say(f"{_name(shell)} is unavailable: {error}", AWAY)
     except SchemaError as error:
-        return _say(f"{error} ({name})", REFUSED)
+        return _say(f"{error} ({_name(shell)})", REFUSED)
     except TreadleError as error:
         return _say(str(error), REFUSED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
@@ -241,40 +286,16 @@ def run_command(
     return code
 
 
-def _open_shell(
-    app: str | None, url: str | None, tenant: str | None, json: bool, *, against: str | None
-) -> Shell:
-    """against: the URL of another store than that of the app."""
-    from treadle.client import Client
-
-    if not app and not url:
-        app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
-        url = None if app else url
-    loaded = _load_app(app, url)
-    if not logging.root.handlers:  # the app's module has not configured logging
-        logging.getLogger("treadle").addHandler(logging.NullHandler())
-    client: Client = loaded if loaded is not None else Client(url or "")
-    if against is not None and loaded is not None:
-        client = Client(against, work=loaded.types.values(), codec=core_of(loaded).settings.codec)
-    bound = client if tenant is None else client.tenant(tenant)
-    shell = Shell(bound, json=json, app=loaded)
-    if hasattr(shell.backend, "apply_schema"):
-        shell.backend.apply_schema = False  # pyright: ignore[reportAttributeAccessIssue]  `treadle migrate` does it
-    return shell
+def _name(shell: Shell | None) -> str:
+    return "the store" if shell is None else f"the store {store_name(shell.backend)}"
 
 
-async def _call(function: Command, shell: Shell, given: dict[str, Any], connect: bool) -> int | None:
-    try:
-        if connect:
-            await shell.client.connect()
-        return await function(shell, **given)
-    finally:
-        await shell.client.close()
+def _open_shell(app: str | None, url: str | None, tenant: str | None, json: bool) -> Shell:
+    from treadle.app import Treadle
 
+    from .load import client_of, which_store
 
-def _load_app(app: str | None, url: str | None) -> Treadle | None:
-    from .load import load
-
+    app, url = which_store(app, url)
     if app and url:
         raise InputError("--app and --url exclude each other: the app knows its store")
     if not app and not url:
@@ -282,7 +303,18 @@ def _load_app(app: str | None, url: str | None) -> Treadle | None:
             "say where the items are: --app shop.jobs:app, or --url postgresql://... (or set TREADLE_APP or "
             "TREADLE_URL)"
         )
-    return load(app) if app else None
+    client = client_of(app, url)
+    bound = client if tenant is None else client.tenant(tenant)
+    return Shell(bound, json=json, app=client if isinstance(client, Treadle) else None)
+
+
+async def _call(function: Command, shell: Shell, given: dict[str, Any], connect: bool) -> int | None:
+    try:
+        if connect:
+            await shell.connect()
+        return await function(shell, **given)
+    finally:
+        await shell.client.close()
 
 
 def _say(message: str, code: int) -> int:

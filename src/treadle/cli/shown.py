@@ -16,10 +16,11 @@ import msgspec
 from treadle.codec import hooks
 from treadle.engine.registry import Registry
 from treadle.engine.wait.wait_result import decode_group_value
-from treadle.errors import DecodeError, message_of, shown
+from treadle.errors import DecodeError, shown
 from treadle.group_ref import GroupRef, shown_names
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState, Status
+from treadle.log_lines import error_text
 from treadle.wording import first_line, plural
 
 from .text import Cell, ago, iso, json_line, speaks_unicode, table_lines, terminal_width
@@ -96,7 +97,7 @@ def read_input(registry: Registry, state: ItemState) -> tuple[object, str]:
         )
         return to_json(value), ""
     except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
-        return _stored_json(state.input), _why_not(error)
+        return _stored_json(state.input), why_not(error)
 
 
 def read_result(registry: Registry, state: ItemState) -> tuple[object, str]:
@@ -109,7 +110,7 @@ def read_result(registry: Registry, state: ItemState) -> tuple[object, str]:
             return to_json(decode_group_value(registry, state.type, data)), ""
         return to_json(registry.read_result(state.type, data)), ""
     except Exception as error:  # noqa: BLE001  as above
-        return _stored_json(data), _why_not(error)
+        return _stored_json(data), why_not(error)
 
 
 def to_json(value: object) -> Any:
@@ -134,8 +135,9 @@ def _stored_json(data: bytes) -> object:
         return {"$base64": base64.b64encode(data).decode()}
 
 
-def _why_not(error: Exception) -> str:
-    return str(error) if isinstance(error, DecodeError) else f"{type(error).__name__}: {message_of(error)}"
+def why_not(error: Exception) -> str:
+    """Why a value cannot be read: what a codec or an upcast of the user, or treadle's own, has raised."""
+    return str(error) if isinstance(error, DecodeError) else error_text(error)
 
 
 # ------------------------------------------------------------------------------------------------- JSON
@@ -279,7 +281,7 @@ def read_group_value(registry: Registry, group: GroupState) -> tuple[object, str
     try:
         return to_json(decode_group_value(registry, group.type, group.value)), ""
     except Exception as error:  # noqa: BLE001  as above
-        return _stored_json(group.value), _why_not(error)
+        return _stored_json(group.value), why_not(error)
 
 
 def group_text(group: GroupState, now: float) -> str:

@@ -21,7 +21,7 @@ from treadle.wording import capped, duration, listed, plain, plural
 from .exit_codes import UNHEALTHY
 from .filters import names_in, read_duration
 from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
-from .shell import Shell, operator_command
+from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import (
     WIDTH,
@@ -63,9 +63,9 @@ async def status(
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 
-    The exit code is 4 if there is a problem: no worker for items that wait, silent or blocked workers,
-    arguments that do not decode, items that wait for longer than --max-wait, or for ids that were never
-    submitted, paused queues, dead items.
+    The exit code is 4 if there is a problem: items that end their workers, no worker for items that wait,
+    silent or blocked workers, arguments that do not decode, items that wait for longer than --max-wait, or
+    for ids that were never submitted, schedules that no process fires, paused queues, dead items.
     """
     if by not in get_args(By):
         raise InputError.of("--by", by, "must be queue, type or tenant")
@@ -95,9 +95,9 @@ class _Look:
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        overview, fleet, problems = await look_at(self._shell, self._max_wait, quick=True)
-        left = tuple(each for each in problems if each.kind not in self._ignored)
-        return StatusView(overview, fleet, left, self._by)
+        found = await look_at(self._shell, self._max_wait, quick=True)
+        left = tuple(each for each in found.problems if each.kind not in self._ignored)
+        return StatusView(found.overview, found.fleet, left, self._by)
 
 
 class StatusView(NamedTuple):
@@ -273,22 +273,14 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 async def _watch_lines(shell: Shell, look: _Look, every: float) -> int | None:
     """Without a terminal: one look after the other."""
-    away = False
+    reader = PatientReader(shell)
     try:
         while True:
-            try:
-                seen = await look()
-                if shell.json:
-                    shell.emit(seen.json())
-                else:
-                    shell.lines([*seen.lines(None), ""])
-                if away:
-                    shell.warn("the store answers again")
-                away = False
-            except StoreUnavailable as error:
-                if not away:
-                    shell.warn(f"the store does not answer, trying again: {error}")
-                away = True
+            seen = await reader.read(look)
+            if seen is not None and shell.json:
+                shell.emit(seen.json())
+            elif seen is not None:
+                shell.lines([*seen.lines(None), ""])
             shell.flush()
             await asyncio.sleep(every)
     except asyncio.CancelledError:

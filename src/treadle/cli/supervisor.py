@@ -221,7 +221,7 @@ class Supervisor:
         log_line(
             WARNING,
             f"the event loop of process {child.pid} has been blocked for {blocked_for:.1f} s; "
-            f"the process is killed after {limit:.0f} s",
+            f"the process is killed after {limit:.0f} s; what it runs: treadle workers --items",
         )
         child.ask_stacks()
 

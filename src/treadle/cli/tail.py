@@ -16,13 +16,14 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 import msgspec
 import typer
 
-from treadle.errors import InputError, StoreUnavailable
+from treadle.engine.read_refs import get_refs
+from treadle.errors import InputError
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
 from treadle.wording import duration, first_line, plain
 
 from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
 from .names import remark_filters
-from .shell import Shell, operator_command
+from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, tries
 from .text import columns, cut, iso, speaks_unicode, styled, terminal_width
 
@@ -114,18 +115,10 @@ async def _events(shell: Shell, watcher: Watcher) -> AsyncGenerator[Happened]:
     unsubscribe = await shell.backend.subscribe(receive)
     try:
         await watcher.look()  # what was there before
-        away = False
+        reader = PatientReader(shell)
         while True:
-            try:
-                for happened in await watcher.look():
-                    yield happened
-                if away:
-                    shell.warn("the store answers again")
-                away = False
-            except StoreUnavailable as error:
-                if not away:
-                    shell.warn(f"the store does not answer, trying again: {error}")
-                away = True
+            for happened in await reader.read(watcher.look) or ():
+                yield happened
             shell.flush()
             if watcher.missed:
                 shell.warn("more has happened than one look shows")
@@ -189,17 +182,14 @@ class Watcher:
         ran = [ref for ref in open_before if self._seen[ref].status == "running"]
         wanted = [ref for ref in dict.fromkeys((*named, *ran, *open_before)) if ref not in states]
         self.missed = self.missed or len({*named, *ran}) > LOOKED_AT
-        by_tenant: dict[str, list[str]] = {}
-        for tenant, id in wanted[:LOOKED_AT]:
-            if self._where.tenant in (None, tenant):
-                by_tenant.setdefault(tenant, []).append(id)
-        for tenant, ids in by_tenant.items():
-            found = await self._shell.backend.get(ids, tenant=tenant)
-            for id, state in zip(ids, found, strict=True):
-                if state is None:
-                    self._seen.pop((tenant, id), None)  # deleted, or pruned
-                elif self._where.type in (None, state.type) and self._where.queue in (None, state.queue):
-                    states[tenant, id] = state
+        own = [(tenant, id) for tenant, id in wanted[:LOOKED_AT] if self._where.tenant in (None, tenant)]
+        found = await get_refs(self._shell.backend, own)
+        for ref in own:
+            state = found.get(ref)
+            if state is None:
+                self._seen.pop(ref, None)  # deleted, or pruned
+            elif self._where.type in (None, state.type) and self._where.queue in (None, state.queue):
+                states[ref] = state
 
     def _remember(self, ref: Ref, state: ItemState) -> None:
         before, attempt = self._seen.get(ref), state.attempt

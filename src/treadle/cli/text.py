@@ -6,7 +6,6 @@ Stored texts may hold anything. Nothing of them reaches a terminal, or a line of
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import textwrap
@@ -17,7 +16,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
-from treadle.wording import duration, plain, printable_json
+from treadle.wording import duration, plain, printable_json, shows_colours
 
 WIDTH: Final = 80
 """Columns, where the terminal does not say how many it has."""
@@ -29,7 +28,7 @@ GAP: Final = "  "
 
 
 def plain_lines(text: str) -> list[str]:
-    """The same for a text of several lines, such as a traceback."""
+    """A text of several lines, such as a traceback, as `plain` shows each."""
     return [plain(line.expandtabs(4)) for line in text.splitlines()]
 
 
@@ -145,18 +144,9 @@ def clock(at: float | None, now: float) -> str:
 STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
-def colours(stream: TextIO | None = None) -> bool:
-    """Whether to use colours: only for a terminal, and not with NO_COLOR."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return (stream or sys.stdout).isatty()
-
-
 def styled(text: str, style: str, on: bool | None = None) -> str:
     """The text in a style, if colours are on. The text is printable."""
-    if not style or not text or not (colours() if on is None else on):
+    if not style or not text or not (shows_colours(sys.stdout) if on is None else on):
         return text
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
@@ -200,7 +190,7 @@ def table_lines(
     keep: the heads of columns that are never cut, such as ids.
     drop: the heads of columns that are left out, in this order, before any other column gets too narrow.
     """
-    on = colours() if on is None else on
+    on = shows_colours(sys.stdout) if on is None else on
     cells = [[(each, plain(each)) for each in row] for row in rows]
     used = [index for index in range(len(heads)) if any(row[index][1] for row in cells)]
     widths = {index: max(columns(heads[index]), *(columns(row[index][1]) for row in cells)) for index in used}

@@ -15,7 +15,7 @@ from treadle.item import OPEN, TERMINAL, ItemState, Status
 from treadle.wording import plural
 
 from .bulk import change_items
-from .bulk_verb import PortionOutcome, Verb, all_or_none, tell_refusal
+from .bulk_verb import BulkVerb, PortionOutcome, all_or_none, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
 from .exit_codes import REFUSED
 from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
@@ -43,7 +43,7 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
     With filters: open items. An item that has ended may be named: then what it has queued is cancelled.
     """
     statuses = () if selection.ids else OPEN_STATUSES
-    verb = Verb(
+    verb = BulkVerb(
         "cancel",
         "cancelled",
         _cancel,
@@ -86,7 +86,7 @@ async def complete(
             sum(each.changed for each in outcomes), [item for each in outcomes for item in each.refused]
         )
 
-    verb = Verb("complete", "completed", change, OPEN_STATUSES, "only open items can be completed")
+    verb = BulkVerb("complete", "completed", change, OPEN_STATUSES, "only open items can be completed")
     return await change_items(shell, verb, selection, filters)
 
 
@@ -121,7 +121,7 @@ async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> i
 
         return await all_or_none(items, call)
 
-    verb = Verb("trigger", "triggered", change, ("scheduled",), "only scheduled items can be triggered")
+    verb = BulkVerb("trigger", "triggered", change, ("scheduled",), "only scheduled items can be triggered")
     return await change_items(shell, verb, selection, filters)
 
 
@@ -162,7 +162,7 @@ async def requeue(
         "" if cancelled else ", and with --cancelled cancelled ones"
     )
     along = "" if alone else ", and what could not run because of them"
-    verb = Verb("requeue", "requeued", change, statuses, advice, "wait for them", along=along)
+    verb = BulkVerb("requeue", "requeued", change, statuses, advice, "wait for them", along=along)
     judge = canary_judge(shell, seconds)
     return await change_items(shell, verb, selection, filters, canary=canary, judge=judge)
 
@@ -222,7 +222,7 @@ async def update(
         return await all_or_none(items, lambda ids: client.update(ids, **changes))
 
     advice = "only items that have not started can be updated"
-    verb = Verb("update", "updated", change, WAITING_STATUSES, advice)
+    verb = BulkVerb("update", "updated", change, WAITING_STATUSES, advice)
     return await change_items(shell, verb, Selection(ids=ids, dry_run=dry_run), ItemFilters())
 
 

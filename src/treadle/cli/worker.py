@@ -17,7 +17,8 @@ from treadle.app import Treadle
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
-from treadle.cli.exit_codes import AWAY, USAGE
+from treadle.cli.exit_codes import AWAY, REFUSED, USAGE
+from treadle.cli.filters import names_in
 from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
@@ -79,8 +80,8 @@ def worker(
 
     SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds). A second one kills the processes.
 
-    The exit code is 0 when it was stopped, or when a burst is done; 1 if a burst failed; 2 if it was called
-    in a wrong way, the app cannot be loaded, or the store refuses it; 3 if the store is unavailable.
+    The exit code is 0 when it was stopped, or when a burst is done; 1 if the store refuses it, or a burst
+    failed; 2 if it was called in a wrong way, or the app cannot be loaded; 3 if the store is unavailable.
     """
     address = _address(metrics, log_format)
     app = _which_app(app, app_option, log_format)
@@ -97,8 +98,8 @@ def worker(
         app=app,
         worker="",
         liveness="",
-        queues=_names(queues),
-        tenants=_names(tenants),
+        queues=tuple(names_in(queues)) or None,
+        tenants=tuple(names_in(tenants)) or None,
         concurrency=concurrency or None,
         burst=burst,
         wait=wait,
@@ -190,8 +191,8 @@ def _run(
         _refuse(f"--metrics: {error}", format)
     except StoreAway as error:
         _refuse(str(error), format, AWAY)
-    except TreadleError as error:  # the store refuses: a wrong password, a newer schema, a missing directory
-        _refuse(one_line(message_of(error)), format)
+    except TreadleError as error:  # the store refuses: a newer schema, a missing directory
+        _refuse(one_line(message_of(error)), format, REFUSED)
     log_line(INFO, summary(supervisor.report(), time.monotonic() - began))
     return code
 
@@ -205,8 +206,3 @@ async def _supervise(supervisor: Supervisor, reload: bool, serving: AbstractAsyn
             return await supervisor.run()
         finally:
             watcher.cancel()
-
-
-def _names(given: str) -> tuple[str, ...] | None:
-    names = tuple(name.strip() for name in given.split(",") if name.strip())
-    return names or None

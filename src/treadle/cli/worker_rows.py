@@ -36,11 +36,6 @@ def fleet_text(fleet: Fleet) -> str:
     return ", ".join(parts)
 
 
-def no_worker_text(fleet: Fleet) -> str:
-    """That no worker claims items."""
-    return "no worker takes new items" if fleet.live else "no worker is alive"
-
-
 def state_cell(fleet: Fleet, worker: WorkerState) -> Cell:
     """How a worker stands: by word and shape."""
     standing = fleet.standing(worker)
@@ -62,7 +57,7 @@ def _claimed_ahead(worker: WorkerState) -> int:
 
 
 def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
-    """A worker for programs: the names of `WorkerState` and of `WorkerInfo`. Null: not known."""
+    """A worker for programs: the names of `WorkerState`, and some of `WorkerInfo`. Null: not known."""
     info = worker.info
     return {
         "id": worker.id,
@@ -86,7 +81,12 @@ def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
             "pressed_until": iso(info.pressed_until),
             "declined": dict(info.declined),
             "undecodable": {
-                type: {"count": each.count, "error": each.error, "until": iso(each.until)}
+                type: {
+                    "count": each.count,
+                    "error": each.error,
+                    "until": iso(each.until),
+                    "sooner": each.sooner,
+                }
                 for type, each in info.undecodable.items()
             },
             "blocked_since": iso(info.blocked_since),

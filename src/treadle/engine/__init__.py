@@ -13,7 +13,9 @@
 | | registry, settings | the work types that an app knows; its settings |
 | | hooks | `on_event`, `on_error`, the log of errors |
 | | outage, seldom | log an outage of the store once, then once a minute; other repetitions |
+| | kept_answer | ask the store once for all that want to know |
 | | tasks | background tasks with an owner |
+| | read_refs | items of several tenants; the groups around groups |
 | | large_values | decode large values in a thread |
 | | main_guard | refuse to run a program once more in the process of a handler |
 | | combine | many requests in one write: while one batch is written, the next collects |

@@ -12,12 +12,13 @@ from treadle.doers.base import BaseDoer
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
+from treadle.log_lines import WARNING, log_line
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
 from treadle.submit_middleware import SubmitMiddleware
 
 from .guarded_telemetry import GuardedTelemetry, StoreCalls
-from .hooks import LOGGER, Hooks, Phase
+from .hooks import Hooks, Phase
 from .main_guard import check_main_guard
 from .registry import AnyType, Registry
 from .schedule.fired_items import FiredItems
@@ -133,10 +134,10 @@ class Core:
     def _warn_unregistered(self, type: AnyType) -> None:
         """Warn if a worker runs here and the code of the type is here, but the type is not registered."""
         if type.has_handler and self.runtimes:
-            LOGGER.warning(
-                "%r is not registered, so no worker of this process runs it: add it to work=[...], or call "
-                "app.register. Until a worker has it, its items wait",
-                type.name,
+            log_line(
+                WARNING,
+                f"{type.name!r} is not registered, so no worker of this process runs it: add it to "
+                "work=[...], or call app.register. Until a worker has it, its items wait",
             )
 
     def _fired(self, stored: Sequence[Item], changing: Sequence[Item], at: float) -> None:

@@ -92,6 +92,11 @@ class GuardedSubmission(GuardedSpan[SubmissionSpan]):
 
         return self._guard.call("traces", read, [None] * count)
 
+    def end(self, error: BaseException | None = None) -> None:
+        """End it without a block: the items are stored, or `error` says why not."""
+        self.__enter__()
+        self.__exit__(None if error is None else type(error), error, None)
+
 
 class GuardedAttempt(GuardedSpan[AttemptSpan]):
     """The span of one call of a handler."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -17,8 +16,6 @@ from .outage import StoreOutage, is_outage
 from .seldom import Seldom, repeated
 
 T = TypeVar("T")
-
-LOGGER = logging.getLogger("treadle")
 
 Phase: TypeAlias = Literal["claim", "settle", "renew", "schedule", "signal", "hook"]
 OnEvent: TypeAlias = Callable[[Event], object]

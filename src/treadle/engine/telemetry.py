@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from treadle.item import Item, Lease
 
 Trace: TypeAlias = Mapping[str, str]
-"""Where an item came from: a few hundred bytes of text, which are stored with it. Opaque to the engine."""
+"""Where an item came from: a few hundred bytes of text, which are stored with it. Opaque to the engine,
+except that the log names the id in a `traceparent`."""
 
 Verb: TypeAlias = Literal["submit", "claim", "settle"]
 

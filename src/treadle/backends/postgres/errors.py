@@ -7,7 +7,7 @@ from typing import Final
 
 import asyncpg
 
-from treadle.errors import BackendError, SchemaError, StoreFull, StoreUnavailable, TreadleError
+from treadle.errors import AccessDenied, BackendError, SchemaError, StoreFull, StoreUnavailable, TreadleError
 
 from .schema import VERSION
 
@@ -35,6 +35,7 @@ _LOCKED: Final = "55P03"
 _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 """A schema, a table, a function or a column is not there."""
+_DENIED: Final = "42501"
 _LOGIN: Final = ("28", "3D")
 """Classes of errors of a login: the role or its password; the database."""
 _LIMITS: Final = "54"
@@ -118,6 +119,10 @@ def translated(error: BaseException) -> TreadleError:
         )
     if not found or found.startswith(_REFUSALS):
         return BackendError(f"PostgreSQL refused: {brief(error)}")
+    if found == _DENIED:
+        return AccessDenied(
+            f"the role lacks a right: {brief(error)}: SECURITY.md has the grants that it needs"
+        )
     hint = POOLER_HINT if found in _UNPREPARED else ""
     what = "refuses the login" if found.startswith(_LOGIN) else "cannot do this now"
     return StoreUnavailable(f"PostgreSQL {what}: {brief(error)}{hint}")

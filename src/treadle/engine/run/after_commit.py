@@ -83,7 +83,7 @@ class AfterCommit:
             if held is not None:
                 self._count_lost(held, outcome.loss or "taken")
             return
-        self._count(pending, held, now, at)
+        self._count(pending, held, now)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, Succeed | Die | Drop):
@@ -104,9 +104,7 @@ class AfterCommit:
             at = held.event_time(now) if why == "taken" else held.store_time(now)
             self._core.hooks.emit(from_lease(LeaseLost, held.lease, at, reason=why))
 
-    def _count(
-        self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float], at: float
-    ) -> None:
+    def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
         """Count the outcome, and log it if it is no success. `now`: monotonic and wall-clock time, read once
         for the whole batch."""
         lease, ran_here = pending.lease, held is not None
@@ -123,7 +121,7 @@ class AfterCommit:
                 self.log.died(lease, decision, held, pending.span, begun=begun)
             case RunAgain(kind=kind) as decision:
                 metrics.again(kind, ran, queue=lease.queue, held=ran_here)
-                self.log.failed(lease, decision, at, held, pending.span)
+                self.log.failed(lease, decision, held, pending.span)
             case Drop():
                 metrics.dropped_one(pending.started > 0, held=ran_here)
             case GiveBack():

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from types import CodeType
+from typing import Final
 
 from treadle.item import DeathReason, ErrorInfo
 from treadle.tracebacks import frames_of, is_users, package_of
+
+MARK_LENGTH: Final = 12
+"""Hexadecimal digits of a mark."""
 
 
 def mark_of(type: str, reason: DeathReason, failure: ErrorInfo, error: BaseException | None) -> str:
@@ -15,7 +19,7 @@ def mark_of(type: str, reason: DeathReason, failure: ErrorInfo, error: BaseExcep
     messages are left out: they change with every deploy and every item."""
     where = _deepest_own_function(error) if error is not None else ""
     text = "\0".join((type, failure.type, where or reason))
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=MARK_LENGTH // 2).hexdigest()
 
 
 def _deepest_own_function(error: BaseException) -> str:

@@ -51,8 +51,8 @@ class HandlerCaller:
         return self._call(held)
 
     def new_context(self, held: HeldLease) -> Context:
-        bound = held.bound
-        fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
+        own = held.bound.log_context
+        fields = None if own is None else functools.partial(own.fields, held.input)
         traced = None if held.span is None else held.span.log_fields
         held.ctx = Context(held.lease, self._services, fields, traced)
         return held.ctx

@@ -23,6 +23,8 @@ from treadle.metrics import TypeMetrics
 from treadle.retry import Retry
 from treadle.work_type import handler_of
 
+from .log_context import LogContext
+
 
 class BoundType:
     """A work type with its doer and everything that an attempt looks up. own_doer: its doer is not the
@@ -53,7 +55,8 @@ class BoundType:
         self.timeout_grace: float = type.options.get("timeout_grace", settings.timeout_grace)
         self.strict: bool = type.options.get("strict_return", settings.strict_return)
         self.on_failure = type.options.get("on_failure") or settings.on_failure
-        self.log_context = type.options.get("log_context")
+        fn = type.options.get("log_context")
+        self.log_context = None if fn is None else LogContext(fn, type.name, settings.clock.monotonic)
         self.metrics = metrics
         self.doer = doer
         self.own_doer = own_doer

@@ -7,7 +7,6 @@ numbers when a store was away: the first is a line of its own, the others are co
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import Any
 
 from treadle.engine.guarded_telemetry import GuardedAttempt
@@ -20,7 +19,6 @@ from treadle.log_lines import (
     error_text,
     item_fields,
     log_line,
-    own_fields,
     traceback_of,
 )
 from treadle.wording import MINUTE, duration, one_line
@@ -48,16 +46,15 @@ class OutcomeLog:
         self,
         lease: Lease,
         decision: RunAgain,
-        now: float,
         held: HeldLease | None,
         span: GuardedAttempt | None,
     ) -> None:
-        """An attempt failed and is tried again. `now`: by the store's clock."""
+        """An attempt failed and is tried again."""
         if not self._failures or decision.kind != "retry":
             return
         log_line(
             WARNING,
-            f"{named(lease)} failed ({_attempt(lease)}), {_when(decision, now)}: {_why(decision)}",
+            f"{named(lease)} failed ({_attempt(lease)}), {_when(decision.delay)}: {_why(decision)}",
             _fields(lease, held, span),
         )
 
@@ -140,7 +137,7 @@ def _fields(lease: Lease, held: HeldLease | None, span: GuardedAttempt | None) -
     if span is not None:
         fields |= span.log_fields
     if held is not None and held.bound.log_context is not None and held.input is not UNREAD:
-        fields |= own_fields(functools.partial(held.bound.log_context, held.input), lease.type)
+        fields |= held.bound.log_context.fields(held.input)
     return fields
 
 
@@ -155,9 +152,8 @@ def _attempt(lease: Lease) -> str:
     return f"attempt {lease.attempt}, failure {failure} of {lease.attempts}"
 
 
-def _when(decision: RunAgain, now: float) -> str:
+def _when(delay: float) -> str:
     """When it is tried again."""
-    delay = decision.delay if decision.run_at is None else decision.run_at - now
     return f"tried again in {duration(delay)}" if delay > 0.05 else "tried again at once"
 
 

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 
 from treadle.doers import Task
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import wait_briefly
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
@@ -153,10 +152,10 @@ class Runtime:
 
     def _linger(self) -> None:
         """Keep the worker's lease until the handlers that still run in threads have ended and are settled."""
-        LOGGER.warning(
-            "worker %s has stopped, but handlers of it still run in threads: their items stay leased until "
-            "they have ended and are settled, or the process has ended",
-            self._worker.id,
+        log_line(
+            WARNING,
+            f"worker {self._worker.id} has stopped, but handlers of it still run in threads: their items "
+            "stay leased until they have ended and are settled, or the process has ended",
         )
         self._core.lingering.add(self)
         wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, self._threads_ended)

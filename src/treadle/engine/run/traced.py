@@ -24,9 +24,9 @@ import msgspec
 
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING, GuardedTelemetry
-from treadle.engine.submit.carry import trace_of
 from treadle.engine.telemetry import MOST_LINKS, Trace, TracedAttempt
 from treadle.group_ref import shown_name
+from treadle.headers import trace_of
 
 from .decide import Decision, Die, Drop, GiveBack, RunAgain, Succeed
 from .held import HeldLease

@@ -50,6 +50,8 @@ class _Known(NamedTuple):
     last_at: float
     times: int
     error: str
+    sooner: bool
+    """Another process had it before: its time began earlier than `first_at`."""
 
 
 class UndecodableItems:
@@ -61,6 +63,8 @@ class UndecodableItems:
         self._grace = core.settings.undecodable_grace
         self._known: dict[Ref, _Known] = {}
         """The items that this worker could not decode. Those that it had last come last."""
+        self._had_before: set[Ref] = set()
+        """Items that are looked at now for the first time here, and that another process had before."""
         self._yields_until = 0.0
         self._seldom = Seldom(monotonic=self._clock.monotonic)
 
@@ -78,12 +82,15 @@ class UndecodableItems:
             return undecodable(error)
         before = self._known.pop(ref, None)
         since, times = (now, 0) if before is None else (before.first_at, before.times)
+        sooner = ref in self._had_before if before is None else before.sooner
+        self._had_before.discard(ref)
         text = one_line(message_of(error), most=MOST_ERROR)
-        self._known[ref] = _Known(lease.type, since, now, times + 1, text)
+        self._known[ref] = _Known(lease.type, since, now, times + 1, text, sooner)
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self._yields_until = now + 2 * BACKOFF.max
-        self._log(lease, error, max(0.0, self._grace - (now - since)))
+        left = f"{duration(max(0.0, self._grace - (now - since)))}"
+        self._log(lease, error, f"{left}, or less, as another process had it before" if sooner else left)
         return GiveBack(BACKOFF.delay(times + 1, self._draw))
 
     def by_type(self, store_time: Callable[[float], float]) -> dict[str, UndecodableType]:
@@ -98,12 +105,15 @@ class UndecodableItems:
             until = round(store_time(known.first_at + self._grace), 1)
             last = found.get(known.type)
             if last is None:
-                found[known.type] = UndecodableType(1, known.error, until)
+                found[known.type] = UndecodableType(1, known.error, until, known.sooner)
             else:
-                found[known.type] = UndecodableType(last.count + 1, last.error, min(last.until, until))
+                sooner = last.sooner or known.sooner
+                found[known.type] = UndecodableType(
+                    last.count + 1, last.error, min(last.until, until), sooner
+                )
         return found
 
-    def _log(self, lease: Lease, error: BaseException, left: float) -> None:
+    def _log(self, lease: Lease, error: BaseException, left: str) -> None:
         """Log it once for each type, then once a minute as long as there are such items."""
         left_out = self._seldom.occurrence(lease.type)
         if left_out is not None:
@@ -111,7 +121,7 @@ class UndecodableItems:
                 WARNING,
                 f"the arguments of {named(lease)} do not fit the code of this worker "
                 f"({one_line(message_of(error))}): it is left to others and tried again for at most "
-                f"{duration(left)}, then it is dead: undecodable{repeated(left_out)}",
+                f"{left}, then it is dead: undecodable{repeated(left_out)}",
                 item_fields(lease),
             )
 
@@ -128,6 +138,8 @@ class UndecodableItems:
             key = await self._key(lease)
             # A free key: no worker had the item until now, or the time is over.
             if not await self._claim(f"{key}:grace", lease, self._grace):
+                if (ref := (lease.tenant, lease.id)) not in self._known:
+                    self._had_before.add(ref)
                 return False
             return not await self._claim(f"{key}:seen", lease, self._grace + REMEMBERED)
         except Exception as error:  # noqa: BLE001  it is tried again later

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from treadle.backend import Backend
+from treadle.engine.read_refs import get_refs
 from treadle.item import GROUP_MARK, TERMINAL, ErrorInfo, GroupState, ItemState, Lease, Ref
 
 from .decide import Die
@@ -39,22 +40,18 @@ async def read_causes(backend: Backend, leases: Sequence[Lease]) -> Mapping[int,
 
 async def _read(backend: Backend, refs: Iterable[Ref]) -> dict[Ref, ItemState]:
     """Those of these prerequisites that ended without success. For a group: the death that failed it."""
-    by_tenant: dict[str, list[str]] = {}
-    for tenant, name in list(dict.fromkeys(refs))[:MOST_READ]:
-        by_tenant.setdefault(tenant, []).append(name)
-    found: dict[Ref, ItemState] = {}
-    for tenant, names in by_tenant.items():
-        items = [name for name in names if not name.startswith(GROUP_MARK)]
-        groups = [name for name in names if name.startswith(GROUP_MARK)]
-        if items:
-            for name, state in zip(items, await backend.get(items, tenant=tenant), strict=True):
-                if state is not None and state.status in TERMINAL and state.status != "success":
-                    found[tenant, name] = state
-        if groups:
-            ids = [name.removeprefix(GROUP_MARK) for name in groups]
-            for name, group in zip(groups, await backend.group(ids, tenant=tenant), strict=True):
-                if group is not None and (cause := cause_in(group)) is not None:
-                    found[tenant, name] = cause
+    wanted = list(dict.fromkeys(refs))[:MOST_READ]
+    items = await get_refs(backend, [ref for ref in wanted if not ref[1].startswith(GROUP_MARK)])
+    found = {ref: item for ref, item in items.items() if item.status in TERMINAL and item.status != "success"}
+    groups: dict[str, list[str]] = {}
+    for tenant, name in wanted:
+        if name.startswith(GROUP_MARK):
+            groups.setdefault(tenant, []).append(name)
+    for tenant, names in groups.items():
+        ids = [name.removeprefix(GROUP_MARK) for name in names]
+        for name, group in zip(names, await backend.group(ids, tenant=tenant), strict=True):
+            if group is not None and (cause := cause_in(group)) is not None:
+                found[tenant, name] = cause
     return found
 
 

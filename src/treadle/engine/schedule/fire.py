@@ -26,7 +26,7 @@ from treadle.timing import to_datetime
 from treadle.wording import one_line
 
 from .entry import ScheduleEntry
-from .fired_items import FiredItems
+from .fired_items import BuiltItems, FiredItems
 from .occurrence import decide
 from .store_clock import StoreClock
 
@@ -76,7 +76,7 @@ class OccurrenceFirer:
             when = f"{to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"
             name = one_line(recurrence.name, 100)
             log_line(INFO, f"schedule {name} was missed at {when}; catch_up={recurrence.catch_up!r}")
-        items = await self._items.build(recurrence) if fires else ()
+        items, entry.span = await self._items.build(recurrence) if fires else BuiltItems()
         return Fire(name=recurrence.name, at=at, next_at=next_at, items=items)
 
     async def _claim(self, name: str, at: float) -> bool:
@@ -94,12 +94,18 @@ class OccurrenceFirer:
             entry.maybe_fired = True
             raise
         entry.pending, entry.maybe_fired = None, False
-        if isinstance(answer, Rejected):
-            self._report(rejection_error(answer), f"the work of schedule {fire.name!r} cannot be stored")
-            entry.pending = replace(fire, items=())
-            return True
+        span, entry.span = entry.span, None
         if answer is None:
             return False
+        if isinstance(answer, Rejected):
+            error = rejection_error(answer)
+            if span is not None:
+                span.end(error)
+            self._report(error, f"the work of schedule {fire.name!r} cannot be stored")
+            entry.pending = replace(fire, items=())
+            return True
+        if span is not None:
+            span.end()
         stored = [item for item, each in zip(fire.items, answer, strict=True) if not each.existing]
         changing = [item for item, each in zip(fire.items, answer, strict=True) if may_change(item, each)]
         if stored or changing:

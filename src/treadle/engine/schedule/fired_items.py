@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from treadle.callables import raised_by_user
-from treadle.engine.guarded_telemetry import GuardedTelemetry
+from treadle.engine.guarded_telemetry import GuardedSubmission, GuardedTelemetry
 from treadle.engine.hooks import Hooks
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.submit.carry import with_traces
@@ -15,6 +15,14 @@ from treadle.submit_middleware import NewItem, SubmitMiddleware, options_of, sub
 from treadle.work import Work
 
 from .entry import Recurrence
+
+
+class BuiltItems(NamedTuple):
+    """What an occurrence is to submit. The span of the submit ends when the store has answered. If another
+    process has fired the occurrence, there was no submit, and the span is dropped."""
+
+    items: tuple[Item, ...] = ()
+    span: GuardedSubmission | None = None
 
 
 class FiredItems:
@@ -30,20 +38,20 @@ class FiredItems:
         self._middlewares = middlewares
         self._telemetry = telemetry
 
-    async def build(self, recurrence: Recurrence) -> tuple[Item, ...]:
-        """The items of one occurrence. None if the user's code raises, which is reported: the schedule goes
-        on without them."""
+    async def build(self, recurrence: Recurrence) -> BuiltItems:
+        """The items of one occurrence. There are none if the user's code raises, which is reported: the
+        schedule goes on without them."""
         try:
             work = await recurrence.make_work()
-            return () if work is None else (await self._build(recurrence, work),)
+            return BuiltItems() if work is None else await self._build(recurrence, work)
         except BaseException as error:
             if not raised_by_user(error):
                 raise
             what = f"run of schedule {recurrence.name!r} failed: nothing is submitted this time"
             self._hooks.report(error, "schedule", what)
-            return ()
+            return BuiltItems()
 
-    async def _build(self, recurrence: Recurrence, work: Work[Any, Any]) -> Item:
+    async def _build(self, recurrence: Recurrence, work: Work[Any, Any]) -> BuiltItems:
         new, built = NewItem(work, recurrence.tenant, recurrence.options), list[Item]()
 
         async def build() -> None:
@@ -53,9 +61,6 @@ class FiredItems:
         await submit_through(self._middlewares, [new], build)
         return self._traced(recurrence.name, built[0])
 
-    def _traced(self, schedule: str, item: Item) -> Item:
+    def _traced(self, schedule: str, item: Item) -> BuiltItems:
         span = None if self._telemetry is None else self._telemetry.submission([item], schedule=schedule)
-        if span is None:
-            return item
-        with span:
-            return with_traces([item], span.traces(1))[0]
+        return BuiltItems((item,) if span is None else with_traces([item], span.traces(1)), span)

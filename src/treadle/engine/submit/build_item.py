@@ -84,7 +84,7 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     """What the item carries for its users. Unset: none, or those of its parent. See `treadle.headers`."""
     trace: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Where the item came from, in the words of `treadle.engine.telemetry`. Opaque to the engine."""
+    """Where the item came from, in the words of `treadle.engine.telemetry`."""
 
 
 LeaseTo: TypeAlias = Callable[[str, str, str], str | None]

@@ -30,7 +30,8 @@ def carry_on(
         return items
     parent = read_stored(lease.options)
     headers = {} if parent.headers is msgspec.UNSET else parent.headers
-    trace = _stored_trace(parent) if span is None else span.trace
+    stored = None if parent.trace is msgspec.UNSET else parent.trace
+    trace = stored if span is None else span.trace
     if not headers and trace is None:
         return items
     usual = encode_stored(_carrying(NO_OPTIONS, headers, trace, checked=checked))
@@ -69,12 +70,3 @@ def with_traces(items: Iterable[Item], traces: Sequence[Trace | None]) -> tuple[
 def _with_trace(item: Item, trace: Trace) -> Item:
     stored = msgspec.structs.replace(read_stored(item.options), trace=dict(trace))
     return msgspec.structs.replace(item, options=encode_stored(stored))
-
-
-def trace_of(options: bytes) -> Trace | None:
-    """The trace in the stored options of an item."""
-    return _stored_trace(read_stored(options)) if options else None
-
-
-def _stored_trace(stored: ItemOptions) -> Trace | None:
-    return None if stored.trace is msgspec.UNSET else stored.trace

@@ -25,11 +25,10 @@ from treadle.engine.tasks import Tasks
 from treadle.engine.telemetry import Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
+from treadle.headers import trace_of
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
 from treadle.metrics import ProcessMetrics
 from treadle.rules.submission import rejection_error
-
-from .carry import trace_of
 
 Answer: TypeAlias = tuple[Submitted, ...]
 

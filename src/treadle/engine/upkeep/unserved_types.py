@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from treadle.engine.core import Core
 from treadle.engine.seldom import Seldom
-from treadle.errors import UnsupportedError
 from treadle.item_facts import UnservedType
 from treadle.log_lines import WARNING, log_line
 from treadle.wording import duration, one_line, plural
@@ -20,17 +19,12 @@ class UnservedTypes:
     def __init__(self, core: Core) -> None:
         self._backend = core.backend
         self._seldom = Seldom(AGAIN, core.settings.clock.monotonic)
-        self._supported = True
 
     async def run_once(self) -> bool:
         """Ask the store, and log what is new. Returns whether there is something."""
-        if not self._supported:
+        if "watching" not in self._backend.capabilities:
             return False
-        try:
-            overview = await self._backend.overview(cap=MOST_COUNTED)
-        except (UnsupportedError, NotImplementedError):
-            self._supported = False
-            return False
+        overview = await self._backend.overview(cap=MOST_COUNTED)
         for each in overview.unserved[:MOST_NAMED]:
             if self._seldom.occurrence(each.type) is not None:
                 _log(each, overview.now)

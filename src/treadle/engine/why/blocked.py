@@ -9,8 +9,9 @@ from treadle.item_facts import Explanation, Prerequisite
 from treadle.why import Reason
 from treadle.wording import listed, plain, plural
 
+from .facts import ItemFacts
 from .fleet import WorkerFleet
-from .wording import command, item_name, since_text, tenant_option
+from .wording import command, item_name, run_again, since_text, tenant_option
 
 
 def blocked_reasons(explained: Explanation) -> list[Reason]:
@@ -78,12 +79,13 @@ def _was(names: list[str]) -> str:
     return "it was" if len(names) == 1 else "they were"
 
 
-def doomed_reasons(explained: Explanation) -> list[Reason]:
+def doomed_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that can only end dead: also who could settle it."""
-    return [_doomed(explained), *_unsettled(explained)]
+    return [_doomed(facts), *_unsettled(facts.explained)]
 
 
-def _doomed(explained: Explanation) -> Reason:
+def _doomed(facts: ItemFacts) -> Reason:
+    explained = facts.explained
     item, now, verdict = explained.item, explained.now, explained.verdict
     waits = "it can only end dead, and waits for a worker to settle it"
     match verdict:
@@ -95,7 +97,8 @@ def _doomed(explained: Explanation) -> Reason:
             names = listed(item_name(each.id, each.type, each.status) for each in lost)
             text = f"what it waits for can no longer come{f': {names}' if lost else ''}; {waits}"
             ids = tuple(_id(each.id) for each in lost)
-            fix = command("requeue", ids[0], tenant=tenant_option(item.tenant)) if ids else ""
+            cause = facts.root or next(iter(lost), None)
+            fix = "" if cause is None else run_again(cause, tenant_option(item.tenant))
             return Reason(kind="doomed", text=text, refs=ids, fix=fix)
         case "unknown_type":
             text = f"no live worker had {plain(item.type)} for too long (unknown_type): {waits}"

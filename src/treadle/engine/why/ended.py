@@ -10,7 +10,8 @@ from treadle.why import Reason
 from treadle.wording import first_line, listed, plain, plural
 
 from .facts import GroupFacts, ItemFacts, NoItem
-from .wording import command, item_name, since_text, tenant_option, worker_name
+from .undecodable import FIX
+from .wording import command, item_name, killed_text, run_again, since_text, tenant_option, worker_name
 
 
 def ended_reasons(facts: ItemFacts) -> list[Reason]:
@@ -69,7 +70,7 @@ def _death(item: ItemState) -> str:
         case "expired":
             return "its deadline passed"
         case "lease_lost":
-            return f"{plural(item.losses, 'worker')} in a row died, or lost the lease, while they ran it"
+            return killed_text(item.losses)
         case "unsatisfiable":
             return "what it waited for can no longer come"
         case "undecodable":
@@ -85,13 +86,14 @@ def _death(item: ItemState) -> str:
 def _requeue(facts: ItemFacts) -> str:
     item = facts.explained.item
     tenant = tenant_option(item.tenant)
-    if facts.causes:
-        cause = facts.causes[0].id
-        verb = "repair" if cause.startswith(GROUP_MARK) else "requeue"
-        return f"run what died first: {command(verb, cause.removeprefix(GROUP_MARK), tenant=tenant)}"
+    cause = facts.root or next(iter(facts.causes), None)
+    if cause is not None:
+        return f"run what died first: {run_again(cause, tenant)}"
     again = command("requeue", item.id, tenant=tenant)
     if item.reason == "lease_lost":
         return f"it may end the next worker too: see the logs of these workers before you run {again}"
+    if item.reason == "undecodable":
+        return f"{FIX}; then: {again}"
     alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""
     return f"{again}; all that died alike: {alike}" if alike else again
 

@@ -44,6 +44,9 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of its type. None: not known, because the code of the type is not here."""
     causes: tuple[Prerequisite, ...] = ()
     """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
+    root: Prerequisite | None = None
+    """For an item that died, or can only die, because of another: the first that ended without counting. It
+    has to run again before those after it can."""
     group: GroupFacts | None = None
     """If it is a root that has ended, and its group is open or has failed: the group."""
     others: bool = False

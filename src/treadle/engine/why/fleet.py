@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from treadle.engine.run.built_in import BUILT_IN
 from treadle.fleet import Fleet, is_blocked, queues_of, serves
@@ -10,7 +11,9 @@ from treadle.item import WorkerState
 from treadle.why import Reason
 from treadle.wording import close_to, duration, listed, plain, plural
 
-from .wording import command, last_seen, since_text, until_text, worker_name
+from .wording import command, kill_command, last_seen, process_name, since_text, until_text, worker_name
+
+START_WORKER: Final = "start one: treadle worker MODULE:APP"
 
 
 class WorkerFleet(Fleet):
@@ -23,25 +26,25 @@ class WorkerFleet(Fleet):
 
     # -- what is missing -------------------------------------------------------------------------------
 
-    def no_worker(self) -> Reason:
-        """No worker claims items."""
-        start = "start one: treadle worker MODULE:APP"
+    def no_worker(self, left_at: float | None = None) -> Reason:
+        """No worker claims items. left_at: when the last one that had the type in question was gone."""
         if self.live:
             stopping = [worker for worker in self.live if (info := worker.info) and info.draining]
             names = listed(worker_name(worker) for worker in stopping or self.live)
             state = "is stopping" if len(stopping) == 1 else "are stopping"
             text = f"no worker takes new items: {names} {state if stopping else 'runs one item by hand'}"
-            return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=start)
+            return Reason(kind="no_worker", text=text, refs=_ids(self.live), fix=START_WORKER)
         if not self.workers:
-            return Reason(kind="no_worker", text="no worker is alive", fix=start)
+            left = "" if left_at is None else f": the last one left {self._since(left_at)}"
+            return Reason(kind="no_worker", text=f"no worker is alive{left}", fix=START_WORKER)
         last = max(self.workers, key=last_seen)
         seen = "was last seen" if last.info is not None else "lost its lease"
         text = f"no worker is alive: the last one, {worker_name(last)}, {seen} {self._since(last_seen(last))}"
-        return Reason(kind="no_worker", text=text, refs=(last.id,), fix=start)
+        return Reason(kind="no_worker", text=text, refs=(last.id,), fix=START_WORKER)
 
-    def no_worker_for_type(self, type: str, lost_at: float | None, waits_since: float) -> Reason:
+    def no_worker_for_type(self, type: str, lost_at: float | None, waits_since: float | None) -> Reason:
         """No worker has the type. lost_at: when the last one left that had it. waits_since: since when the
-        item could run."""
+        item could run. None: it is about many."""
         close = close_to(type, self.types())
         count = len(self.taking)
         text = f"none of {count:,} live workers has {plain(type)}"
@@ -52,12 +55,11 @@ class WorkerFleet(Fleet):
         text += f"; the last that had it left {self._since(lost_at)}" if lost_at is not None else ""
         graces = [info.unknown_type_grace for worker in self.taking if (info := worker.info)]
         grace = min([each for each in graces if each is not None], default=None)
-        dies_at = None if grace is None else max(waits_since, lost_at or 0.0) + grace
+        dies_at = None if grace is None or waits_since is None else max(waits_since, lost_at or 0.0) + grace
         if dies_at is not None:
             text += f"; without one it is dead (unknown_type) {until_text(self.now, dies_at)}"
         fix = "start a worker whose app has this type"
-        if close is not None:
-            fix = f"start a worker that has it, or keep the old name: @work(aliases=[{type!r}])"
+        fix += f"; if it was renamed, keep the old name: @work(aliases=[{type!r}])"
         return Reason(kind="no_worker_for_type", text=text, until=dies_at, refs=(type,), fix=fix)
 
     def not_serving(
@@ -66,11 +68,11 @@ class WorkerFleet(Fleet):
         """Those of `workers` that serve the queue and the tenant (None: any). If there is none: why."""
         served = [worker for worker in workers if serves(worker, queue=queue)]
         if not served:
-            return [], _no_worker_for_queue(workers, type, queue)
+            return [], no_worker_for_queue(workers, type, queue)
         if tenant is None:
             return served, None
         both = [worker for worker in served if serves(worker, tenant=tenant)]
-        return both, None if both else _no_worker_for_tenant(served, tenant)
+        return both, None if both else no_worker_for_tenant(served, tenant)
 
     # -- what holds them back --------------------------------------------------------------------------
 
@@ -100,14 +102,15 @@ class WorkerFleet(Fleet):
         times = [info.blocked_since for worker in workers if (info := worker.info)]
         since = min(each for each in times if each is not None)
         names = listed(worker_name(worker) for worker in workers)
+        processes = listed(map(process_name, workers))
         text = f"{names} {_verb(workers, 'is', 'are')} blocked: "
         text += f"{_verb(workers, 'its event loop has', 'their event loops have')} not run for "
         return Reason(
             kind="worker_blocked",
             text=f"{text}{duration(self.now - since)}",
             refs=_ids(workers),
-            fix="look at the process: a handler blocks it (the log of the worker has its stack), or it is "
-            "stopped (kill -CONT PID)",
+            fix=f"look at {processes}: a handler blocks it (the log of the worker has its stack), or it is "
+            f"stopped ({kill_command('CONT', workers[0])})",
         )
 
     def _pressed(self, workers: Sequence[WorkerState]) -> Reason:
@@ -139,7 +142,8 @@ def unknown_workers(workers: Iterable[WorkerState]) -> str:
     return f"{names} say nothing about themselves: their queues, tenants and room are not known"
 
 
-def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
+def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
+    """None of these workers serves the queue. type: they have it. Empty: any."""
     queues = sorted(queues_of(workers))
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
@@ -148,11 +152,13 @@ def _no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) 
     text += f"{_verb(workers, 'serves', 'serve')} {named}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
-        fix += f"; or move it: {command('update ID --queue', close)}"
+        text += f"; {plain(close)} and {plain(queue)} look alike"
+        fix = f"correct --queues of the worker or, if that is right, update the queue of the items; or {fix}"
     return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
 
 
-def _no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
+def no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
+    """None of these workers serves the tenant."""
     tenants = sorted({name for worker in workers if (info := worker.info) for name in info.tenants or ()})
     text = f"no worker serves tenant {plain(tenant)}: {plural(len(workers), 'worker')} "
     text += f"{_verb(workers, 'serves', 'serve')} {listed(tenants, most=5)}"

@@ -41,6 +41,8 @@ def _concurrency(use: LimitUse, limit: int, fleet: WorkerFleet) -> Reason:
     text = f"limit {plain(use.name)}: {use.used:,.0f} of {limit:,} in use"
     silent = [each for each in use.holders if _is_silent(each, fleet)]
     fix = "wait until one of them ends, or raise the limit"
+    if not any(each.items for each in use.holders):
+        fix += "; what they run: treadle workers --items"
     if silent:
         fix = "the permits of a silent worker are free when another worker claims"
     return Reason(

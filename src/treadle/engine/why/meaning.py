@@ -42,7 +42,7 @@ def _item_reasons(facts: ItemFacts) -> list[Reason]:
         case "running":
             reasons = running_reasons(explained)
         case "blocked" | "scheduled" | "ready" if explained.verdict is not None or _has_expired(facts):
-            return doomed_reasons(explained)
+            return doomed_reasons(facts)
         case "blocked":
             reasons = blocked_reasons(explained)
         case "scheduled":

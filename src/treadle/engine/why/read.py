@@ -155,10 +155,12 @@ async def _read(
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
+    causes = await _read_causes(backend, item)
     return ItemFacts(
         explained=explained,
         limits=await _read_limits(core, explained, viewer),
-        causes=await _read_causes(backend, item),
+        causes=causes,
+        root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
         group=group,
         others=others,
     )
@@ -177,6 +179,26 @@ async def _read_limits(
     found = await core.backend.limits([limit.name for limit in limits])
     uses = {use.name: use for use in seen_limits(found, viewer)}
     return tuple(LimitFact(limit, uses.get(limit.name)) for limit in limits)
+
+
+def _lost_prerequisites(explained: Explanation) -> tuple[Prerequisite, ...]:
+    if explained.verdict != "unsatisfiable":
+        return ()
+    return tuple(each for each in explained.prerequisites if each.status in ("dead", "cancelled"))
+
+
+async def _read_root(backend: Backend, tenant: str, causes: Sequence[Prerequisite]) -> Prerequisite | None:
+    """The first item that ended without counting: what died because of it cannot run before it does."""
+    root = None
+    for _ in range(MOST_DEEP):
+        if not causes or causes[0] == root:
+            break
+        root = causes[0]
+        if root.id.startswith(GROUP_MARK):
+            break
+        (state,) = await backend.get([root.id], tenant=tenant)
+        causes = () if state is None else await _read_causes(backend, state)
+    return root
 
 
 async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite, ...]:

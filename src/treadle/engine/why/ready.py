@@ -11,26 +11,38 @@ from treadle.item import WorkerState
 from treadle.item_facts import Explanation
 from treadle.rules.watching import MOST_AHEAD, MOST_LANES
 from treadle.why import Reason
-from treadle.wording import first_line, plain, plural
+from treadle.wording import error_line, plain, plural
 
 from .facts import ItemFacts
 from .fleet import WorkerFleet, has_no_place, unknown_workers
 from .limits import limit_reasons
 from .undecodable import undecodable_reasons
-from .wording import attempt_name, command, item_name, since_text, tenant_option, until_text
+from .wording import (
+    attempt_name,
+    command,
+    give_up_killer,
+    item_name,
+    since_text,
+    tenant_option,
+    until_text,
+)
 
 
 def later_reasons(explained: Explanation) -> list[Reason]:
     """The reasons of an item that is due later."""
-    fix = command("trigger", explained.item.id, tenant=tenant_option(explained.item.tenant))
+    item = explained.item
+    fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
+    if item.losses >= LOSSES_BEFORE_TRIAL:  # sooner is not better
+        fix = give_up_killer(item)
     if not explained.given_back:
         return [_due_at(explained, fix)]
-    fleet, type = WorkerFleet(explained.workers, explained.now), explained.item.type
+    fleet, type = WorkerFleet(explained.workers, explained.now), item.type
     workers = fleet.serving(type=type)
     undecodable = undecodable_reasons(explained, workers)
     if undecodable:  # sooner is not better
         return [*undecodable, _due_at(explained, "")]
-    return [_due_at(explained, fix), *fleet.declining(workers, type)]
+    isolated = _isolated(explained)
+    return [_due_at(explained, "" if isolated else fix), *fleet.declining(workers, type), *isolated]
 
 
 def _due_at(explained: Explanation, fix: str) -> Reason:
@@ -50,7 +62,7 @@ def _why_later(explained: Explanation) -> str:
     if explained.given_back:
         return "a worker gave it back before it ran"
     if failed is not None and (claimed is None or claimed <= failed.at):
-        error = first_line(f"{failed.error_type}: {failed.message}" if failed.message else failed.error_type)
+        error = error_line(failed.error_type, failed.message)
         return f"{attempt_name(failed.attempt, item.attempts)} failed ({error})"
     if claimed is not None:
         return "its handler deferred it"
@@ -116,7 +128,7 @@ def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerS
     """The workers that could run it. If there is none: why."""
     item = explained.item
     if not fleet.taking:
-        return [], fleet.no_worker()
+        return [], fleet.no_worker(explained.unknown_since)
     having = fleet.serving(type=item.type)
     if not having:
         return [], fleet.no_worker_for_type(item.type, explained.unknown_since, item.due_at)
@@ -138,8 +150,7 @@ def _isolated(explained: Explanation) -> list[Reason]:
     if losses < LOSSES_BEFORE_TRIAL:
         return []
     text = f"{losses:,} workers in a row died while they ran it: it starts only beside ever fewer other items"
-    fix = "find out whether it kills its process: see the logs of the workers that died"
-    return [Reason(kind="isolated", text=text, fix=fix)]
+    return [Reason(kind="isolated", text=text, fix=give_up_killer(explained.item))]
 
 
 def _turn(explained: Explanation, unknown: str) -> Reason:

@@ -9,7 +9,17 @@ from treadle.why import Reason
 from treadle.wording import duration
 
 from .fleet import WorkerFleet
-from .wording import attempt_name, command, last_seen, since_text, tenant_option, worker_name
+from .wording import (
+    attempt_name,
+    command,
+    kill_command,
+    killed_text,
+    last_seen,
+    process_name,
+    since_text,
+    tenant_option,
+    worker_name,
+)
 
 
 def running_reasons(explained: Explanation) -> list[Reason]:
@@ -25,11 +35,17 @@ def running_reasons(explained: Explanation) -> list[Reason]:
     text = f"it runs on {worker_name(worker or item.worker)}{claimed}: {attempt}"
     if worker is not None and worker.running and (info := worker.info) is not None and info.waiting:
         text += f"; {info.waiting:,} of the {worker.running:,} items there have not begun"
-    fix = f"to stop it: {command('cancel', item.id, tenant=tenant_option(item.tenant))}"
+    cancel = command("cancel", item.id, tenant=tenant_option(item.tenant))
+    text += f"; {killed_text(item.losses)} before" if item.losses else ""
+    if worker is None or not is_blocked(worker):
+        return [Reason(kind="running", text=text, refs=_worker_ids(item), fix=f"to stop it: {cancel}")]
+    fix = (
+        f"so that it does not run again: {cancel}; that cannot interrupt it while it blocks the event loop: "
+    )
+    fix += f"end {process_name(worker)} too ({kill_command('KILL', worker)}), or wait until its supervisor "
+    fix += "does (--max-block)"
     running = Reason(kind="running", text=text, refs=_worker_ids(item), fix=fix)
-    if worker is not None and is_blocked(worker):
-        return [WorkerFleet(explained.workers, now).worker_blocked([worker]), running]
-    return [running]
+    return [WorkerFleet(explained.workers, now).worker_blocked([worker]), running]
 
 
 def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason:

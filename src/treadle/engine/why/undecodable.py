@@ -8,6 +8,7 @@ from treadle.item import ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain
+from treadle.worker_info import UndecodableType
 
 from .wording import until_text, worker_name
 
@@ -29,17 +30,31 @@ def undecodable_reasons(explained: Explanation, workers: Iterable[WorkerState]) 
         return []
     first = min(of_type.until for _, of_type in said)
     count = max(of_type.count for _, of_type in said)
-    names = listed(worker_name(worker) for worker, _ in said)
-    error = first_line(said[0][1].error)
-    text = f"its arguments do not fit the code of {names}{f': {error}' if error else ''}; "
-    text += "it is left to workers with other code and tried again"
-    dies = f"dead (undecodable) {until_text(explained.now, first)} at the latest"
-    if count == 1:
-        text += f"; it is {dies}"
-    elif count:
-        text += f"; {count:,} items of {plain(item.type)} are in this state, and the first of them is {dies}"
+    text = misfit_text("its arguments", [worker for worker, _ in said], said[0][1].error)
+    text += "; it is left to workers with other code and tried again"
+    if count:
+        others = f"{count:,} items of {plain(item.type)} are in this state, and " if count > 1 else ""
+        text += f"; {others}{dies_text(explained.now, (each for _, each in said), count)}"
     refs = tuple(worker.id for worker, _ in said)
     return [Reason(kind="undecodable", text=text, until=first if count else None, refs=refs, fix=FIX)]
+
+
+def misfit_text(arguments: str, workers: Iterable[WorkerState], error: str) -> str:
+    """That arguments do not fit the code of these workers."""
+    why = first_line(error)
+    return (
+        f"{arguments} do not fit the code of {listed(map(worker_name, workers))}{f': {why}' if why else ''}"
+    )
+
+
+def dies_text(now: float, said: Iterable[UndecodableType], count: int) -> str:
+    """When so many items die of that, as workers say: the first of them at the latest then."""
+    those = list(said)
+    which = "it" if count == 1 else "the first of them"
+    text = f"{which} is dead (undecodable) {until_text(now, min(each.until for each in those))} at the latest"
+    if any(each.sooner for each in those):
+        text += ", or sooner: that counts from the first worker that could not decode it"
+    return text
 
 
 def _came_back(item: ItemState) -> bool:

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from treadle.fleet import last_beat
-from treadle.item import DEFAULT_TENANT, GROUP_MARK, WorkerState
+from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, WorkerState
+from treadle.item_facts import Prerequisite
 from treadle.timing import to_datetime
 from treadle.wording import HOUR, duration, plain
 
@@ -49,6 +50,32 @@ def attempt_name(attempt: int, attempts: int | None) -> str:
     return f"attempt {attempt:,}" + (f" of {attempts:,}" if attempts and attempt <= attempts else "")
 
 
+def give_up_killer(item: ItemState) -> str:
+    """What to do about an item whose workers died."""
+    cancel = command("cancel", item.id, tenant=tenant_option(item.tenant))
+    return f"it may end the next worker too: see the logs of those that died. To give it up: {cancel}"
+
+
+def killed_text(losses: int) -> str:
+    """`3 workers in a row died, or lost the lease, while they ran it`."""
+    many = "a worker" if losses == 1 else f"{losses:,} workers in a row"
+    return f"{many} died, or lost the lease, while {'it' if losses == 1 else 'they'} ran it"
+
+
+def process_name(worker: WorkerState) -> str:
+    """`process 7 on host h`."""
+    info = worker.info
+    if info is None or not info.pid:
+        return f"the process of {plain(worker.id)}"
+    return f"process {info.pid}{f' on host {plain(info.host)}' if info.host else ''}"
+
+
+def kill_command(signal: str, worker: WorkerState) -> str:
+    """`kill -CONT 7`."""
+    info = worker.info
+    return f"kill -{signal} {info.pid if info is not None and info.pid else 'PID'}"
+
+
 def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState] = ()) -> str:
     """`w1 (host h, pid 7)`. By its id: found among `workers`."""
     if worker is None:
@@ -76,6 +103,14 @@ def command(verb: str, *args: str, tenant: str | None = None) -> str:
     if any(arg.startswith("-") for arg in args):
         return " ".join([*words, *named, "--", *quoted])
     return " ".join([*words, *quoted, *named])
+
+
+def run_again(cause: Prerequisite, tenant: str | None) -> str:
+    """The command that runs an item, or what died of a group, again."""
+    if cause.id.startswith(GROUP_MARK):
+        return command("repair", cause.id.removeprefix(GROUP_MARK), tenant=tenant)
+    verb = "requeue --cancelled" if cause.status == "cancelled" else "requeue"
+    return command(verb, cause.id, tenant=tenant)
 
 
 def tenant_option(tenant: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from treadle.engine.why.wording import command
 from treadle.errors import InputError, WaitTimeout, WorkFailed
 from treadle.handle import Handle
 from treadle.item import ItemState
@@ -142,10 +143,8 @@ async def _wait(
     try:
         value = await (handle.group(longest) if whole_group else handle.result(longest))
     except WaitTimeout:
-        shell.warn(
-            f"{handle.id} has not ended after {duration(longest or 0.0)}, and goes on: "
-            f"see `treadle why {handle.id}`"
-        )
+        why = command("why", handle.id, tenant=shell.tenant)
+        shell.warn(f"{handle.id} has not ended after {duration(longest or 0.0)}, and goes on: see `{why}`")
         return REFUSED
     except WorkFailed as failed:
         error = failed
