@@ -80,6 +80,12 @@ def serves(
     return all(name is None or names is None or name in names for name, names in wanted)
 
 
+def queues_of(workers: Iterable[WorkerState]) -> set[str]:
+    """The queues that workers name. Those that serve every queue name none."""
+    infos = [info for worker in workers if (info := worker.info) is not None]
+    return {name for info in infos for name in info.queues or ()}
+
+
 def last_beat(worker: WorkerState) -> float | None:
     """When its last heartbeat came, by the store's clock. None: not known."""
     info = worker.info

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from treadle.engine.run.fingerprint import MARK_LENGTH
 from treadle.engine.why.wording import command
 from treadle.errors import InputError, NotFound, TreadleError
+from treadle.fleet import queues_of
 from treadle.ids import check_id, check_name
 from treadle.item import DEFAULT_QUEUE
 from treadle.wording import close_names, did_you_mean, listed, plural
@@ -50,8 +51,7 @@ async def known_queues(client: Client) -> list[str]:
 def used_queues(overview: Overview, types: Mapping[str, AnyType]) -> list[str]:
     """The same without those that are only paused: a wrong name can be paused too."""
     own = (type.options.get("queue") for type in types.values())
-    served = (queue for worker in overview.workers for queue in getattr(worker.info, "queues", None) or ())
-    found = {DEFAULT_QUEUE, *(each.queue for each in overview.counts), *served}
+    found = {DEFAULT_QUEUE, *(each.queue for each in overview.counts), *queues_of(overview.workers)}
     return sorted({*found, *(queue for queue in own if queue is not None)})
 
 

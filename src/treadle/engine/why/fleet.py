@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from treadle.engine.run.built_in import BUILT_IN
-from treadle.fleet import Fleet, is_blocked, serves
+from treadle.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.item import WorkerState
 from treadle.why import Reason
 from treadle.wording import close_to, duration, listed, plain, plural
@@ -144,7 +144,7 @@ def unknown_workers(workers: Iterable[WorkerState]) -> str:
 
 def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -> Reason:
     """None of these workers serves the queue. type: they have it. Empty: any."""
-    queues = sorted({name for worker in workers if (info := worker.info) for name in info.queues or ()})
+    queues = sorted(queues_of(workers))
     close = close_to(queue, queues)
     have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
     named = listed(queues, most=5)

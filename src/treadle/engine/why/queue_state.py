@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from treadle.fleet import queues_of
 from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
 from treadle.wording import capped, close_to, duration, listed, plain
@@ -47,8 +48,7 @@ def _is_known(facts: QueueFacts, fleet: WorkerFleet) -> bool:
 
 def _named(facts: QueueFacts) -> set[str]:
     """The queues that code or a worker names."""
-    infos = [info for worker in facts.workers if (info := worker.info) is not None]
-    return {*facts.declared, *(name for info in infos for name in info.queues or ())}
+    return {*facts.declared, *queues_of(facts.workers)}
 
 
 def _known(facts: QueueFacts) -> list[str]:
