@@ -121,7 +121,7 @@ The rate is added, and the worker is started anew: a deploy.
 """,
     Run('sed -i \'s/"FR": 6.50/"FR": 6.50, "CH": 9.00/\' shop.py'),
     Run("kill %1"),
-    Run("treadle worker shop:app 2> worker.log &"),
+    Run("treadle worker shop:app 2> worker.log &", then_quiet=True),
     """
 Now the dead quotes run again, but not all at once: three first, and the others only if those succeed. The
 command shows what it is about to do, and asks.
@@ -233,10 +233,12 @@ class Session:
         return screen_text(shown.decode())
 
     async def _quiet(self) -> None:
-        """Wait until no item is open. Remember a dead item of each type."""
+        """Wait until no item is open, and a worker is alive. Remember a dead item of each type."""
         async with Client(f"sqlite:///{self._directory / 'shop.db'}") as client:
             end = time.monotonic() + PATIENCE
-            while any(count.status != "dead" for count in await client.counts()):
+            while (
+                any(count.status != "dead" for count in await client.counts()) or not await client.workers()
+            ):
                 assert time.monotonic() < end, (self._directory / "worker.log").read_text()
                 await asyncio.sleep(0.05)
             for mark in await client.backend.marks():
