@@ -410,13 +410,10 @@ class EndedGroup(msgspec.Struct, frozen=True, gc=False):
     then, if a process waits for the group."""
 
 
-Verb: TypeAlias = Literal["applied", "stale", "moved", "rejected"]
-
-
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to one settlement."""
 
-    verb: Verb
+    verb: Literal["applied", "stale", "moved", "rejected"]
     again: bool = False
     """For `applied`: an earlier call, whose answer was lost, applied it. This call changed nothing."""
     loss: Loss | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.cli.filters import ItemFilters, read_duration, read_time
+from treadle.cli.filters import ItemFilters, read_duration, read_start, read_time
 from treadle.errors import InputError
 from treadle.item import Filter
 
@@ -41,6 +41,8 @@ def test_durations(text: str, seconds: float) -> None:
 )
 def test_times(text: str, instant: float) -> None:
     assert read_time(text, NOW, "--since") == instant
+    ahead = NOW + (NOW - instant) if text == "2h" else instant
+    assert read_start(text, NOW, "--run-at") == ahead
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "-2h", "2026-13-01", "2x", "999999w99999999999999d"])

@@ -75,7 +75,11 @@ def test_where_reads_what_is_inside_and_says_how_far_it_looked(store: Store) -> 
     assert [each["input"]["user_id"] for each in rest.objects] == [17, 10, 3]
     bounded = store.call("list", "--where", "input.user_id=3", "--scan", "10", "--json")
     assert bounded.out == ""
-    assert "looked at 10 items" in bounded.err
+    assert "looked at 10 items, back to" in bounded.err
+    assert (
+        "looked at 10 items, up to"
+        in store.call("list", "--where", "input.user_id=39", "--scan", "10", "--oldest-first").out
+    )
     assert "--cursor" in bounded.err
 
 

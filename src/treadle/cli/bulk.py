@@ -77,14 +77,16 @@ async def change_items(
     where = await _fixed(shell, verb, selection, filters)
     if selection.dry_run:
         counted = await _dry_run(shell, verb, where, selection)
-        return None if counted.count else await _remark(shell, filters)
+        if not counted.count:
+            await _remark(shell, filters)
+        return None
     total: int | None = None
     if not selection.yes:
-        _check_terminal(verb)
-        preview = verb.preview()
-        counted = await _count(shell, where, selection, preview)
-        if not await _agreed(shell, verb, counted, preview):
-            return REFUSED if counted.count else await _remark(shell, filters)
+        counted, agreed = await _asked(shell, verb, where, selection)
+        if not counted.count:
+            await _remark(shell, filters)
+        if not agreed:
+            return REFUSED if counted.count else None
         total = None if counted.more else counted.count
     code = await bulk.run(FilterSource(shell, where, selection.limit), total, canary=canary, judge=judge)
     if not bulk.matched:
@@ -138,12 +140,16 @@ async def _look(shell: Shell, preview: Preview, items: Sequence[ItemState]) -> N
         await preview.add(shell, shell.client.tenant(tenant), own)
 
 
-def _check_terminal(verb: BulkVerb) -> None:
+async def _asked(shell: Shell, verb: BulkVerb, where: Filter, selection: Selection) -> tuple[Counted, bool]:
+    """Count what a filter finds, and ask whether to change it."""
     if not sys.stdin.isatty():
         raise InputError(
             f"{verb.name} by filters asks before it changes anything, and standard input is no terminal: "
             "give --yes, or look first with --dry-run"
         )
+    preview = verb.preview()
+    counted = await _count(shell, where, selection, preview)
+    return counted, await _agreed(shell, verb, counted, preview)
 
 
 async def _dry_run(shell: Shell, verb: BulkVerb, where: Filter, selection: Selection) -> Counted:

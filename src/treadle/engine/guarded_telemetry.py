@@ -18,6 +18,7 @@ import msgspec
 
 from treadle.context_log import field_name
 from treadle.item import Item
+from treadle.metrics.series import StoreVerb
 
 from .hooks import Hooks
 from .telemetry import (
@@ -28,7 +29,6 @@ from .telemetry import (
     Telemetry,
     Trace,
     TracedAttempt,
-    Verb,
 )
 
 T = TypeVar("T")
@@ -155,7 +155,9 @@ class GuardedTelemetry:
         carried = self._guard.call("carried", self._telemetry.carried, None)
         return None if carried is None else self._guard.call("carried", lambda: pickle.dumps(carried), None)
 
-    def call(self, verb: Verb, traces: Iterable[Trace | None], count: int) -> AbstractContextManager[object]:
+    def call(
+        self, verb: StoreVerb, traces: Iterable[Trace | None], count: int
+    ) -> AbstractContextManager[object]:
         """As `Telemetry.call`."""
         some = list(islice((each for each in traces if each is not None), MOST_LINKS))
         span = self._guard.call("call", lambda: self._telemetry.call(verb, some, count), None)
@@ -199,7 +201,7 @@ class StoreCalls:
         self._telemetry = telemetry if telemetry is not None and telemetry.internals else None
 
     def traced(
-        self, verb: Verb, traces: Callable[[], Iterable[Trace | None]], count: int
+        self, verb: StoreVerb, traces: Callable[[], Iterable[Trace | None]], count: int
     ) -> AbstractContextManager[object]:
         """To be entered around a call. traces: of the items that it is about, if they are wanted."""
         return NOTHING if self._telemetry is None else self._telemetry.call(verb, traces(), count)

@@ -18,8 +18,8 @@ from treadle.wording import duration, one_line, plural
 SUMMARY: Final = 60.0
 """Seconds between two lines about an outage that lasts."""
 PAUSE: Final = 30.0
-"""Seconds after the begin of an outage was logged in which that of another one is not: the store may come and
-go."""
+"""When the begin of an outage was logged, no other begin is logged for so many seconds: the store may come
+and go."""
 OUTDATED: Final = 15.0
 """A call that failed so many seconds ago, and has not failed again since, no longer counts as failing. Loops
 try again sooner."""

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from treadle.item import Item, Lease
+from treadle.metrics.series import StoreVerb
 
 Trace: TypeAlias = Mapping[str, str]
 """Where an item came from: a few hundred bytes of text, which are stored with it. Opaque to the engine,
 except that the log names the id in a `traceparent`."""
-
-Verb: TypeAlias = Literal["submit", "claim", "settle"]
 
 Carried: TypeAlias = tuple[Callable[[Trace], AbstractContextManager[object]], Trace]
 """A function at the top of a module, for another process to call with the trace."""
@@ -59,7 +58,7 @@ class SubmissionSpan(Protocol):
 
 class AttemptSpan(Protocol):
     """The span of one call of a handler: of one attempt, or of a batch. While it is entered, it is the
-    current span. It ends when its outcome is decided, or when it is left."""
+    current span. It ends when the outcomes of all its attempts are decided."""
 
     @property
     def trace(self) -> Trace | None:
@@ -116,6 +115,6 @@ class Telemetry(Protocol):
         """The current context, for another process. None: there is nothing to carry."""
         ...
 
-    def call(self, verb: Verb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
+    def call(self, verb: StoreVerb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
         """A call of the engine to the store, for items with these traces. Only with `internals`."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from treadle.item import DEFAULT_QUEUE, DeathReason, Loss
 
@@ -265,7 +265,8 @@ class TypeMetrics:
             self.changed(self)
 
 
-Verb = Literal["claim", "settle", "submit"]
+StoreVerb: TypeAlias = Literal["claim", "settle", "submit"]
+"""A call of the engine to the store that is measured and traced."""
 
 
 class ProcessMetrics:
@@ -276,7 +277,7 @@ class ProcessMetrics:
     def __init__(self) -> None:
         self.claim, self.settle = Histogram(CALL_SECONDS), Histogram(CALL_SECONDS)
         self.submit, self.loop_lag = Histogram(CALL_SECONDS), Histogram(CALL_SECONDS)
-        self.batch_sizes: dict[Verb, Histogram] = {
+        self.batch_sizes: dict[StoreVerb, Histogram] = {
             verb: Histogram(SIZES) for verb in ("claim", "settle", "submit")
         }
 
@@ -284,7 +285,7 @@ class ProcessMetrics:
     def batch_size(self) -> Histogram:
         return added(self.batch_sizes.values(), SIZES)
 
-    def called(self, verb: Verb, seconds: float, items: int) -> None:
+    def called(self, verb: StoreVerb, seconds: float, items: int) -> None:
         """The store has answered a call for so many items."""
         match verb:
             case "claim":

@@ -24,9 +24,10 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, SpanKind, TracerProvider
 
 from treadle import __version__
-from treadle.engine.telemetry import AttemptSpan, Carried, SubmissionSpan, Trace, TracedAttempt, Verb
+from treadle.engine.telemetry import AttemptSpan, Carried, SubmissionSpan, Trace, TracedAttempt
 from treadle.errors import InputError
 from treadle.item import Item
+from treadle.metrics.series import StoreVerb
 from treadle.signature import class_path
 
 from .carrier import pack, span_context, use_trace
@@ -96,11 +97,11 @@ class OpenTelemetry:
         packed = pack(context.get_current(), child=False, baggage=True)
         return None if packed is None else (use_trace, packed)
 
-    def call(self, verb: Verb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
+    def call(self, verb: StoreVerb, traces: Sequence[Trace], count: int) -> AbstractContextManager[object]:
         return self._call(verb, traces, count)
 
     @contextmanager
-    def _call(self, verb: Verb, traces: Sequence[Trace], count: int) -> Generator[None]:
+    def _call(self, verb: StoreVerb, traces: Sequence[Trace], count: int) -> Generator[None]:
         links = [Link(found) for each in traces if (found := span_context(each)) is not None]
         attributes = operation(_OPERATIONS[verb]) | self._spans.server | {BATCH_COUNT: count}
         span = self._tracer.start_span(verb, Context(), SpanKind.CLIENT, attributes, links)
@@ -113,4 +114,4 @@ class OpenTelemetry:
             span.end()
 
 
-_OPERATIONS: dict[Verb, str] = {"submit": "send", "claim": "receive", "settle": "settle"}
+_OPERATIONS: dict[StoreVerb, str] = {"submit": "send", "claim": "receive", "settle": "settle"}

@@ -103,7 +103,7 @@ class HeldLease(msgspec.Struct, eq=False):
     ctx: Context | None = None
     span: GuardedAttempt | None = None
     """The span of its attempt, once the handler is called, if there is telemetry."""
-    told: bool = False
+    span_decided: bool = False
     """The span knows how the attempt ends."""
     stop: Stop | None = None
     over: bool = False

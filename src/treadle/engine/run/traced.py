@@ -87,9 +87,9 @@ def _facts(held: HeldLease) -> TracedAttempt:
 
 def tell_outcome(held: HeldLease, decision: Decision | None) -> None:
     """Tell the span of an attempt, if it has one, how the attempt ends, once. None: its lease was lost."""
-    if held.span is None or held.told:
+    if held.span is None or held.span_decided:
         return
-    held.told = True
+    held.span_decided = True
     held.span.decided(*(("lost", None) if decision is None else outcome_of(decision)))
 
 
