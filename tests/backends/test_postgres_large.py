@@ -67,5 +67,8 @@ def test_a_limit_of_one_request_is_not_a_full_store() -> None:
     assert "cannot take so much at once" in str(error)
     assert not isinstance(error, StoreFull | StoreUnavailable)
     assert isinstance(translated(asyncpg.DiskFullError("no space left")), StoreFull)
-    for login in (asyncpg.InvalidPasswordError("wrong"), asyncpg.InvalidCatalogNameError("no database")):
-        assert str(translated(login)).startswith("PostgreSQL refuses the login: ")
+    refused = translated(asyncpg.InvalidPasswordError("wrong"))
+    assert str(refused).startswith("PostgreSQL refuses the login: ")
+    missing = translated(asyncpg.InvalidCatalogNameError('database "shopp" does not exist'))
+    assert str(missing).startswith("PostgreSQL has no such database: ")
+    assert isinstance(missing, StoreUnavailable)

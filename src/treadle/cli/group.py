@@ -83,7 +83,7 @@ async def group(
             [
                 ("group", found.id),
                 ("state", Cell(group_text(found, now), _group_style(found))),
-                ("value", value_text(value) if found.contributed else ""),
+                (_value_name(found), value_text(value) if found.contributed else ""),
                 ("", f"cannot be read by this code: {problem}" if problem else ""),
                 ("outer group", found.outer or ""),
             ]
@@ -153,6 +153,12 @@ async def group_members(shell: Shell, root: GroupState, limit: int) -> Tree:
         more = more or rest
         waiting += [item.id for item in found if item.type == GROUP_TYPE]
     return Tree(items, more or bool(waiting))
+
+
+def _value_name(group: GroupState) -> str:
+    """What the value of a group is called. That of a group that has not ended well is not whole."""
+    whole = group.ended_at is not None and not group.failed and group.cancelled is None
+    return "value" if whole else "partial value"
 
 
 def _group_style(group: GroupState) -> str:

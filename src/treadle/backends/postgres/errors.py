@@ -36,7 +36,7 @@ _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 """A schema, a table, a function or a column is not there."""
 _DENIED: Final = "42501"
-_LOGIN: Final = ("28", "3D")
+_LOGIN: Final = {"28": "refuses the login", "3D": "has no such database"}
 """Classes of errors of a login: the role or its password; the database."""
 _LIMITS: Final = "54"
 _REFUSALS: Final = ("21", "22", "23")
@@ -124,7 +124,7 @@ def translated(error: BaseException) -> TreadleError:
             f"the role lacks a right: {brief(error)}: SECURITY.md has the grants that it needs"
         )
     hint = POOLER_HINT if found in _UNPREPARED else ""
-    what = "refuses the login" if found.startswith(_LOGIN) else "cannot do this now"
+    what = _LOGIN.get(found[:2], "cannot do this now")
     return StoreUnavailable(f"PostgreSQL {what}: {brief(error)}{hint}")
 
 
