@@ -10,11 +10,16 @@ LOGGER: Final = logging.getLogger("treadle")
 
 RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 """The fields that `logging` has in records."""
+ITEM_FIELDS: Final = frozenset(
+    ("id", "type", "attempt", "tenant", "workflow", "reason", "trace_id", "span_id")
+)
+"""The fields that treadle has in records about an attempt."""
 
 
 def field_name(name: str) -> str:
-    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
-    return f"input_{name}" if name in RECORD_FIELDS else name
+    """The name of a field of `log_context` in a record. What records have anyway keeps its meaning; `logging`
+    even raises for names that it uses itself (`name`, `args`)."""
+    return f"input_{name}" if name in RECORD_FIELDS or name in ITEM_FIELDS else name
 
 
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):

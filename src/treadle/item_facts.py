@@ -124,7 +124,8 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
     used: float
     """Permits in use: held slots, or starts that count now."""
     limit: int | None = None
-    """As the last request said. None: unknown, as for `slots`."""
+    """As the last request said. For `slots`: as the code of the type says. None: unknown, because the code is
+    not here. A backend does not know it."""
     retry_after: float = 0.0
     """Seconds until one more start is allowed. 0 for `slots`."""
     holders: tuple[LimitHolder, ...] = ()

@@ -87,7 +87,7 @@ def log_line(
 
 def log_error(message: str, error: BaseException) -> None:
     """Log an error of a user's function, with its traceback. It never raises."""
-    log_line(ERROR, f"{message}: {error_text(error)}", error=error, trace=traceback_of(error))
+    log_line(WARNING, f"{message}: {error_text(error)}", error=error, trace=traceback_of(error))
 
 
 WARNING: Final = logging.WARNING

@@ -71,7 +71,7 @@ class JsonFormatter(TextFormatter):
             "message": _short(_message(record), MOST_MESSAGE),
         }
         for name, value in vars(record).items():
-            if name not in RECORD_FIELDS and value is not None:
+            if name not in RECORD_FIELDS:
                 facts[f"extra_{name}" if name in facts else name] = _field(value)
         if trace := self.traceback(record):
             facts["traceback"] = trace

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from treadle.engine.core import Core
+from treadle.engine.declared_limits import declared_limits, limit_of
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.engine.why import why_item, why_queue
 from treadle.errors import UnsupportedError
@@ -53,11 +54,17 @@ class Observer:
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
         """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
-        first `count`. A client of one tenant gets no limits of other tenants, and is not told who
-        holds those that all share."""
+        first `count`. The store does not know how much `slots` allow: the code of the type does, if it is
+        here. A client of one tenant gets no limits of other tenants, and is not told who holds those that all
+        share."""
         await self._begin_read()
-        uses = await self._core.backend.limits(names, count=count)
-        return sorted(seen_limits(uses, self._tenant), key=lambda use: use.name)
+        declared = declared_limits(self._core)
+        found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
+        uses = [
+            msgspec.structs.replace(use, limit=limit_of(declared, use.name)) if use.limit is None else use
+            for use in found
+        ]
+        return sorted(uses, key=lambda use: use.name)
 
     async def overview(self, *, cap: int = 10_000) -> Overview:
         """Return how the store stands: what waits, since when, who works. It looks at no more than `cap`

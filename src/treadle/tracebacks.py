@@ -79,10 +79,16 @@ def _chain(exception: traceback.TracebackException) -> Iterator[traceback.Traceb
 
 
 def _from_user(stack: traceback.StackSummary) -> traceback.StackSummary:
-    for n, frame in enumerate(stack):
-        if is_users(frame.filename):
-            return traceback.StackSummary.from_list(stack[n:])
-    return traceback.StackSummary()
+    """From the first frame of the user on, without treadle's between two of the user (middlewares)."""
+    users = [n for n, frame in enumerate(stack) if is_users(frame.filename)]
+    if not users:
+        return traceback.StackSummary()
+    first, last = users[0], users[-1]
+    return traceback.StackSummary.from_list(
+        frame
+        for n, frame in enumerate(stack)
+        if n >= last or (n >= first and not frame.filename.startswith(_TREADLE))
+    )
 
 
 @lru_cache(10_000)

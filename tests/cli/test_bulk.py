@@ -40,7 +40,8 @@ def test_a_canary_that_cannot_be_tried_does_not_count(memory: Store) -> None:
         assert held.code == 1
         assert "canary: requeued 1 item" in held.out
         assert held.out.endswith(
-            "stopped: requeued 1 item, skipped 2 (2 ConflictError). The rest is as it was\n"
+            "stopped: requeued 1 item, skipped 2 (2 PrerequisiteFailed). The rest is as it was\n"
+            "what they wait for has failed. Requeue that first: treadle requeue --cancelled first\n"
         )
         (rest,) = await app.get(["rest"])
         assert rest is not None
@@ -144,3 +145,33 @@ async def test_a_ctrl_c_just_before_the_question_is_not_lost(capsys: pytest.Capt
     with pytest.raises(asyncio.CancelledError):
         await asyncio.sleep(0)
     assert capsys.readouterr().err == ""
+
+
+def test_a_requeue_of_what_could_not_run_says_what_failed_first(memory: Store) -> None:
+    """Before and after: the items of the type stay dead until the first of the chain runs again."""
+
+    async def fill(app: Treadle) -> None:
+        for number in range(2):
+            await app.enqueue(send(3), id=f"price{number}")
+            await app.enqueue(report(), id=f"total{number}", after=[f"price{number}"])
+            await app.enqueue(order([]), id=f"charge{number}", after=[f"total{number}"])
+        await _ended(app, *(f"{name}{number}" for name in ("price", "total", "charge") for number in (0, 1)))
+
+    memory.work_off(fill)
+    remedy = "what they wait for has failed. Requeue that first: treadle requeue price0 price1\n"
+    for type in ("report", "order.process"):
+        looked = memory.call("requeue", "--type", type, "--dry-run")
+        assert (looked.code, looked.out) == (
+            1,
+            f"would requeue 0 items, and skip 2 (2 PrerequisiteFailed); nothing was changed\n{remedy}",
+        )
+        done = memory.call("requeue", "--type", type, "--yes")
+        assert (done.code, done.out) == (
+            1,
+            f"requeued 0 items, skipped 2 (2 PrerequisiteFailed)\n{remedy}",
+        )
+    assert "Requeue price1 (mail.send) first" in memory.call("requeue", "charge1").err
+    looked = memory.call("requeue", "--all", "--dry-run")
+    assert (looked.code, looked.out.split(",")[0]) == (0, "would requeue 6 items")
+    assert memory.call("requeue", "--all", "--yes").code == 0
+    assert set(_statuses(memory).values()) == {"ready", "blocked"}

@@ -81,6 +81,12 @@ def test_a_mark_is_shown_with_its_traceback_and_its_items(store: Store) -> None:
     assert "Traceback (most recent call last)" in shown.out
     assert f"treadle dead requeue --canary 5 --mark {other['mark']}" in shown.out
     assert shown.out.count("✕ dead") == 4
+    assert "more item" not in shown.out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("treadle.cli.dead.NEWEST", 1)
+        short = store.call("dead", "show", other["mark"]).out
+    assert f"and 3 more items: treadle list --status dead --mark {other['mark']}" in short
+    assert short.count(other["sample"]) == 2, "in the list, and over the traceback"
     (fields,) = store.call("dead", "show", newest["mark"], "--json").objects
     assert [each["type"] for each in fields["items"]] == ["pay"]
     hostile = store.call("dead", "show", newest["mark"])
@@ -188,5 +194,6 @@ def test_a_canary_waits_no_longer_than_it_is_told(store: Store) -> None:
     ids = store.work_off(_deaths)
     done = store.call("requeue", *ids[:3], "--canary", "2", "--canary-wait", "100ms")
     assert done.code == 1
+    assert "no worker is alive: they run once one is started" in done.err
     assert "canary: 0 succeeded, 0 failed, 2 not ended after 100 ms" in done.out
     assert f"look with `treadle why {ids[0]}`" in done.out

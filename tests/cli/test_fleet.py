@@ -101,6 +101,8 @@ def test_schedules_are_listed(memory: Store) -> None:
     ]
     assert lines[2].endswith("0 3 * * * Europe/Berlin")
     assert lines[3].endswith("every 1 min 30 s")
+    assert " in " in lines[1]
+    assert " in " not in lines[3], "it does not fire while it is paused"
     (own,) = memory.call("schedules", "--tenant", "acme", "--json").objects
     assert (own["name"], own["state"], own["timing"]) == ("own", "orphaned", {"every": 60.0})
     assert memory.call("doctor", "--tenant", "acme").code == 4
@@ -259,6 +261,12 @@ def test_a_workflow_is_shown_as_a_tree_or_a_graph(memory: Store) -> None:
     mermaid = memory.call("workflow", "w/1", "--mermaid").out.splitlines()
     assert mermaid[:2] == ["flowchart LR", f'  n0["order.process<br/>{root}<br/>success"]:::success']
     assert memory.call("workflow", "w/2").code == 1
+    assert "tenant " not in answer.out
+    memory.fill(lambda app: app.tenant("beta").enqueue(order([]), workflow="w/1", id="other"))
+    both = memory.call("workflow", "w/1").out.splitlines()
+    assert (both[0], "tenant beta" in both) == ("tenant default", True)
+    (shown,) = memory.call("workflow", "w/1", "--json").objects
+    assert {each["tenant"] for each in shown["items"]} == {"beta", "default"}
     assert memory.call("workflow", "w/1", "--tenant", "acme").code == 1
     assert memory.call("workflow", "w/1", "--dot", "--mermaid").code == 2
 

@@ -14,8 +14,9 @@ from tests.cli.calling import call, start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
 from treadle import Client, Retry, Treadle, work
+from treadle.cli.shown import tries
 from treadle.errors import WorkFailed
-from treadle.item import Demand, Heartbeat
+from treadle.item import Demand, Heartbeat, ItemState
 
 
 async def _three(app: Treadle) -> list[str]:
@@ -284,3 +285,18 @@ def test_an_app_that_cannot_be_imported_shows_its_traceback(
     refused = call("list", "--app", "broken_app:app")
     assert (refused.code, refused.out) == (2, "")
     assert "treadle: the module 'broken_app' cannot be imported" in refused.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (ItemState(id="a", type="t", status="ready"), ""),
+        (ItemState(id="a", type="t", status="running", attempt=2, failures=1), "2/3"),
+        (ItemState(id="a", type="t", status="dead", attempt=3, failures=3), "3/3"),
+        (ItemState(id="a", type="t", status="ready", attempt=3), "3"),
+        (ItemState(id="a", type="t", status="dead", reason="lease_lost", attempt=3), "3"),
+    ],
+)
+def test_tries_count_as_failures_only_what_may_fail(state: ItemState, shown: str) -> None:
+    """Attempts that were lost with their workers do not count."""
+    assert tries(state) == shown

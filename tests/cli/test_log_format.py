@@ -75,7 +75,7 @@ def test_a_line_of_ctx_log_names_its_item_and_json_has_all_fields() -> None:
         7,
         ["x"],
     )
-    assert "workflow" not in decoded
+    assert decoded["workflow"] is None
 
 
 def test_levels_are_coloured_on_a_terminal_only() -> None:

@@ -254,8 +254,7 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
     named = store.call("requeue", *ids[:1], "--dry-run")
     assert (named.code, named.out) == (
         1,
-        "would requeue 0 items, and what could not run because of them, and skip 1 (1 StatusConflict); "
-        "nothing was changed\n",
+        "would requeue 0 items, and skip 1 (1 StatusConflict); nothing was changed\n",
     )
     assert "only dead items can be requeued" in named.err
     assert statuses(store, ids) == ["scheduled"] * 3

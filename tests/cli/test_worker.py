@@ -228,8 +228,10 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
     assert len(await make.written("block")) == 1
     process.terminate()
     await asyncio.to_thread(process.wait, 30)
-    assert "has been blocked" in make.errors()
-    assert "in block" in make.errors()
+    errors = make.errors()
+    assert f" by block {handle.id}; make that handler sync" in errors, errors
+    assert errors.count("in block") == 1, "one dump"
+    assert "heartbeat.py" not in errors, "of the threads with the user's code"
 
 
 async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: Client) -> None:

@@ -77,6 +77,7 @@ async def test_a_worker_says_what_it_is_what_failed_and_what_it_did(url: str) ->
     assert f"mail.send {bad} is dead after attempt 2 of 2, exhausted: {error}" in lines
     assert output.count("Traceback") == 1
     assert "\x1b" not in output
+    assert "made a new, empty store" not in output
     assert re.fullmatch(r"stopped after .*s: 3 started, 1 succeeded, 2 failed, 1 dead", lines[-1])
 
 
@@ -99,10 +100,11 @@ async def test_json_lines_have_the_fields_of_the_item(url: str) -> None:
     first, *others = [json.loads(line) for line in done.stderr.splitlines()]
     assert (first["app"], first["store"], first["processes"], first["version"]) == (APP, url, 1, __version__)
     assert first["types"] == ["crash", "mail.send", "wait"]
-    assert "queues" not in first, "all of them"
+    assert (first["queues"], first["tenants"]) == (None, None), "all of them"
     (record,) = [each for each in others if each["level"] == "error"]
     assert (record["level"], record["id"], record["type"]) == ("error", bad, "mail.send")
     assert (record["attempt"], record["tenant"], record["reason"]) == (2, "default", "exhausted")
+    assert record["workflow"] is None
     assert record["traceback"].startswith("Traceback")
 
 
@@ -204,7 +206,9 @@ def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
 
 def test_what_the_store_refuses_is_one_line_and_exit_1(tmp_path: Path) -> None:
     done = treadle("worker", APP, url=f"sqlite:///{tmp_path}/none/work.db")
-    assert "none does not exist: create it first" in refused(done, 1)
+    assert "none does not exist: check the path, or create it" in refused(done, 1)
+    new = treadle("worker", APP, "--burst", url=f"sqlite:///{tmp_path}/mistyped.db")
+    assert f"made a new, empty store: sqlite:///{tmp_path}/mistyped.db" in new.stderr
     file = tmp_path / "work.db"
     assert call("migrate", f"sqlite:///{file}").code == 0
     with sqlite3.connect(file) as connection:

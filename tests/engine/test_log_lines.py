@@ -79,7 +79,9 @@ async def test_a_failure_is_one_warning_and_a_death_one_error_with_the_traceback
 async def test_lines_about_an_attempt_have_the_fields_of_log_context(
     make_app: MakeApp, logs: pytest.LogCaptureFixture
 ) -> None:
-    @work(name="ship", retry=TWICE, log_context=lambda given: {"order": given["order"], "args": 1})
+    taken = ("id", "type", "tenant", "attempt", "workflow", "reason", "trace_id", "span_id", "args")
+
+    @work(name="ship", retry=TWICE, log_context=lambda given: given | dict.fromkeys(taken, "mine"))
     async def ship(order: int) -> None:
         raise LookupError
 
@@ -92,12 +94,16 @@ async def test_lines_about_an_attempt_have_the_fields_of_log_context(
         raise LookupError
 
     async with make_app(ship, also_hostile) as app:
-        await failure(app.enqueue(ship(7)).result(PATIENCE))
-        again, dead = logs.records
-        assert [(each.order, each.input_args) for each in (again, dead)] == [(7, 1)] * 2  # type: ignore[attr-defined]
+        handle = await app.enqueue(ship(7))
+        await failure(handle.result(PATIENCE))
+        for record in map(vars, logs.records):
+            assert (record["order"], record["id"], record["type"]) == (7, handle.id, "ship")
+            assert (record["tenant"], record.get("trace_id")) == ("default", None)
+            assert {record[f"input_{name}"] for name in taken} == {"mine"}
         logs.clear()
         await failure(app.enqueue(also_hostile()).result(PATIENCE))
     failed, *_, dead = logs.records
+    assert failed.levelname == "WARNING"
     assert failed.getMessage().startswith("log_context of hostile failed, its fields are missing")
     assert logs.text.count("log_context of hostile failed") == 1
     assert dead.reason == "exhausted"  # type: ignore[attr-defined]

@@ -340,7 +340,7 @@ async def test_a_limit_on_items_at_once(make_app: MakeApp) -> None:
         assert reason.refs == ("slow:slots:tenant:acme",)
         assert "1 of 1 in use, held by worker w1 (host" in reason.text
         (use,) = await app.tenant("acme").limits()
-        assert (use.name, use.used) == ("slow:slots:tenant:acme", 1)
+        assert (use.name, repr(use.used), use.limit) == ("slow:slots:tenant:acme", "1.0", 1)
         assert await app.tenant("beta").limits() == []
         barrier.go.set()
 

@@ -54,6 +54,16 @@ def test_frames_before_the_users_code_are_left_out() -> None:
     assert frames.tb_frame.f_code is of_user.__code__
 
 
+def test_frames_of_treadle_between_the_users_are_left_out() -> None:
+    """As a middleware's, which calls the handler through treadle."""
+
+    def middleware() -> None:
+        Seldom(monotonic=of_user).occurrence("key")
+
+    text = traceback_of(raised(middleware))
+    assert ("in middleware" in text, "in of_user" in text, "seldom.py" in text) == (True, True, False)
+
+
 def test_causes_are_shown_in_the_same_way() -> None:
     text = traceback_text(within_treadle(wraps))
     assert "seldom.py" not in text

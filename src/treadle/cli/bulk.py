@@ -76,10 +76,10 @@ async def change_items(
         return await bulk.run(named, len(wanted), canary=canary, judge=judge)
     where = await _fixed(shell, verb, selection, filters)
     if selection.dry_run:
-        counted = await _dry_run(shell, verb, where, selection)
+        counted, would_change = await _dry_run(shell, verb, where, selection)
         if not counted.count:
             await _remark(shell, filters)
-        return None
+        return REFUSED if counted.count and not would_change else None
     total: int | None = None
     if not selection.yes:
         counted, agreed = await _asked(shell, verb, where, selection)
@@ -152,11 +152,12 @@ async def _asked(shell: Shell, verb: BulkVerb, where: Filter, selection: Selecti
     return counted, await _agreed(shell, verb, counted, preview)
 
 
-async def _dry_run(shell: Shell, verb: BulkVerb, where: Filter, selection: Selection) -> Counted:
+async def _dry_run(shell: Shell, verb: BulkVerb, where: Filter, selection: Selection) -> tuple[Counted, int]:
+    """Returns what was found, and how many of it would be changed."""
     preview = verb.preview()
     counted = await _count(shell, where, selection, preview)
     _say_counted(shell, verb, counted, preview)
-    return counted
+    return counted, preview.count
 
 
 async def _dry_run_named(shell: Shell, verb: BulkVerb, source: Source) -> int | None:
@@ -191,12 +192,18 @@ def _say_counted(shell: Shell, verb: BulkVerb, counted: Counted, preview: Previe
         )
         return
     shell.print(f"would {_would(verb, counted, preview)}; nothing was changed")
+    _say_remedy(shell, verb)
+
+
+def _say_remedy(shell: Shell, verb: BulkVerb) -> None:
+    if remedy := verb.remedy():
+        shell.print(remedy, "yellow")
 
 
 def _would(verb: BulkVerb, counted: Counted, preview: Preview) -> str:
     """What the command is about to do: delete 5 items (3 asked for; the others are in their groups)."""
     more = preview.more or counted.more
-    text = f"{verb.name} {plural(preview.count, 'item', more)}{verb.along}"
+    text = f"{verb.name} {plural(preview.count, 'item', more)}{verb.along if preview.count else ''}"
     if preview.count > preview.asked or preview.more:
         text += f" ({capped(preview.asked, counted.more)} asked for; the others {preview.others})"
     return text + skipped_text(", and skip", preview.refused)
@@ -257,7 +264,9 @@ class Bulk:
         self._summary(stopped=stopped or held_back)
         if stopped:
             return INTERRUPTED
-        return REFUSED if held_back or (self._named and self.refused) else None
+        refused = self.refused.total() - self.refused[MEANWHILE]
+        failed = refused and (self._named or not self.changed)
+        return REFUSED if held_back or failed else None
 
     async def _try_first(self, source: Source, count: int, judge: Judge) -> bool:
         """Change so many, and let them be judged. Those that are refused do not count."""
@@ -320,7 +329,7 @@ class Bulk:
             return
         text = f"{self._verb.past} {plural(self.changed, 'item')}"
         asked = self.matched - skipped - self.unknown
-        if self.changed > asked > 0 and not stopped:
+        if self.changed > asked > 0:
             text += f" ({asked:,} asked for; the others {self._verb.others})"
         skipped_by = {MEANWHILE: self.refused[MEANWHILE]} if self._named else self.refused
         text += skipped_text(", skipped", Counter(skipped_by))
@@ -332,3 +341,5 @@ class Bulk:
             )
             return
         self._shell.print(f"stopped: {text}. The rest is as it was" if stopped else text)
+        if not self._named:
+            _say_remedy(self._shell, self._verb)

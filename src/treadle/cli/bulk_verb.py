@@ -59,6 +59,8 @@ class BulkVerb(NamedTuple):
     along: str = ""
     """What is changed with them, for the question: ", and what they have queued"."""
     preview: Callable[[], Preview] = Preview
+    remedy: Callable[[], str] = str
+    """What to do about those that were refused."""
 
     def refusal(self, item: ItemState) -> Refusal | None:
         """Why an item cannot be changed, as far as its status says."""

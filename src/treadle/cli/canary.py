@@ -11,10 +11,11 @@ import typer
 from treadle.engine.read_refs import get_refs
 from treadle.engine.why.wording import command, tenant_option
 from treadle.item import TERMINAL, ItemState
-from treadle.wording import duration, plural
+from treadle.wording import duration, listed, plural
 
 from .asking import pause_for
 from .bulk import Judge
+from .fleet import read_fleet
 from .shell import Shell
 from .shown import item_lines, ref_json
 
@@ -51,12 +52,23 @@ def canary_judge(shell: Shell, seconds: float) -> Judge:
 
     async def judge(items: Sequence[ItemState], stop: asyncio.Event) -> bool:
         shell.print(f"canary: requeued {plural(len(items), 'item')}, waiting for up to {duration(seconds)}")
+        await _warn_unserved(shell, items)
         shell.flush()
         end = await _watch(shell, items, seconds, stop)
         _say(shell, end, await shell.now(), seconds)
         return end.is_good
 
     return judge
+
+
+async def _warn_unserved(shell: Shell, items: Sequence[ItemState]) -> None:
+    """Say before the wait that nothing can come of it."""
+    fleet = await read_fleet(shell)
+    types = dict.fromkeys(item.type for item in items)
+    if not fleet.live:
+        shell.warn("no worker is alive: they run once one is started")
+    elif unserved := [type for type in types if not fleet.serves(type=type)]:
+        shell.warn(f"no live worker has {listed(unserved)}: they run once one is started")
 
 
 async def _watch(shell: Shell, items: Sequence[ItemState], seconds: float, stop: asyncio.Event) -> CanaryEnd:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,9 +21,11 @@ from treadle.cli.liveness import LoopLiveness
 from treadle.cli.reports import ReportReader
 from treadle.ids import generate_id
 from treadle.log_lines import ERROR, log_line
+from treadle.tracebacks import is_users
 
 STACKS_TIME = 0.3
 """Seconds that a process has to write its stacks."""
+_FILE = re.compile(r'^  File "(.*)", line ', re.MULTILINE)
 
 
 class ChildProcess:
@@ -122,8 +125,18 @@ class ChildProcess:
         if self._stacks_asked is None or time.monotonic() - self._stacks_asked < STACKS_TIME:
             return None
         self._stacks_asked = None
-        self._stacks.seek(0)
-        return self._stacks.read().decode(errors="replace")
+        file = self._stacks.fileno()  # the child writes where this process has set the position
+        text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+        os.ftruncate(file, 0)
+        os.lseek(file, 0, os.SEEK_SET)
+        return users_stacks(text)
+
+
+def users_stacks(text: str) -> str:
+    """Of the stacks of all threads, as `faulthandler` writes them: those with code of the user, or all."""
+    threads = text.strip().split("\n\n")
+    users = [each for each in threads if any(map(is_users, _FILE.findall(each)))]
+    return "\n\n".join(users or threads)
 
 
 def ended_how(code: int) -> str:

@@ -173,12 +173,15 @@ async def dead_show(
     where = Filter(tenant=shell.tenant, status=("dead",), mark=found.mark)
     page = await shell.backend.list(where, limit=NEWEST)
     (sample,) = await shell.backend.get([found.sample], tenant=found.tenant)
+    # The newest death comes first: the others are those that were submitted last.
+    others = [item for item in page.items if (item.tenant, item.id) != (found.tenant, found.sample)]
+    items = [*([] if sample is None else [sample]), *others][:NEWEST]
     if shell.json:
         shell.emit(
             mark_json(found)
             | {
                 "traceback": _traceback(sample),
-                "items": [ref_json(each) for each in page.items],
+                "items": [ref_json(each) for each in items],
             }
         )
         return None
@@ -197,7 +200,10 @@ async def dead_show(
     )
     shell.print()
     shell.print("Newest items", "bold")
-    shell.lines(item_lines(page.items, now))
+    shell.lines(item_lines(items, now))
+    if found.count > len(items):
+        more = plural(found.count - len(items), "more item", found.capped)
+        shell.print(f"and {more}: {command('list --status dead --mark', found.mark)}", "dim")
     if text := _traceback(sample):
         shell.print()
         shell.print(f"Traceback of {found.sample}", "bold")

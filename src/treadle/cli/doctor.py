@@ -20,7 +20,7 @@ from treadle.operator import core_of
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .fleet import is_reached, read_limits
+from .fleet import is_reached
 from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
@@ -186,7 +186,7 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     if shell.app is None:
         return []
     declared = declared_limits(core_of(shell.client))
-    uses = await read_limits(shell, None, 500)
+    uses = await shell.client.limits()
     unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
     full = [use.name for use in uses if is_reached(use)]
     found: list[Finding] = []

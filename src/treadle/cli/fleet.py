@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 
-from treadle.engine.declared_limits import declared_limits, limit_of
 from treadle.fleet import Fleet
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
-from treadle.operator import core_of
 from treadle.wording import did_you_mean, listed
 
 from .exit_codes import REFUSED
@@ -91,10 +88,10 @@ async def limits(
 
     A tenant sees its own limits and those that all tenants share.
     """
-    uses = await read_limits(shell, names or None, count)
+    uses = await shell.client.limits(names or None, count=count)
     missing = set(names or ()) - {use.name for use in uses}
     if missing:
-        used = [use.name for use in await read_limits(shell, None, count)]
+        used = [use.name for use in await shell.client.limits(count=count)]
         for name in sorted(missing):
             others = f"in use: {listed(used)}" if used else "none is"
             shell.warn(f"no limit {name!r} is in use: {did_you_mean(name, used, others)}")
@@ -117,16 +114,6 @@ async def limits(
         drop=("HELD BY",),
     )
     return code
-
-
-async def read_limits(shell: Shell, names: Sequence[str] | None, count: int) -> list[LimitUse]:
-    """The limits in use. The store does not know how much `slots` allow: the code of the app does."""
-    declared = declared_limits(core_of(shell.client))
-    uses: list[LimitUse] = []
-    for use in await shell.client.limits(names, count=count):
-        limit = limit_of(declared, use.name) if use.limit is None else use.limit
-        uses.append(msgspec.structs.replace(use, limit=limit))
-    return uses
 
 
 def limit_used(use: LimitUse) -> Cell:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound
 from treadle.group_ref import GroupRef, shown_names
 from treadle.ids import check_id, check_name
@@ -114,7 +115,13 @@ async def workflow(
     if dot or mermaid:
         _draw(shell, tree, dot)
         return None
-    shell.lines(tree_lines(tree.items, await shell.now(), terminal_width()))
+    now = await shell.now()
+    tenants = by_tenant(tree.items)
+    for n, (tenant, items) in enumerate(tenants.items()):
+        if len(tenants) > 1:
+            shell.lines([""] if n else [])
+            shell.print(f"tenant {plain(tenant)}", "bold")
+        shell.lines(tree_lines(items, now, terminal_width()))
     _say_more(shell, tree)
     return None
 

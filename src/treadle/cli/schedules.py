@@ -47,7 +47,7 @@ async def schedules(shell: Shell) -> int | None:
             (
                 each.name,
                 status_word(each.state),
-                ago(each.next_at, now),
+                "" if each.state == "paused" else ago(each.next_at, now),
                 ago(each.last_at, now),
                 timing_text(each.timing),
             )

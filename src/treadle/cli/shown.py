@@ -212,8 +212,9 @@ def tries(item: ItemState) -> str:
     """How many attempts have begun, and how many it may have."""
     if item.attempt == 0:
         return ""
-    # Lost attempts do not count among those that may fail, so there may be more.
-    counts = item.attempts is not None and item.attempt <= item.attempts
+    # Lost attempts do not count among those that may fail: with one of them there may be more.
+    ends_well = item.status in ("running", "success", "cancelled", "dead") and item.reason != "lease_lost"
+    counts = item.attempts is not None and item.attempt <= min(item.attempts, item.failures + ends_well)
     return f"{item.attempt}/{item.attempts}" if counts else str(item.attempt)
 
 
@@ -300,6 +301,7 @@ def ref_json(item: ItemState) -> dict[str, Any]:
     """Which item, and how it stands: for lists inside other objects."""
     return {
         "id": item.id,
+        "tenant": item.tenant,
         "type": item.type,
         "status": item.status,
         "reason": item.reason,

@@ -206,9 +206,9 @@ class Supervisor:
         log_line(ERROR, f"{failed}: {error_text(error)}")
 
     def _report_blocked(self, child: ChildProcess) -> None:
-        if child.reported or not child.is_blocked(self._settings.heartbeat):
+        was_reported, child.reported = child.reported, child.is_blocked(self._settings.heartbeat)
+        if was_reported or not child.reported:
             return
-        child.reported = True
         limit = self._max_block
         if child.ending_since is not None:
             limit = min(limit, self._settings.drain + END_GRACE)

@@ -21,6 +21,7 @@ from .exit_codes import REFUSED
 from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
 from .selection import IdsArgument, Refusal, Selection, read_wanted
 from .shell import Shell, operator_command
+from .stays_dead import Requeue, RequeuePreview
 
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 
@@ -149,28 +150,25 @@ async def requeue(
     """
     seconds = read_duration(canary_wait, "--canary-wait")
 
-    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-        changed = await client.requeue(items, alone=alone, cancelled=cancelled)
-        # What is open again may be others that wait for them, so how many these are says nothing.
-        waits = {item.id: item for item in items if item.after}
-        found = await client.get(list(waits)) if waits else ()
-        stay = [now for now in found if now is not None and now.ended_at == waits[now.id].ended_at]
-        return PortionOutcome(changed, [Refusal(now.id, now.tenant, _stays(now)) for now in stay])
-
+    how = Requeue(alone=alone, cancelled=cancelled)
     statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     advice = "only dead items can be requeued" + (
         "" if cancelled else ", and with --cancelled cancelled ones"
     )
     along = "" if alone else ", and what could not run because of them"
-    verb = BulkVerb("requeue", "requeued", change, statuses, advice, "wait for them", along=along)
+    verb = BulkVerb(
+        "requeue",
+        "requeued",
+        how.change,
+        statuses,
+        advice,
+        "wait for them",
+        along=along,
+        preview=lambda: RequeuePreview(how),
+        remedy=how.remedy,
+    )
     judge = canary_judge(shell, seconds)
     return await change_items(shell, verb, selection, filters, canary=canary, judge=judge)
-
-
-def _stays(item: ItemState) -> ConflictError:
-    return ConflictError(
-        f"item {item.id!r} stays {item.status}: what it waits for can no longer happen. Requeue that first"
-    )
 
 
 # ------------------------------------------------------------------------------------------------ update

@@ -9,11 +9,13 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from treadle.app import Treadle
+from treadle.backend import store_name
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
@@ -80,8 +82,9 @@ def worker(
 
     SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds). A second one kills the processes.
 
-    The exit code is 0 when it was stopped, or when a burst is done; 1 if the store refuses it, or a burst
-    failed; 2 if it was called in a wrong way, or the app cannot be loaded; 3 if the store is unavailable.
+    The exit code is 0 when it was stopped, or when a burst is done, also if items died; 1 if the store
+    refuses it, or an error may have left items of a burst; 2 if it was called in a wrong way, the port is in
+    use, or the app cannot be loaded; 3 if the store is unavailable.
     """
     address = _address(metrics, log_format)
     app = _which_app(app, app_option, log_format)
@@ -114,7 +117,7 @@ def worker(
         options,
         processes=processes,
         max_block=max_block,
-        opened=partial(_remark_queues, opened, options.queues or ()),
+        opened=partial(_remark, opened, options.queues or (), is_new=_makes_store(opened)),
     )
     serving = _serving(supervisor, opened, address, store_metrics)
     raise typer.Exit(_run(supervisor, reload, serving, log_format))
@@ -153,7 +156,18 @@ def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
         typer.echo(text, err=True)
 
 
-async def _remark_queues(app: Treadle, queues: Sequence[str]) -> None:
+def _makes_store(app: Treadle) -> bool:
+    """Whether the file of the store does not exist yet. Its path may be mistyped."""
+    kind, mark, path = store_name(app.backend).partition(":///")
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # it cannot be used: that is said later
+        return kind == "sqlite" and bool(mark) and not Path(path).expanduser().exists()
+    return False
+
+
+async def _remark(app: Treadle, queues: Sequence[str], *, is_new: bool) -> None:
+    """Say what may be a mistake, once the store is open."""
+    if is_new:
+        log_line(WARNING, f"made a new, empty store: {one_line(store_name(app.backend))}")
     for remark in await misspelt_queues(app, app.backend, queues) if queues else ():
         log_line(WARNING, one_line(f"--queues: {remark}"))
 

@@ -154,7 +154,7 @@ def rate_use(
 
 def slots_use(name: str, holders: Sequence[LimitHolder]) -> LimitUse | None:
     """How far a `slots` limit is used. None: it is not in use."""
-    used = sum(holder.count for holder in holders)
+    used = float(sum(holder.count for holder in holders))
     if used <= 0:
         return None
     shown = sorted(holders, key=lambda holder: (-holder.count, holder.worker))

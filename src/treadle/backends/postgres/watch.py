@@ -184,7 +184,7 @@ def _rows(found: Record, *columns: str) -> Iterator[tuple[Any, ...]]:
 def _limit_use(row: Record) -> LimitUse | None:
     name, used = row["name"], row["used"]
     if row["worker"] is not None:
-        return LimitUse(name, "slots", used, holders=tuple(_holders(row)))
+        return LimitUse(name, "slots", float(used), holders=tuple(_holders(row)))
     rate = None if row["limit_"] is None else (row["limit_"], row["window_"])
     state = LimitState(row["at"], used, row["before"])
     return rate_use(name, ALGORITHMS[row["algorithm"]], rate, state, row["now"])

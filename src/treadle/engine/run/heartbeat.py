@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -23,8 +23,8 @@ from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
-from treadle.item import Heartbeat
-from treadle.log_lines import WARNING, lines, log_line
+from treadle.item import Heartbeat, Lease
+from treadle.log_lines import WARNING, item_fields, lines, log_line
 from treadle.wording import duration
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -49,6 +49,7 @@ class HeartbeatLoop:
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self._worker = worker.id
+        self.is_supervised = worker.last_supervisor_beat is not None
         self._last_supervisor_beat = worker.last_supervisor_beat or (lambda: -math.inf)
         self._lease = core.settings.lease
         self._heartbeat = core.settings.heartbeat
@@ -62,6 +63,11 @@ class HeartbeatLoop:
         """The same for the heartbeats of the watchdog."""
         self._woke = self._resumed = -math.inf
         """When this loop last woke up, and when it last woke up late."""
+
+    def on_loop(self, task: asyncio.Task[Any] | None) -> list[Lease]:
+        """The attempts that a task of the event loop runs. A thread calls it, while the loop is blocked."""
+        found = [held for held in self._held.all() if task in (held.task, held.batch and held.batch.task)]
+        return [held.lease for held in found] if task is not None else []
 
     async def begin(self) -> None:
         """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
@@ -219,12 +225,18 @@ class Watchdog:
         """Log, once per blockage, what blocks the event loop."""
         if not self._blocked and self.keep_lease is None and not self._loop_answers():
             self._blocked = True
-            frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
-            stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+            if self._loop_heartbeat.is_supervised:
+                here, stack = "", ""  # the supervisor shows it, also if a C call lets no thread run
+            else:
+                frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
+                here, stack = ". It is here:", "" if frame is None else "".join(traceback.format_stack(frame))
+            running = self._loop_heartbeat.on_loop(asyncio.current_task(self._loop))
+            by = f" by {named_items(running)}" if running else ""
             log_line(
                 WARNING,
-                f"the event loop has been blocked for over {duration(self._heartbeat * 1.5)}; make that "
-                "handler sync (it then runs in a thread), or run_in='process'. It is here:",
+                f"the event loop has been blocked for over {duration(self._heartbeat * 1.5)}{by}; make that "
+                f"handler sync (it then runs in a thread), or run_in='process'{here}",
+                item_fields(running[0]) if len(running) == 1 else None,
                 trace=lines(stack),
             )
 

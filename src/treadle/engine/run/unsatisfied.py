@@ -55,6 +55,36 @@ async def _read(backend: Backend, refs: Iterable[Ref]) -> dict[Ref, ItemState]:
     return found
 
 
+async def read_roots(backend: Backend, items: Sequence[ItemState]) -> dict[Ref, list[ItemState]]:
+    """For each item: the items because of which its prerequisites have failed, through those that could not
+    run either. Empty: none has failed, as far as is known."""
+    found: dict[Ref, list[ItemState]] = {(item.tenant, item.id): [] for item in items}
+    level = [((item.tenant, item.id), item) for item in items]
+    for n in range(MOST_LEVELS):
+        if not level:
+            break
+        refs = list(dict.fromkeys((state.tenant, name) for _, state in level for name in state.after))
+        failed: dict[Ref, ItemState] = {}
+        for start in range(0, len(refs), MOST_READ):
+            failed |= await _read(backend, refs[start : start + MOST_READ])
+        deeper: dict[tuple[Ref, Ref], ItemState] = {}
+        for ref, state in level:
+            causes = [
+                cause for name in state.after if (cause := failed.get((state.tenant, name))) is not None
+            ]
+            if not causes and n:
+                found[ref].append(state)
+            for cause in causes:
+                if cause.reason == "unsatisfiable":
+                    deeper[ref, (cause.tenant, cause.id)] = cause
+                elif cause not in found[ref]:
+                    found[ref].append(cause)
+        level = [(ref, state) for (ref, _), state in deeper.items()]
+    for ref, state in level:  # the chain is longer
+        found[ref].append(state)
+    return found
+
+
 def cause_in(group: GroupState) -> ItemState | None:
     """The death that failed a group: one that is not the effect of another, if there is one."""
     deaths = sorted(group.deaths, key=lambda death: death.reason == "unsatisfiable")
@@ -63,15 +93,10 @@ def cause_in(group: GroupState) -> ItemState | None:
 
 async def _root_of(backend: Backend, state: ItemState) -> str:
     """If the item could not run either: the item that made it so, as text."""
-    last = state
-    for _ in range(MOST_LEVELS):
-        if last.reason != "unsatisfiable":
-            break
-        ended = await _read(backend, [(last.tenant, name) for name in last.after])
-        if not ended:
-            break
-        last = next(iter(ended.values()))
-    return "" if last is state else f", because {_named(last)} {_end_of(last)}"
+    if state.reason != "unsatisfiable":
+        return ""
+    roots = (await read_roots(backend, [state]))[state.tenant, state.id]
+    return f", because {_named(roots[0])} {_end_of(roots[0])}" if roots else ""
 
 
 def _named(state: ItemState) -> str:
