@@ -10,9 +10,9 @@ LOGGER: Final = logging.getLogger("treadle")
 
 RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 """The fields that `logging` has in records."""
-ITEM_FIELDS: Final = frozenset(
-    ("id", "type", "attempt", "tenant", "workflow", "reason", "trace_id", "span_id")
-)
+TRACE_FIELDS: Final = frozenset(("trace_id", "span_id"))
+"""The fields that a tracer adds to records."""
+ITEM_FIELDS: Final = TRACE_FIELDS | {"id", "type", "attempt", "tenant", "workflow", "reason"}
 """The fields that treadle has in records about an attempt."""
 
 

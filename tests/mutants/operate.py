@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.mutants.kit import Patch, mutant
 from treadle import fleet
 from treadle.backends.memory import fair_order, watch
-from treadle.cli.bulk_verb import Verb
+from treadle.cli.bulk_verb import BulkVerb
 from treadle.cli.canary import CanaryEnd
 from treadle.engine.run import fingerprint
 from treadle.engine.submit import carry, enqueue
@@ -93,7 +93,7 @@ def canary_ignored(patch: Patch) -> None:
 
 @mutant("items that a verb does not fit are not skipped", tests="tests/cli/test_verbs.py")
 def nothing_skipped(patch: Patch) -> None:
-    patch(Verb, "refusal", lambda self, item: None)
+    patch(BulkVerb, "refusal", lambda self, item: None)
 
 
 # --------------------------------------------------------------------------------- what items carry with them

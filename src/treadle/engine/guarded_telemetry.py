@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from treadle.context_log import field_name
+from treadle.context_log import TRACE_FIELDS, field_name
 from treadle.item import Item
 from treadle.metrics.series import StoreVerb
 
@@ -114,7 +114,8 @@ class GuardedAttempt(GuardedSpan[AttemptSpan]):
         return self._guard.call("log_fields", self._read_fields, {})
 
     def _read_fields(self) -> dict[str, str]:
-        return {field_name(str(name)): str(value) for name, value in self._span.log_fields.items()}
+        fields = {str(name): str(value) for name, value in self._span.log_fields.items()}
+        return {name if name in TRACE_FIELDS else field_name(name): value for name, value in fields.items()}
 
     def link(self, dependencies: Sequence[tuple[str, Trace]], count: int) -> None:
         self._guard.call("link", lambda: self._span.link(dependencies, count), None)
