@@ -16,7 +16,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model pgbouncer proof soak reliability
+.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer proof soak reliability
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count every
 
 kills: $(READY)  ## what a kill -9 costs: handlers that finish twice, time to recover: KILLS=12 ARGS="--sync --tree --on sqlite"
 	$(BIN)/python -m tests.chaos.kills --kills $(or $(KILLS),12) $(ARGS)
+
+outage: $(READY)  ## stop PostgreSQL below busy workers and count their log lines: SECONDS=30 PROCESSES=4
+	$(BIN)/python -m tests.chaos.outage --seconds $(or $(SECONDS),30) --processes $(or $(PROCESSES),4)
 
 hammer: $(READY)  ## 8 processes at the same groups and dependencies of PostgreSQL; no deadlock, counters recounted: SECONDS=30
 	$(BIN)/python -m tests.backends.hammer --seconds $(or $(SECONDS),30)

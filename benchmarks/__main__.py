@@ -13,21 +13,34 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import chart, cost, crawl, engine, fleet, goals, large_tables, processes, running, verbs
+from benchmarks import (
+    chart,
+    cost,
+    crawl,
+    engine,
+    fleet,
+    goals,
+    large_tables,
+    operate,
+    processes,
+    running,
+    tracing,
+    verbs,
+)
 from benchmarks.measure import Figure, machine, ratio, shown
 from benchmarks.stores import KINDS, Stores, stores
 
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
-USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes")
-LONG = ("depth", "churn")
+USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes", "tracing")
+LONG = ("depth", "churn", "operate")
 QUICK = ("engine", "fleet", "cost")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    default = f"default: all but {' and '.join(LONG)}"
+    default = f"default: all but {', '.join(LONG)}"
     parser.add_argument("what", nargs="*", choices=[*USUAL, *LONG, []], help=default)
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
     parser.add_argument("--seconds", type=float, default=20.0, help="of mixed load (processes)")
@@ -82,6 +95,10 @@ async def run(
         measured = await cost.cost(opened, kinds, 3.0 if quick else 20.0, 1)
         results["cost"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
         console.print(figures_table(measured, "the cost of a worker"))
+    if "tracing" in what:
+        measured = await tracing.tracing(opened, kinds, 2_000 if quick else 20_000, 3 if quick else 5)
+        results["tracing"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
+        console.print(figures_table(measured, "the cost of traces, processor time per item"))
     if "running" in what:
         results["running"] = await run_quality(opened, kinds, quick)
     if "processes" in what:
@@ -90,6 +107,8 @@ async def run(
         results["depth"] = await depths(opened, quick)
     if "churn" in what and "postgres" in kinds:
         results["churn"] = await churned(opened, quick)
+    if "operate" in what:
+        results["operate"] = await operated(opened, kinds, quick)
     return results
 
 
@@ -154,6 +173,20 @@ async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
         )
     console.print(table)
     return windows
+
+
+async def operated(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    ended, waiting = (20_000, 10_000) if quick else (operate.ENDED, operate.OPEN)
+    found = await operate.operate(opened, kinds, ended, waiting, 20 if quick else operate.CALLS)
+    title = f"reads for operators, {ended:,} ended and {waiting:,} open items"
+    table = Table("backend", "read", "p50 ms", "p95 ms", "p50, draining", "p95, draining", title=title)
+    for kind, each in found.items():
+        alone, beside = each.values()
+        for name, pair in alone.items():
+            table.add_row(kind, name, *(f"{value:.1f}" for value in (*pair, *beside.get(name, ()))))
+        table.add_section()
+    console.print(table)
+    return {} if quick else found
 
 
 async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:

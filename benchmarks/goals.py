@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import measure
+from benchmarks import measure, operate
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,14 @@ class Figures:
 
     def p95(self, kind: str, size: int) -> float:
         return float(self._results["backlog"][kind]["one lane"][size][1])
+
+    def reads(self, kind: str) -> list[tuple[str, float]]:
+        """What operators read, alone and beside a worker, and the p95 of each."""
+        found = self._results["operate"][kind]
+        return [(name, beside[1]) for name, beside in found["alone"].items() if "comparison" not in name] + [
+            (f"{name}, while a worker drains", pair[1])
+            for name, pair in found["while a worker drains"].items()
+        ]
 
 
 def rows(results: dict[str, Any]) -> list[Row]:
@@ -144,6 +152,14 @@ def _backlog(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
     return made
 
 
+def _operate(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
+    def made(f: Figures) -> Iterator[Row]:
+        for name, p95 in f.reads(kind):
+            yield Row(f"{label} {name} at 1M ended, p95", operate.PROMISE, p95, "ms", most=True)
+
+    return made
+
+
 def _idle(kind: str, label: str) -> Callable[[Figures], Iterator[Row]]:
     def made(f: Figures) -> Iterator[Row]:
         yield Row(f"{label} idle, calls", 2.0, f("cost", kind, "idle, calls to the store"), "/s", most=True)
@@ -210,6 +226,8 @@ _ROWS: tuple[Callable[[Figures], Iterator[Row]], ...] = (
     _memory,
     _backlog("sqlite", "SQLite"),
     _backlog("postgres", "PostgreSQL"),
+    _operate("sqlite", "SQLite"),
+    _operate("postgres", "PostgreSQL"),
     _idle("memory", "memory"),
     _idle("sqlite", "SQLite"),
     _idle("postgres", "PostgreSQL"),

@@ -155,6 +155,7 @@ async def main() -> int:
         work=[read, embed, report, digest],
         doer=balanced(8),
         on_event=view.see,
+        log_failures=False,  # the view shows them
     )
     # Until the item has ended, a second run with the same key finds it.
     handle = await app.enqueue(digest(DOCUMENTS), key="demo")

@@ -11,17 +11,21 @@ async with Treadle("sqlite:///work.db", work=[add]) as app:
 
 This module has the names that most programs need. The rest is in submodules:
 
-======================  ====================================================================
-`treadle.errors`        every exception
-`treadle.events`        what `on_event` receives
-`treadle.item`          states of items and groups, pages, counts, leases
-`treadle.options`       the options of `enqueue`, `ctx.queue`, `.next` and `@work`, as types
-`treadle.doers`         how many items run at once, and in which order
-`treadle.flow_control`  what `accept`, `backpressure`, `on_backlog` and `on_failure` receive
-`treadle.ports`         a backend from a queue, a pub/sub and a key-value store of your own
-`treadle.metrics`       the names of the metrics
-`treadle.testing`       tools for tests
-======================  ====================================================================
+=======================  ====================================================================
+`treadle.errors`         every exception
+`treadle.events`         what `on_event` receives
+`treadle.item`           states of items and groups, pages, counts, leases
+`treadle.why`            what `app.why` answers
+`treadle.worker_info`    what workers say about themselves
+`treadle.options`        the options of `enqueue`, `ctx.queue`, `.next` and `@work`, as types
+`treadle.doers`          how many items run at once, and in which order
+`treadle.flow_control`   what `accept`, `backpressure`, `on_backlog` and `on_failure` receive
+`treadle.ports`          a backend from a queue, a pub/sub and a key-value store of your own
+`treadle.contrib.otel`   traces with OpenTelemetry
+`treadle.metrics`        the names of the metrics
+`treadle.store_metrics`  how the store stands, for Prometheus
+`treadle.testing`        tools for tests
+=======================  ====================================================================
 """
 
 from importlib import import_module
@@ -58,6 +62,7 @@ from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
+from treadle.version import VERSION
 from treadle.work import Work
 from treadle.work_type import WorkType
 from treadle.worker import Worker
@@ -65,7 +70,7 @@ from treadle.worker import Worker
 if TYPE_CHECKING:
     from treadle.backends.memory import MemoryBackend
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Abort",

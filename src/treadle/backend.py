@@ -124,6 +124,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
 CAPABILITIES: Final = frozenset(
     {
@@ -140,6 +141,7 @@ CAPABILITIES: Final = frozenset(
         "nested",  # nested groups, and items that wait for whole groups
         "updates",  # update, and key policies other than `existing`
         "strict",  # Demand.strict, and permits that belong to leases
+        "watching",  # explain, overview, limits, marks
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -311,9 +313,10 @@ class Backend(Protocol):
         ...
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        """Keep a worker alive for `lease` seconds from now, and register it if it is not known. It writes one
-        row, however many items the worker runs. A worker whose lease has lapsed but that was not removed yet
-        is alive again, with all its leases. The reply says which leases in `held` are lost, and why."""
+        """Keep a worker alive for `lease` seconds from now, and register it if it is not known, unless the
+        heartbeat only renews. It writes one row, however many items the worker runs. A worker whose lease has
+        lapsed but that was not removed yet is alive again, with all its leases. The reply says which leases
+        in `held` are lost, and why."""
         ...
 
     async def remove_worker(self, worker: str) -> int:
@@ -378,10 +381,16 @@ class Backend(Protocol):
         limit: int = 100,
         cursor: str | None = None,
         oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
-        """Return items in the order of submission, newest first unless `oldest_first`. A cursor stays valid
-        while items are added and removed: no item that exists throughout is skipped or shown twice. `limit`
-        is at most 1,000. `InputError` for a cursor that this method did not return."""
+        """Return items in the order of submission, newest first unless `oldest_first`. Their `history` is
+        left out unless it is asked for. A cursor stays valid while items are added and removed: no item that
+        exists throughout is skipped or shown twice. `limit` is at most 1,000. `InputError` for a cursor that
+        this method did not return.
+
+        Open, dead and cancelled items, groups, workflows, keys and marks are found without a look at the
+        others. A filter that most items fail, and that has none of these, reads items until the page is
+        full, however many that are."""
         ...
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
@@ -390,7 +399,33 @@ class Backend(Protocol):
         ...
 
     async def workers(self) -> Sequence[WorkerState]:
-        """Return the workers that have a lease, lapsed or not, and how many items each runs."""
+        """Return the workers that have a lease, lapsed or not, how many items each runs, and the `info` of
+        its last heartbeat that had one."""
+        ...
+
+    # -- reads for operators: capability `watching` ----------------------------------------------------
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        """Return the facts that say why an item is where it is, all from one instant. None if it does not
+        exist. It changes nothing, and takes a bounded number of steps, however many items there are."""
+        ...
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        """Return how the store stands. It looks at no more than `cap` items of each queue and status, so that
+        it takes about as long whether a thousand or ten million items are kept. A store may look at fewer
+        of a long queue among many. With a tenant: only its items, pauses and types, and all workers."""
+        ...
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        """Return how far limits are used: those named that are in use, in any order, or the first `count` by
+        name. A limit that is not in use now is left out."""
+        ...
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        """Return up to `count` marks of dead items, those with the newest deaths first as far as is known
+        without a look at all dead items, each with the number of its items up to `cap`."""
         ...
 
     # -- operators -------------------------------------------------------------------------------------
@@ -590,4 +625,29 @@ class ChecksUnopened(Protocol):
         ...
 
 
-__all__ = ["CAPABILITIES", "Backend", "ChecksUnopened", "Inspected", "Lease", "Status", "Transaction"]
+@runtime_checkable
+class Addressed(Protocol):
+    """A backend that knows where its items are. Optional."""
+
+    @property
+    def address(self) -> str:
+        """The URL of the store without its password, for logs."""
+        ...
+
+
+def store_name(backend: object) -> str:
+    """What to call the store of a backend in a log. No password is in it."""
+    return backend.address if isinstance(backend, Addressed) else type(backend).__name__
+
+
+__all__ = [
+    "CAPABILITIES",
+    "Addressed",
+    "Backend",
+    "ChecksUnopened",
+    "Inspected",
+    "Lease",
+    "Status",
+    "Transaction",
+    "store_name",
+]

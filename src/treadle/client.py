@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from typing_extensions import TypedDict, TypeVar, Unpack
 
-from treadle.backend import Backend
+from treadle.backend import Backend, store_name
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
@@ -22,6 +21,7 @@ from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import named, submit
+from treadle.engine.telemetry import Telemetry
 from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
@@ -38,8 +38,10 @@ from treadle.options import (
 )
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
+from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
+from treadle.wording import did_you_mean
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -91,8 +93,14 @@ class ClientSettings(TypedDict, total=False):
     on_event: OnEvent | None
     on_error: OnError | None
     on_failure: Callable[..., Any] | None
+    log_failures: bool
+    """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
+    submit_middleware: Sequence[SubmitMiddleware]
+    """`async def m(items, call_next)`, around each submit; the first is the outermost."""
+    telemetry: Telemetry | None
+    """Traces: `treadle.contrib.otel.OpenTelemetry()`."""
     registry: Any
     """A prometheus-client registry to export metrics on."""
     prefix: str
@@ -295,8 +303,7 @@ def _check_names(given: Iterable[str]) -> None:
     known = ClientSettings.__annotations__
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise TypeError(f"there is no setting {name!r}: {hint}")
 
 
@@ -326,11 +333,20 @@ def _check_functions(values: Mapping[str, Any]) -> None:
         check_callable(values["on_unhandled_group"], "on_unhandled_group")
 
 
+def _check_telemetry(given: Any) -> Telemetry | None:
+    if given is None:
+        return None
+    if isinstance(given, type) or not callable(getattr(given, "attempt", None)):
+        raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
+    telemetry: Telemetry = given
+    return telemetry
+
+
 def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     values: dict[str, Any] = dict(given)
     _check_names(values)
     _check_functions(values)
-    hooks = Hooks(values.pop("on_event", None), values.pop("on_error", None))
+    on_event, on_error = values.pop("on_event", None), values.pop("on_error", None)
     unhandled = values.pop("on_unhandled_group", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
     for name in _DURATIONS:
@@ -343,6 +359,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         **{name: value for name, value in values.items() if value is not None},
     }
     registry = values.pop("registry", None)
+    middlewares = check_list(values.pop("submit_middleware", ()), "submit_middleware", "with_user")
+    telemetry = _check_telemetry(values.pop("telemetry", None))
     if "generate_id" in values:
         values["generate_id"] = checked_generator(values["generate_id"])
     settings = Settings(**values)
@@ -350,7 +368,16 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    core = Core(backend, settings, hooks, metrics)
+    core = Core(
+        backend,
+        settings,
+        Hooks(on_event, on_error, settings.clock.monotonic),
+        metrics,
+        submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
+        telemetry=telemetry,
+    )
+    if core.telemetry is not None:
+        core.telemetry.use_store(store_name(backend))
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core

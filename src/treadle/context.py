@@ -7,17 +7,20 @@ import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
 from .callables import check_async
-from .context_log import LOGGER, ContextLogger, own_fields
+from .context_log import LOGGER, ContextLogger
 from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost
 from .group_ref import shown_names
+from .headers import headers_of
 from .ids import check_name
 from .item import ItemState, Lease
+from .log_lines import item_fields
 from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime
@@ -205,6 +208,11 @@ class AttemptInfo:
         return self._lease.workflow_type
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """What its submitter gave it to carry, read-only. The items that it queues carry it too."""
+        return MappingProxyType(headers_of(self._lease.options))
+
+    @property
     def deadline(self) -> datetime | None:
         """When the item must have succeeded (UTC). The handler is cancelled then."""
         deadline = self._lease.deadline
@@ -226,17 +234,19 @@ class Context(AttemptInfo, ResultMaker):
     A handler receives it if its first parameter is annotated `Context`.
     """
 
-    __slots__ = ("_created", "_extra", "_interrupt", "_log", "_log_fields")
+    __slots__ = ("_created", "_extra", "_interrupt", "_log", "_log_fields", "_trace_fields")
 
     def __init__(
         self,
         lease: Lease,
         services: ContextServices,
         log_fields: Callable[[], Mapping[str, Any]] | None = None,
+        trace_fields: Mapping[str, str] | None = None,
     ) -> None:
         self._lease = lease
         self._services = services
         self._log_fields = log_fields
+        self._trace_fields = trace_fields
         self._interrupt: Interrupt | None = None
         self._extra: dict[str, Any] | None = None
         self._log: ContextLogger | None = None
@@ -258,21 +268,19 @@ class Context(AttemptInfo, ResultMaker):
 
     @property
     def log(self) -> ContextLogger:
-        """A logger whose records carry id, type, attempt, tenant, workflow and `log_context`."""
+        """A logger whose records carry id, type, attempt, tenant, workflow, `log_context`, and the ids of the
+        trace if there is telemetry."""
         if self._log is None:
             self._log = ContextLogger(LOGGER, self._record_fields())
         return self._log
 
     def _record_fields(self) -> dict[str, Any]:
-        lease = self._lease
-        fields: dict[str, Any] = {
-            "id": lease.id,
-            "type": lease.type,
-            "attempt": lease.attempt,
-            "tenant": lease.tenant,
-            "workflow": lease.workflow,
-        }
-        return fields if self._log_fields is None else {**fields, **own_fields(self._log_fields, lease.type)}
+        fields = item_fields(self._lease)
+        if self._trace_fields is not None:
+            fields |= self._trace_fields
+        if self._log_fields is None:
+            return fields
+        return {**fields, **self._log_fields()}
 
     def extend(self, seconds: Duration) -> Extension:
         """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final
-
-from .callables import check_not_awaitable
 
 LOGGER: Final = logging.getLogger("treadle")
 
-_OF_RECORDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime"))
+RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""The fields that `logging` has in records."""
+TRACE_FIELDS: Final = frozenset(("trace_id", "span_id"))
+"""The fields that a tracer adds to records."""
+ITEM_FIELDS: Final = TRACE_FIELDS | {"id", "type", "attempt", "tenant", "workflow", "reason"}
+"""The fields that treadle has in records about an attempt."""
 
 
-def own_fields(log_context: Callable[[], Mapping[str, Any]], type: str) -> dict[str, Any]:
-    """Return the fields that the `log_context` of a type computes. Empty if it raises: a log must not fail
-    an attempt."""
-    try:
-        fields = log_context()
-        check_not_awaitable(fields, "log_context")
-        return {_field_name(name): value for name, value in fields.items()}
-    except Exception:
-        LOGGER.exception("log_context of %s failed: its fields are missing in the log", type)
-        return {}
-
-
-def _field_name(name: str) -> str:
-    """The name of a field in a record. `logging` raises for names that it uses itself (`name`, `args`)."""
-    return f"input_{name}" if name in _OF_RECORDS else name
+def field_name(name: str) -> str:
+    """The name of a field of `log_context` in a record. What records have anyway keeps its meaning; `logging`
+    even raises for names that it uses itself (`name`, `args`)."""
+    return f"input_{name}" if name in RECORD_FIELDS or name in ITEM_FIELDS else name
 
 
 class ContextLogger(logging.LoggerAdapter[logging.Logger]):

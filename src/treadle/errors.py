@@ -36,6 +36,7 @@
     ├── DeadlineExceeded            the item did not succeed before its `deadline`
     ├── BackendError                the store could not do it
     │   ├── StoreUnavailable          transient: the engine tries again
+    │   │   └── AccessDenied            the role that connects lacks a right in the database
     │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
     │   ├── UntrustedSchema           another role could change what the store does
@@ -54,10 +55,11 @@ other processes.
 
 from __future__ import annotations
 
-import difflib
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from .wording import close_names
 
 if TYPE_CHECKING:
     from .timing import Duration, Instant
@@ -101,7 +103,7 @@ class UnknownWorkError(DefinitionError, LookupError):
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         self.name = name
-        self.close = tuple(difflib.get_close_matches(name, list(known), n=3, cutoff=0.6))
+        self.close = tuple(close_names(name, known, 3))
         likely = " or ".join(repr(each) for each in self.close)
         hint = f"did you mean {likely}?" if likely else "register it with app.register(...)"
         super().__init__(f"no work type is named {name!r}: {hint}")
@@ -233,11 +235,18 @@ class NotFound(TreadleError, LookupError):
     """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
 
     def __init__(self, id: str, what: str = "item") -> None:
-        super().__init__(
-            f"no {what} {id!r} here: it was never submitted, was removed after `keep`, or is another tenant's"
-        )
+        super().__init__(f"no {what} {id!r} here: {_WHY_NOT_FOUND.get(what, _WHY_NO_ITEM)}")
         self.id = id
         self.what = what
+
+
+_WHY_NO_ITEM = "it was never submitted, was removed after `keep`, or is another tenant's"
+_WHY_NOT_FOUND = {
+    "workflow": "no item has it, or they were removed after `keep`, or are another tenant's",
+    "schedule": "no process that has it has been started, or it was cancelled",
+    "mark": "no dead item has it; `treadle dead` lists the marks",
+}
+"""By what was not found. Others are as for items."""
 
 
 class ConflictError(TreadleError):
@@ -500,20 +509,28 @@ class StoreUnavailable(BackendError):
     transient = True
 
 
+class AccessDenied(StoreUnavailable):
+    """The role that connects to the database lacks a right. Transient, since it may be granted meanwhile."""
+
+
 class StoreFull(BackendError):
     """The store has no room for new items. Running items can still be settled."""
 
 
 class SchemaError(BackendError):
-    """The store's schema is not of the version that this library needs. `found` is None if it has none."""
+    """The store's schema is not of the version that this library needs. `found` is None if it has none.
 
-    def __init__(self, found: int | None, wanted: int) -> None:
-        super().__init__(_schema_advice(found, wanted))
+    missing: the file that does not exist, if that is why."""
+
+    def __init__(self, found: int | None, wanted: int, missing: str = "") -> None:
+        super().__init__(_schema_advice(found, wanted, missing))
         self.found = found
         self.wanted = wanted
 
 
-def _schema_advice(found: int | None, wanted: int) -> str:
+def _schema_advice(found: int | None, wanted: int, missing: str) -> str:
+    if missing:
+        return f"there is no file {missing}: check the path, or make the store with `treadle migrate`"
     if found is None:
         return f"the store has no schema (version {wanted} is needed): run `treadle migrate`"
     if found > wanted:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from .group_ref import shown_names
-from .item import Lease, Loss, Reason
+from .item import DeathReason, Lease, Loss
 
 
 # Subclasses without own fields are not dataclasses themselves: making one takes half a millisecond at import.
@@ -84,7 +84,7 @@ class Expired(ItemEvent):
 class Dead(ItemEvent):
     """The item ended without success, for `reason`."""
 
-    reason: Reason
+    reason: DeathReason
     error: BaseException | None = None
     """The exception of the last attempt. None if the item died without running, or in another process."""
     text: str = ""

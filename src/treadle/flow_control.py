@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from .errors import InputError
-from .item import Reason, Status
+from .item import DeathReason, Status
 from .metrics import Metrics
 from .timing import Duration, check_number, seconds
 
@@ -216,7 +216,7 @@ class Failure(Struct, frozen=True):
     """Its arguments by name, as plain JSON values; empty if they could not be read."""
     error: str
     """The last error, as `type: message`: as in the `Dead` event and in the item's state."""
-    reason: Reason
+    reason: DeathReason
     attempts: int = 0
     """How many attempts of it began. 0 only with `on_dead_unstarted`."""
 

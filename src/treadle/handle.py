@@ -159,7 +159,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         # Registered before the submit, so that the store need not be asked whether the item has ended.
         future = waiters.item(ref, expected=True)
         try:
-            (answer,) = await submit(core, self._tenant, (self._work,), self._options)
+            (answer,) = await submit(core, self._tenant, (self._work,), self._options, awaited=True)
             value: S_co
             if answer.existing:
                 self._id = answer.id
@@ -190,7 +190,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         ref = (self._tenant, self._work.id)
         future = core.waiters.group(ref, expected=True)
         try:
-            (answer,) = await submit(core, self._tenant, (self._work,), self._options)
+            (answer,) = await submit(core, self._tenant, (self._work,), self._options, awaited=True)
             value: G_co
             if answer.existing:
                 self._id = answer.id

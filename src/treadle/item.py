@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .worker_info import WorkerInfo
+
 # --------------------------------------------------------------------------------------------------- words
 
 Status: TypeAlias = Literal["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]
@@ -26,7 +28,7 @@ Status: TypeAlias = Literal["blocked", "scheduled", "ready", "running", "success
 OPEN: frozenset[Status] = frozenset(("blocked", "scheduled", "ready", "running"))
 TERMINAL: frozenset[Status] = frozenset(("success", "dead", "cancelled"))
 
-Reason: TypeAlias = Literal[
+DeathReason: TypeAlias = Literal[
     "exhausted",  # the last allowed attempt failed
     "aborted",  # the handler or `on_failure` said not to retry
     "expired",  # the deadline passed
@@ -289,7 +291,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     begun: bool = True
     """Whether the store counts the attempt as begun. If not, call `Backend.begin` before the handler runs."""
     ready_at: float = 0.0
-    """When it became ready for this attempt. For a scheduled item: when it was due. 0: unknown."""
+    """When it became ready for this attempt. For a scheduled item: when it was due. One that was given back
+    without a delay has been ready all the time. 0: unknown."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -318,6 +321,11 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Leases to check. It may be empty: all leases of the worker stay valid either way."""
     types: tuple[str, ...] | None = None
     """The types it can run. None: no change; in the first heartbeat: every type."""
+    info: bytes | None = None
+    """What the worker says about itself, for operators: see `treadle.worker_info`. None: no change."""
+    registers: bool = True
+    """Whether it registers a worker that is not known. False: it comes from elsewhere, only renews a lease,
+    and has no `types` and no `held`. The reply says `fresh` if there was nothing to renew."""
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
@@ -362,7 +370,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lease: Lease
     kind: SettlementKind
     result: bytes | None = None
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     failure: ErrorInfo | None = None
     delay: float = 0.0
     run_at: float | None = None
@@ -372,6 +380,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """As in `Submission`."""
     ran: float | None = None
     """How many seconds ago the handler began. None: it did not. Then `started_at` stays as it was."""
+    mark: str = ""
+    """For `dead`: the fingerprint of the death. Items with the same mark died alike: see `Backend.marks`."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
@@ -400,13 +410,10 @@ class EndedGroup(msgspec.Struct, frozen=True, gc=False):
     then, if a process waits for the group."""
 
 
-Verb: TypeAlias = Literal["applied", "stale", "moved", "rejected"]
-
-
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The answer to one settlement."""
 
-    verb: Verb
+    verb: Literal["applied", "stale", "moved", "rejected"]
     again: bool = False
     """For `applied`: an earlier call, whose answer was lost, applied it. This call changed nothing."""
     loss: Loss | None = None
@@ -451,7 +458,7 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     type: str
     status: Status
     tenant: str = DEFAULT_TENANT
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     attempt: int = 0
     """How many attempts have begun."""
     attempts: int | None = 3
@@ -465,7 +472,7 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """The last failure, as `type: message`. None if it has succeeded: the history has the failures."""
     error_type: str | None = None
     history: tuple[Attempt, ...] = ()
-    """The last ten failed attempts, oldest first. Only from `get`; empty in lists."""
+    """The last ten failed attempts, oldest first. Only from `get`, and from `list` with `history`."""
     queued_at: float = 0.0
     due_at: float = 0.0
     claimed_at: float | None = None
@@ -491,6 +498,10 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """The stored arguments: `decode_input` of the work type reads them."""
     options: bytes = b""
     """Engine data. Opaque."""
+    mark: str = ""
+    """For a dead item: the fingerprint of its death."""
+    headers: Mapping[str, str] = {}
+    """What its submitter gave it to carry. A client reads them from `options`, a backend does not."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):
@@ -540,7 +551,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workflow: str | None = None
     group_id: str | None = None
     key: str | None = None
-    reason: Reason | None = None
+    reason: DeathReason | None = None
+    mark: str | None = None
+    """Only dead items with this fingerprint. Empty: those without one."""
     failed_group: bool = False
     """Only dead items whose deaths failed their groups. A tolerated death fails no group."""
     since: float | None = None
@@ -565,6 +578,8 @@ class Count(msgspec.Struct, frozen=True, gc=False):
     type: str
     status: Status
     count: int
+    capped: bool = False
+    """Whether there may be more: see `Overview.counts`."""
 
 
 class WorkerState(msgspec.Struct, frozen=True, gc=False):
@@ -574,7 +589,11 @@ class WorkerState(msgspec.Struct, frozen=True, gc=False):
     until: float
     """When its lease lapses."""
     types: tuple[str, ...] | None
-    running: int
+    """None: every type."""
+    running: int | None
+    """How many items it runs. None: a client of one tenant is not told, they may be those of others."""
+    info: WorkerInfo | None = None
+    """What it says about itself. None: nothing, or nothing that this version can read."""
 
 
 # ----------------------------------------------------------------------------------- operating, coordinating

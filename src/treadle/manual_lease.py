@@ -13,6 +13,9 @@ and an outcome that comes too late is refused with `LeaseLost` and changes nothi
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from msgspec.structs import replace
@@ -20,7 +23,6 @@ from msgspec.structs import replace
 from treadle.dependency import DEPENDENCY
 from treadle.doers.limited import has_strict_lanes
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.built_in import BUILT_IN, closed_group, met_dependency, read_closed
@@ -38,12 +40,17 @@ from treadle.engine.run.held import HeldLeases
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.run.settle import Settler
 from treadle.engine.run.undecodable import UndecodableItems
+from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import LeaseLost
+from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
+from treadle.log_lines import WARNING, error_text, log_line
 from treadle.result_plan import plan
 from treadle.retry import Retry, merge_retry
 from treadle.timing import Duration, seconds
+from treadle.version import VERSION
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 MOST_CLAIMS: Final = 100
 """How often `claim_one` asks the store, if what it gets needs no handler."""
@@ -77,6 +84,11 @@ class ClaimedLease:
     @property
     def tenant(self) -> str:
         return self._lease.tenant
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What its submitter gave it to carry, read-only."""
+        return MappingProxyType(headers_of(self._lease.options))
 
     async def complete(self, value: Any = None) -> None:
         """The item succeeded, with this value."""
@@ -154,8 +166,20 @@ async def claim_one(
     )
     if "strict" in core.backend.capabilities:
         demand = replace(demand, strict=_strict_types(core))
+    info = encode_worker_info(
+        WorkerInfo(
+            host=host_name(),
+            pid=os.getpid(),
+            version=VERSION,
+            lease=lease,
+            queues=queues,
+            tenants=demand.tenants,
+            room=1,
+            manual=True,
+        )
+    )
     for _ in range(MOST_CLAIMS):
-        await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types))
+        await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, info=info))
         claim = await core.backend.claim(demand)
         found: ClaimedLease | None = None
         for each in claim.leases:
@@ -181,7 +205,8 @@ async def _remove_worker(core: Core, worker: str) -> None:
     try:
         await core.backend.remove_worker(worker)
     except Exception as error:  # noqa: BLE001  nothing depends on it
-        LOGGER.warning("could not remove the worker of a manual lease; it will lapse: %s", error)
+        failed = "could not remove the worker of a manual lease; it will lapse"
+        log_line(WARNING, f"{failed}: {error_text(error)}")
 
 
 async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:

@@ -12,6 +12,7 @@ from treadle.engine.core import Core
 from treadle.engine.ended_items import announce_ended, event_time
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
+from treadle.engine.read_refs import by_tenant, outermost_groups
 from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
@@ -21,13 +22,15 @@ from treadle.item import (
     GROUP_TYPE,
     TERMINAL,
     Count,
+    DeathReason,
     Filter,
     GroupState,
     ItemState,
     Page,
-    Reason,
     Status,
 )
+from treadle.item_facts import DeadMark
+from treadle.observer import Observer, begin_read
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 from treadle.update_options import UpdateOptions, check_update
@@ -38,17 +41,13 @@ PORTION: Final = 1000
 """How many items one step changes, where a filter may find any number."""
 
 
-class Operator:
+class Operator(Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None) -> None:
         self._core = core
         self._tenant = tenant
         self._submits_to = DEFAULT_TENANT if tenant is None else tenant
-
-    def connect(self) -> Coroutine[Any, Any, None]:
-        """Open the backend. All methods do it when they need it. Idempotent."""
-        return self._core.connect()
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -79,9 +78,8 @@ class Operator:
         items: list[ItemState] = []
         cursor: str | None = None
         while True:
-            page = await self._page(
-                Filter(tenant=self._tenant, workflow=id), limit=1000, cursor=cursor, oldest_first=True
-            )
+            where = Filter(tenant=self._tenant, workflow=id)
+            page = await self._page(where, 1000, cursor, oldest_first=True)
             items += page.items
             if page.cursor is None:
                 return items
@@ -101,10 +99,13 @@ class Operator:
         until: Instant | None = None,
         group_id: str | None = None,
         key: str | None = None,
-        reason: Reason | None = None,
+        reason: DeathReason | None = None,
+        mark: str | None = None,
         oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
-        """Return items that match all arguments, newest first. `cursor` continues after an earlier page.
+        """Return items that match all arguments, newest first. `cursor` continues after an earlier page. With
+        `history`, the items have their failed attempts.
 
         `InputError` for a status or a reason that does not exist, and for texts that are no names.
         """
@@ -118,16 +119,21 @@ class Operator:
             until=None if until is None else instant(until, field="until"),
             group_id=None if group_id is None else check_id(group_id, field="group_id"),
             key=_name(key, "key"),
-            reason=None if reason is None else _words((reason,), Reason, "reason")[0],
+            reason=None if reason is None else _words((reason,), DeathReason, "reason")[0],
+            mark=_name(mark, "mark") if mark else mark,
         )
-        _check_page(limit, cursor, oldest_first)
+        _check_page(limit, cursor, oldest_first, history)
         if self._tenant is not None and tenant not in (None, self._tenant):
             return Page(())
-        return await self._page(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history)
 
-    async def _page(self, where: Filter, *, limit: int, cursor: str | None, oldest_first: bool) -> Page:
+    async def _page(
+        self, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool, history: bool = False
+    ) -> Page:
         await self.connect()
-        page = await self._core.backend.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        page = await self._core.backend.list(
+            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+        )
         await decode_states(self._core.registry, page.items)
         return page
 
@@ -255,8 +261,19 @@ class DeadLetters:
         self._operator = operator
 
     async def list(self, /, **where: Any) -> Page:
-        """Return dead items, newest first. Takes the arguments of `app.list`, except the status."""
+        """Return dead items, newest first, with their failed attempts. Takes the arguments of `app.list`,
+        except the status."""
+        where.setdefault("history", True)
         return await self._operator.list("dead", **where)
+
+    async def marks(self, *, count: int = 100, cap: int = 10_000) -> Sequence[DeadMark]:
+        """Return the marks of dead items: what they died of, and how many died alike. At most `count`, those
+        with the newest deaths first. Each counts up to `cap` items."""
+        _check_count(count, "count")
+        _check_count(cap, "cap")
+        core = core_of(self._operator)
+        await begin_read(core)
+        return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
 
     async def requeue(
         self, /, ids: Ids | None = None, *, alone: bool = False, cancelled: bool = False, **where: Any
@@ -281,7 +298,7 @@ class DeadLetters:
         total = 0
         if ids is not None:
             named = await self._operator.get(ids)
-            found = _by_tenant(item for item in named if item is not None and item.status == "dead")
+            found = by_tenant(item for item in named if item is not None and item.status == "dead")
             for owner, dead in found.items():
                 total += await self._delete(owner, dead)
             return total
@@ -291,14 +308,9 @@ class DeadLetters:
 
     async def _delete(self, tenant: str, items: Sequence[ItemState]) -> int:
         core = core_of(self._operator)
-        # A group that has the id of a member is not nested.
-        groups = {item.group_id for item in items if item.group_id == item.id}
-        unread = {item.group_id for item in items} - groups
-        while unread:
-            read = await core.backend.group(sorted(unread), tenant=tenant)
-            groups |= {group.id for group in read if group is not None and group.outer is None}
-            unread = {group.outer for group in read if group is not None and group.outer is not None}
-        return await Operator(core, tenant).delete(sorted(groups)) if groups else 0
+        around = await outermost_groups(core.backend, {item.group_id for item in items}, tenant=tenant)
+        groups = sorted({group.id for group in around.values()})
+        return await Operator(core, tenant).delete(groups) if groups else 0
 
     async def _found(
         self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)
@@ -309,7 +321,7 @@ class DeadLetters:
         while left is None or left > 0:
             limit = min(left or PORTION, PORTION)
             page = await self._operator.list(statuses, **where, limit=limit, cursor=cursor)
-            for portion in _by_tenant(page.items).items():
+            for portion in by_tenant(page.items).items():
                 yield portion
             if page.cursor is None:
                 return
@@ -327,20 +339,18 @@ async def _check_group_ended(core: Core, closing: ItemState) -> None:
         )
 
 
-def _by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
-    found: dict[str, list[ItemState]] = {}
-    for item in items:
-        found.setdefault(item.tenant, []).append(item)
-    return found
-
-
-def _check_page(limit: object, cursor: object, oldest_first: object) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InputError.of("limit", limit, "must be a whole number, 1 or more")
+def _check_page(limit: object, cursor: object, oldest_first: object, history: object) -> None:
+    _check_count(limit, "limit")
     if cursor is not None and not isinstance(cursor, str):
         raise InputError.of("cursor", cursor, "must be a str")
-    if not isinstance(oldest_first, bool):
-        raise InputError.of("oldest_first", oldest_first, "must be True or False")
+    for field, given in (("oldest_first", oldest_first), ("history", history)):
+        if not isinstance(given, bool):
+            raise InputError.of(field, given, "must be True or False")
+
+
+def _check_count(value: object, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError.of(field, value, "must be a whole number, 1 or more")
 
 
 def _name(value: str | None, field: str) -> str | None:
@@ -359,6 +369,11 @@ def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
 def core_of(client: Operator) -> Core:
     """Return the engine behind a client, for the modules of this package."""
     return client._core  # pyright: ignore[reportPrivateUsage]
+
+
+def tenant_of(client: Operator) -> str | None:
+    """Return the tenant that a client is bound to, for the modules of this package. None: all tenants."""
+    return client._tenant  # pyright: ignore[reportPrivateUsage]
 
 
 def submits_to(client: Operator) -> str:

@@ -4,10 +4,10 @@ The same option may be given at several levels. From the strongest:
 
     enqueue(x=), ctx.queue(x=), .next(x=)  >  the type's options(input)  >  @work(x=)  >  app  >  default
 
-`resolve` applies the levels, the weakest first. The stronger level wins, with three additional rules. `retry`
-is merged field by field. Within one level, `run_at` wins over `delay` and `deadline` over `expires_in`. Each
-of these pairs counts as one option, so a `delay` at enqueue wins over a `run_at` that the type computed. So
-do `key` and `unique`, of which one level can give only one.
+`resolve` applies the levels, the weakest first. The stronger level wins, with four additional rules. `retry`
+is merged field by field, `headers` name by name (`{}` removes them). Within one level, `run_at` wins over
+`delay` and `deadline` over `expires_in`. Each of these pairs counts as one option, so a `delay` at enqueue
+wins over a `run_at` that the type computed. So do `key` and `unique`, of which one level can give only one.
 
 Values are checked where they are written (`check_options`, `check_type_options`). After that they are plain
 seconds, ids and names.
@@ -15,7 +15,6 @@ seconds, ids and names.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -26,6 +25,7 @@ from .callables import check_plain
 from .condition import When, need
 from .errors import Defer, InputError
 from .events import Event
+from .headers import add_headers, check_headers
 from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE, KeyPolicy
 from .option_checks import (
@@ -47,6 +47,7 @@ from .option_checks import (
 from .retry import Retry, merge_retry
 from .timing import Duration, Instant, instant, seconds
 from .tx_check import check_tx
+from .wording import did_you_mean
 
 
 class HasId(Protocol):
@@ -102,6 +103,9 @@ class NextOptions(TypedDict, total=False):
     """Derive the key from the type and the arguments."""
     workflow: str | None
     workflow_type: str | None
+    headers: Mapping[str, str] | None
+    """A few short texts that the item carries: `ctx.headers`. A child carries those of its parent too; `{}`:
+    it does not."""
     on_dead: Compensation | None
     """The work to submit in the same step that makes the item dead, if an attempt of it began."""
     on_dead_unstarted: bool | None
@@ -193,6 +197,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     unique: bool = False
     workflow: str | None = None
     workflow_type: str | None = None
+    headers: Mapping[str, str] | None = None
+    """None: not given. Empty: none, not even those of its parent."""
     on_dead: Compensation | None = None
     on_dead_unstarted: bool = False
 
@@ -224,6 +230,8 @@ def _overlay(base: Resolved, level: Mapping[str, Any]) -> Resolved:
     }
     if "retry" in changes:
         changes["retry"] = merge_retry(base.retry, changes["retry"])
+    if "headers" in changes:
+        changes["headers"] = add_headers(base.headers or {}, changes["headers"])
     changes |= _timing(level, "run_at", "delay", 0.0)
     changes |= _timing(level, "deadline", "expires_in", None)
     if "key" in changes:
@@ -297,8 +305,7 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
         return TypeError(
             f"{where} has no option 'id', which names one item: give it to enqueue(work, id=...)"
         )
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known, f"it takes {', '.join(sorted(known))}")
     return TypeError(f"{where} has no option {name!r}: {hint}")
 
 
@@ -326,6 +333,7 @@ NEXT_OPTIONS: Final[Mapping[str, Check]] = {
     "key": check_name,
     "workflow": check_name,
     "workflow_type": check_name,
+    "headers": check_headers,
 }
 
 QUEUE_OPTIONS: Final[Mapping[str, Check]] = {

@@ -6,7 +6,7 @@ code that makes the work stays in the processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,13 +26,16 @@ from treadle.engine.schedule.occurrence import (
     Timing,
     user_function,
 )
-from treadle.engine.schedule.scheduler import is_unseen
+from treadle.engine.schedule.standing import ScheduleStanding, is_orphaned, standing_of
+from treadle.engine.why import ScheduleFacts, why_schedule
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
+from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, Schedule
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.timing import Duration, Instant, instant, seconds
+from treadle.why import Why
 from treadle.work_type import needed_arguments
 
 LEAST_EVERY: Final = 0.001
@@ -50,12 +53,15 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     """The last occurrence that fired or was skipped."""
     paused: bool
     orphaned: bool
-    """No running process has its code, so it does not fire."""
+    """No live worker has its code, so it does not fire."""
     timing: Mapping[str, Any]
     """`{"cron": ..., "tz": ...}`, `{"every": seconds}`, or `{"next": name of the function}`, with `start` and
     `end` if they were given."""
     seen_at: float
     """When a process that has its code last marked it as seen."""
+    state: ScheduleStanding
+    """All of this in a word: `active`, `overdue`, `orphaned`, `paused` or `ended`. Overdue: it is due, and no
+    process has fired it."""
 
     @property
     def ended(self) -> bool:
@@ -150,15 +156,34 @@ class Schedules:
 
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
+        rows = await self._rows()
+        now, fleet = await self._fleet()
+        return [self._state(row, fleet, now) for row in rows]
+
+    async def _rows(self) -> Sequence[Schedule]:
         await self._core.connect()
         if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
             await self._scheduler.sync()
         rows = await self._core.backend.schedules()
-        rows = [row for row in rows if row.name.startswith(self._prefix)]
-        now = await self._core.backend.now()
-        elsewhere = any(row.name not in self._scheduler.entries for row in rows)
-        other_workers = elsewhere and await self._has_other_workers(now)
-        return [self._state(row, now, other_workers=other_workers) for row in rows]
+        return [row for row in rows if row.name.startswith(self._prefix)]
+
+    async def why(self, name: str) -> Why:
+        """Say why a schedule has not fired, and when it will."""
+        full = self._full(name)
+        rows = await self._rows()
+        row = next((row for row in rows if row.name == full), None)
+        now, fleet = await self._fleet()
+        facts = ScheduleFacts(
+            name=name,
+            tenant=self._tenant,
+            now=now,
+            stored=row,
+            state="unknown" if row is None else standing_of(row, fleet, now, here=self._is_here(full)),
+            orphaned=row is not None and is_orphaned(row, fleet, now, here=self._is_here(full)),
+            taking=0 if fleet is None else len(fleet.taking),
+            names=tuple(row.name.removeprefix(self._prefix) for row in rows),
+        )
+        return why_schedule(facts)
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.
@@ -222,21 +247,27 @@ class Schedules:
         if not await self._scheduler.pause(full, paused):
             raise NotFound(name, "schedule")
 
-    async def _has_other_workers(self, now: float) -> bool:
-        """Whether another process runs a worker: it may have code that this process has not."""
-        workers = await self._core.backend.workers()
-        return any(worker.until > now and worker.id not in self._scheduler.workers for worker in workers)
+    async def _fleet(self) -> tuple[float, Fleet | None]:
+        """The time, and the workers. None: the store cannot list them."""
+        backend = self._core.backend
+        now = await backend.now()
+        return now, Fleet(await backend.workers(), now) if "listing" in backend.capabilities else None
 
-    def _state(self, row: Schedule, now: float, *, other_workers: bool) -> ScheduleState:
-        here = row.name in self._scheduler.entries
+    def _is_here(self, full: str) -> bool:
+        """Whether a worker of this process has the code of a schedule."""
+        return full in self._scheduler.entries and bool(self._scheduler.workers)
+
+    def _state(self, row: Schedule, fleet: Fleet | None, now: float) -> ScheduleState:
+        here = self._is_here(row.name)
         return ScheduleState(
             name=row.name.removeprefix(self._prefix),
             next_at=row.next_at,
             last_at=row.last_at,
             paused=row.paused,
-            orphaned=not here and (not other_workers or is_unseen(row, now)),
+            orphaned=is_orphaned(row, fleet, now, here=here),
             timing=_read_spec(row.spec),
             seen_at=row.seen_at,
+            state=standing_of(row, fleet, now, here=here),
         )
 
 
@@ -284,3 +315,8 @@ def _read_spec(spec: bytes) -> dict[str, Any]:
         return msgspec.json.decode(spec, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         return {}
+
+
+def stored_name(schedules: Schedules, name: str) -> str:
+    """Return the name of a schedule in the store, for the modules of this package."""
+    return schedules._full(name)  # pyright: ignore[reportPrivateUsage]

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 import msgspec
 
 from .context import Context
-from .errors import DefinitionError
+from .errors import DefinitionError, class_name
 from .result import Result
 
 _MAIN: Final = ("__main__", "__mp_main__")
@@ -108,6 +108,17 @@ def function_name(fn: Callable[..., Any]) -> str:
 def module_name(module: str) -> str:
     """Return the module name. A script is named after its file, as in a process that imports it."""
     return _script_name(module) if module in _MAIN else module
+
+
+def class_path(error: BaseException) -> str:
+    """The qualified name of its class, as in `shop.errors.CardDeclined`. Classes of Python and of treadle
+    have their plain names."""
+    try:
+        module, name = module_name(type(error).__module__), type(error).__qualname__
+        own = module != "builtins" and module.partition(".")[0] != "treadle"
+        return f"{module}.{name}" if own else class_name(error)
+    except BaseException:  # noqa: BLE001  a metaclass may have names of its own
+        return class_name(error)
 
 
 def _script_name(module: str) -> str:

@@ -130,6 +130,7 @@ class SyncClaimedLease(SyncSide):
         self.type = lease.type
         self.attempt = lease.attempt
         self.tenant = lease.tenant
+        self.headers = lease.headers
         self.input = lease.input
 
     complete = blocking(ClaimedLease.complete)
@@ -165,6 +166,7 @@ class SyncSchedules(SyncSide):
     """The schedules of the store: `app.sync.schedules`."""
 
     list = blocking(Schedules.list)
+    why = blocking(Schedules.why)
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     cancel = blocking(Schedules.cancel)
@@ -175,6 +177,7 @@ class SyncDeadLetters(SyncSide):
     """The dead items: `app.sync.dead`."""
 
     list = blocking(DeadLetters.list)
+    marks = blocking(DeadLetters.marks)
     requeue = blocking(DeadLetters.requeue)
     delete = blocking(DeadLetters.delete)
 
@@ -188,6 +191,11 @@ class SyncOperator(SyncSide):
     workflow = blocking(Operator.workflow)
     list = blocking(Operator.list)
     counts = blocking(Operator.counts)
+    why = blocking(Operator.why)
+    why_queue = blocking(Operator.why_queue)
+    workers = blocking(Operator.workers)
+    limits = blocking(Operator.limits)
+    overview = blocking(Operator.overview)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)

@@ -115,4 +115,8 @@ def run_without_loop(awaitable: Awaitable[T]) -> T:
         if "no running event loop" not in str(error):
             raise
     coroutine.close()
-    raise InputError("tx: app.sync takes a connection of a driver that is not async", parameters=("tx",))
+    raise InputError(
+        "tx: app.sync takes a connection of a driver that is not async, and submit middlewares that wait for "
+        "nothing",
+        parameters=("tx",),
+    )

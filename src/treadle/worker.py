@@ -97,6 +97,7 @@ class Worker:
             threads=check_whole(threads, "threads"),
             processes=None if processes is None else check_whole(processes, "processes"),
         )
+        core.worker_doer = core.worker_doer or self._settings.doer
         self._runtime: Runtime | None = None
         self._last: Runtime | None = None
         """The runtime that was stopped last."""
@@ -219,6 +220,11 @@ def copy_worker(
     settings = msgspec.structs.replace(worker._settings, **changes)  # pyright: ignore[reportPrivateUsage]
     copy._settings = settings  # pyright: ignore[reportPrivateUsage]
     return copy
+
+
+def settings_of(worker: Worker) -> WorkerSettings:
+    """The settings of a worker, for the command line."""
+    return worker._settings  # pyright: ignore[reportPrivateUsage]
 
 
 def _function(given: F | None, field: str) -> F | None:

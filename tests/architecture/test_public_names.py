@@ -58,6 +58,7 @@ ELSEWHERE = {
     "treadle.clock": ["Clock", "SystemClock"],
     "treadle.codec": ["Codec"],
     "treadle.errors": [
+        "AccessDenied",
         "AlreadyEnded",
         "AttemptTimeout",
         "BackendError",

@@ -209,6 +209,7 @@ class RandomCalls:
             failure=ErrorInfo("Oops", "no"),
             delay=self.random.choice((0.0, 5.0)),
             contribution=self.random.choice((None, value)),
+            mark=self.random.choice("mn"),
             children=children if kind in ("success", "dead") else (),
         )
 
@@ -267,3 +268,7 @@ class RandomCalls:
         await self.backend.counts(ended=True)
         await self.backend.list(Filter(group_id=ids[0]), limit=2)
         await self.backend.unknown_leases(self.random.choice(WORKERS), [])
+        await self.backend.explain(ids[0], tenant=self.tenant())
+        await self.backend.overview(tenant=self.tenant(), cap=3)
+        await self.backend.marks(tenant=self.tenant(), cap=3)
+        await self.backend.limits()

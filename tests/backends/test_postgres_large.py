@@ -25,9 +25,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def record(backend: PostgresBackend, calls: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     on = backend._calls.on
 
-    async def recording(connection: object, sql: str, arguments: tuple[object, ...]) -> object:
+    async def recording(connection: object, sql: str, *rest: object) -> object:
         calls.append(sql)
-        return await on(connection, sql, arguments)  # type: ignore[arg-type]
+        return await on(connection, sql, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(backend._calls, "on", recording)
 
@@ -67,3 +67,8 @@ def test_a_limit_of_one_request_is_not_a_full_store() -> None:
     assert "cannot take so much at once" in str(error)
     assert not isinstance(error, StoreFull | StoreUnavailable)
     assert isinstance(translated(asyncpg.DiskFullError("no space left")), StoreFull)
+    refused = translated(asyncpg.InvalidPasswordError("wrong"))
+    assert str(refused).startswith("PostgreSQL refuses the login: ")
+    missing = translated(asyncpg.InvalidCatalogNameError('database "shopp" does not exist'))
+    assert str(missing).startswith("PostgreSQL has no such database: ")
+    assert isinstance(missing, StoreUnavailable)

@@ -51,7 +51,7 @@ async def scans(backend: PostgresBackend) -> "list[asyncpg.Record]":
 
 
 async def work(backend: PostgresBackend) -> None:
-    """Call every verb that runs an item goes through, and the reads of a waiter."""
+    """Call every verb that runs an item goes through, and the reads of a waiter and of an operator."""
     name = f"{time.monotonic_ns()}"
     await submit(backend, item(f"a{name}"), dependent(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
     leases = await claim(backend, 20)
@@ -63,6 +63,12 @@ async def work(backend: PostgresBackend) -> None:
     await backend.get([lease.id for lease in leases])
     await backend.group([lease.id for lease in leases])
     await backend.ended([("default", f"a{name}")], [("default", f"a{name}")])
+    for id in (f"a{name}", f"b{name}", f"k{name}"):
+        await backend.explain(id)
+    for tenant in (None, "default"):
+        await backend.overview(tenant=tenant)
+        await backend.marks(tenant=tenant)
+    await backend.limits()
     await backend.cancel([f"k{name}", f"b{name}"])
     await backend.prune()
 
@@ -76,6 +82,8 @@ FILTERS = [
     Filter(status=("dead",)),
     Filter(group_id="g", failed_group=True),
     Filter(reason="aborted"),
+    Filter(mark="m"),
+    Filter(mark="m", tenant="default", type="work"),
     Filter(status=("ready", "running")),
     Filter(status=("success",)),
     Filter(status=("success", "ready")),

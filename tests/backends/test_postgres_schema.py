@@ -10,7 +10,7 @@ from tests.backends.postgres_store import WRONG, connected, opened
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.schema import VERSION, migrations
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.item import Settlement
+from treadle.item import Count, Settlement
 from treadle.testing.contract.build import (
     apply,
     by_id,
@@ -166,7 +166,33 @@ async def test_a_database_of_version_1_is_upgraded(postgres_url: str) -> None:
         assert [await admin.fetchval(signatures, name) for name in ("requeue", "naming")] == [1, 1]
 
 
+BEAT_OF_VERSION_4 = "select * from treadle.beat('w', 60, null, true, '{}', '{}', '{}')"
+
+SETTLE_OF_VERSION_4 = """
+select s.ended_row, s.lost_code from treadle.settle(
+  row(array[$1::bigint], array[$2::bigint], array['default'], array[7], array[0], array[1], null, null, null,
+    null, null, null, null, null, null, null, null)::treadle.settlements,
+  null, false, false, true, false) s
+"""
+
+
+async def test_a_process_of_version_4_that_is_open_goes_on(postgres_url: str) -> None:
+    """Its calls leave out what is new, and do what they did."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await submit(backend, item("a"))
+        lease = await claim_one(backend)
+        assert await admin.fetchrow(BEAT_OF_VERSION_4) == (False, None, None)
+        assert await admin.fetchrow(SETTLE_OF_VERSION_4, lease.ref, lease.token) == ([1], None)
+        (mark,) = await backend.marks(tenant="default")
+        assert (mark.mark, mark.sample) == ("", "a")
+        for wrong, query in WRONG.items():
+            assert await admin.fetch(query) == [], wrong
+
+
 async def _use_old_items(backend: PostgresBackend) -> None:
+    (old,) = await backend.marks(tenant="default")
+    assert (old.mark, old.count, old.sample, old.oldest_queued_at) == ("old:work", 4, "alone", 0)
+    assert (await backend.overview()).counts == tuple(sorted(await backend.counts(), key=_labels))
     found = await group(backend, "root")
     assert (found.value, found.failed, [one.id for one in found.deaths]) == (b"value", 2, ["charge", "email"])
     assert found.cancelled is not None
@@ -200,6 +226,10 @@ async def _use_old_items(backend: PostgresBackend) -> None:
     # `any` tolerates the death of `lost`, but a member was cancelled: the group is no success.
     assert await statuses(backend, "doomed", "email", "after") == ["dead", "success", "blocked"]
     assert (await group(backend, "root")).failed == 0
+
+
+def _labels(count: Count) -> tuple[str, str, str, str]:
+    return count.tenant, count.queue, count.type, count.status
 
 
 async def test_two_schemas_in_one_database_are_separate(postgres_url: str) -> None:

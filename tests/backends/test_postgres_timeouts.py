@@ -8,11 +8,16 @@ import pytest
 
 from tests.backends.postgres_store import connected, opened
 from treadle import LongTransaction, Treadle
-from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import PostgresBackend, watch
 from treadle.engine.upkeep.prune import Pruner
 from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import Heartbeat
 from treadle.testing.contract.build import item, submit
+
+WAITING_FOR_LOCKS = """
+select count(*) from pg_locks where not granted
+  and database = (select oid from pg_database where datname = current_database())
+"""
 
 
 async def _pin(connection: "asyncpg.Connection") -> int:
@@ -118,9 +123,22 @@ class TestTimeouts:
                 await submit(backend, item("a"))
             await admin.execute("rollback")
             await submit(backend, item("b"))
-            waiting = "select count(*) from pg_locks where not granted and database ="
-            mine = "(select oid from pg_database where datname = current_database())"
-            assert await admin.fetchval(f"{waiting} {mine}") == 0
+            assert await admin.fetchval(WAITING_FOR_LOCKS) == 0
+
+    async def test_a_read_for_operators_is_stopped_early(
+        self, prepared_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is not repeated, the error says what was done, and the server works on it no longer."""
+        monkeypatch.setattr(watch, "READ_SECONDS", 0.1)
+        async with opened(prepared_url) as backend, connected(prepared_url) as admin:
+            await submit(backend, item("a"))
+            await admin.execute("begin; lock table treadle.open_item")
+            for read in (backend.overview, lambda: backend.explain("a")):
+                with pytest.raises(StoreUnavailable, match=r"within 0\.1 s, and was told to stop"):
+                    await read()
+            await admin.execute("rollback")
+            assert await backend.explain("a") is not None
+            assert await admin.fetchval(WAITING_FOR_LOCKS) == 0
 
     async def test_heartbeats_of_the_watchdog_too(self, prepared_url: str) -> None:
         """They have a connection of their own, with the same `patience`."""

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from treadle.backends.sqlite import SqliteBackend, schema
-from treadle.item import Demand, GroupState, Heartbeat, ItemState, Settlement
+from treadle.item import Demand, Filter, GroupState, Heartbeat, ItemState, Settlement
+from treadle.item_facts import LimitUse
 from treadle.testing import ManualClock
 
 FIRST = schema._migrations()[0]
@@ -48,7 +49,7 @@ class OldFile:
             "options": b"",
             "input": b"",
         }
-        self._insert("treadle_item", row)
+        self.insert("treadle_item", row)
         self._connection.execute("UPDATE treadle_counter SET no = ?, seq = ?", (no, no))
         return no
 
@@ -56,10 +57,10 @@ class OldFile:
         no = self.item(id, after)
         row = {"no": no, "status": 0 if after else 2, "queue": "default", "tenant": "default", "type": "t"}
         row |= {"lane": "", "rank": 0, "seq": no, "due": 1.0, "has_dependencies": int(bool(after))}
-        self._insert("treadle_open", {**row, **columns})
+        self.insert("treadle_open", {**row, **columns})
         for name in after:
             dependency = {"prerequisite": self._numbers[name], "dependent": no, "counted": 0, "weight": 1}
-            self._insert("treadle_dependency", dependency)
+            self.insert("treadle_dependency", dependency)
 
     def ended(
         self, id: str, outcome: int, after: Sequence[str] = (), root: str | None = None, **columns: Any
@@ -75,14 +76,14 @@ class OldFile:
             "due": 1.0,
         }
         row |= {"started": 1.0, "ended": 2.0 + no, "contributed": 0}
-        self._insert("treadle_done", row | columns)
+        self.insert("treadle_done", row | columns)
 
     def group(self, root: str, failed: int) -> None:
         row = {"no": self._numbers[root], "id": root, "tenant": "default", "type": "t", "open": 0}
         row |= {"failed": failed, "version": 0, "final": 0, "keep": 10.0, "ended": 100.0}
-        self._insert("treadle_group", row)
+        self.insert("treadle_group", row)
 
-    def _insert(self, table: str, row: dict[str, Any]) -> None:
+    def insert(self, table: str, row: dict[str, Any]) -> None:
         marks = ", ".join("?" * len(row))
         self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", (*row.values(),))
 
@@ -186,3 +187,70 @@ async def test_a_broken_workflow_can_be_repaired(path: Path, backend: SqliteBack
     assert (await state(backend, "email")).status == "blocked"
     assert (await group(backend, "charge")).failed == 0
     assert await end_all(backend) == ["charge", "gone", "email", "report"]
+
+
+async def test_items_that_had_died_are_found(path: Path, backend: SqliteBackend) -> None:
+    """They are marked by their types, and are counted and listed like others."""
+    with old_file(path) as old:
+        old.ended("good", SUCCESS)
+        old.ended("bad", DEAD, reason="aborted")
+        old.ended("gone", CANCELLED)
+        old.ended("worse", DEAD, reason="expired")
+    await backend.open()
+    assert [one.id for one in (await backend.list(Filter(status=("dead",)))).items] == ["worse", "bad"]
+    assert [one.id for one in (await backend.list(Filter(status=("cancelled",)))).items] == ["gone"]
+    assert [one.id for one in (await backend.list(Filter(mark="old:t", reason="expired"))).items] == ["worse"]
+    assert [(one.mark, one.count, one.sample) for one in await backend.marks()] == [("old:t", 2, "worse")]
+    assert [(one.status, one.count) for one in (await backend.overview()).counts] == [("dead", 2)]
+    await backend.requeue(["bad"])
+    await backend.delete(["worse"])
+    assert await backend.marks() == []
+
+
+REQUEUE_OF_VERSION_4 = """
+INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since)
+SELECT no, 2, queue, tenant, type, lane, 0, no, 1.0, 1.0 FROM treadle_item;
+DELETE FROM treadle_done
+"""
+DEATH_OF_VERSION_4 = """
+INSERT INTO treadle_done (no, outcome, reason, attempt, failures, losses, redrives, due, ended, contributed)
+SELECT no, 11, 'exhausted', 1, 1, 0, 0, 1.0, 5.0, 0 FROM treadle_open;
+DELETE FROM treadle_open;
+UPDATE treadle_done SET failed_group = no, failed_place = 1
+"""
+READS_OF_VERSION_4 = """
+SELECT no FROM treadle_done AS d INDEXED BY treadle_done_dead WHERE d.outcome = 11;
+SELECT 1 FROM treadle_open INDEXED BY treadle_open_blocked WHERE status = 0 LIMIT 1
+"""
+
+
+async def test_a_process_of_version_4_that_is_open_goes_on(path: Path, backend: SqliteBackend) -> None:
+    """Its statements do not know the table of dead items, which is right nevertheless."""
+    with old_file(path) as old:
+        old.ended("a", DEAD, reason="aborted")
+    await backend.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as old_process:
+        old_process.executescript(REQUEUE_OF_VERSION_4)
+        assert await backend.marks() == []
+        await backend.beat(Heartbeat(worker="w", lease=60))
+        (lease,) = (await backend.claim(Demand(worker="w", limit=1))).leases
+        await backend.settle([Settlement(lease=lease, kind="dead", reason="exhausted", mark="m")])
+        assert [(one.mark, one.count) for one in await backend.marks()] == [("m", 1)]
+        old_process.executescript(REQUEUE_OF_VERSION_4)
+        old_process.executescript(DEATH_OF_VERSION_4)
+        assert [(one.mark, one.count, one.last_at) for one in await backend.marks()] == [("", 1, 5.0)]
+        old_process.executescript(READS_OF_VERSION_4)
+    assert [one.id for one in (await backend.list(Filter(status=("dead",)))).items] == ["a"]
+    await backend.delete(["a"])
+    assert await backend.marks() == []
+
+
+async def test_limits_of_an_earlier_version_are_shown_as_far_as_known(
+    path: Path, backend: SqliteBackend
+) -> None:
+    """How many permits there are is stored by the next request."""
+    with old_file(path) as old:
+        state = {"name": "l", "algorithm": "fixed_window", "at": 0.0, "used": 3.0, "before": 0.0}
+        old.insert("treadle_limit", state | {"idle_at": 1e12})
+    await backend.open()
+    assert await backend.limits() == [LimitUse("l", "fixed_window", 3.0)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pytest
 from msgspec.structs import asdict, replace
@@ -35,8 +35,10 @@ from treadle.item import (
     Rejected,
     Settlement,
     SettlementKind,
+    Status,
     Submission,
 )
+from treadle.item_facts import DeadMark, Explanation
 from treadle.testing import ManualClock
 
 STEPS = 120
@@ -66,6 +68,17 @@ KINDS: tuple[SettlementKind, ...] = (
     "release",
     "cancelled",
 )  # type: ignore[assignment]
+
+FILTERS = (
+    *(Filter(status=(status,)) for status in get_args(Status)),
+    Filter(mark="m"),
+    Filter(mark="", type="t"),
+    Filter(status=("dead",), queue="q"),
+    Filter(status=("cancelled",), type="t", since=1.0),
+    Filter(status=("success", "ready"), until=1e12),
+    Filter(reason="aborted"),
+    Filter(failed_group=True),
+)
 
 Pair: TypeAlias = "tuple[Lease, Lease]"
 
@@ -194,6 +207,7 @@ class History:
         fields: dict[str, Any] = {}
         if kind == "dead":
             fields = {"reason": lease.verdict or "aborted", "failure": pick((None, ErrorInfo("E", "m", "")))}
+            fields["mark"] = pick(("", "m", "n"))
         elif kind == "retry":
             fields = {"failure": ErrorInfo("E", str(self.count), ""), "delay": pick((0.0, 3.0))}
         elif kind in ("defer", "release"):
@@ -331,6 +345,29 @@ class History:
             groups = await self.both(lambda backend, _: backend.group(roots, tenant=tenant))  # noqa: B023
             assert [shown_group(one) for one in groups[0]] == [shown_group(one) for one in groups[1]]
 
+    async def compare_facts(self) -> None:
+        """Compare what operators read. Not while a deadline has passed: the next claim dooms the item, and
+        the time of that decides what is shown."""
+        listed = (await self.backends[0].list(Filter(), limit=1000)).items
+        if any(self.is_late(one) for one in listed):
+            return
+        for one in listed:
+            facts = await self.both(lambda backend, _: backend.explain(one.id, tenant=one.tenant))  # noqa: B023
+            assert shown_facts(facts[0]) == shown_facts(facts[1])
+        for tenant in (None, *TENANTS):
+            overviews = await self.both(lambda backend, _: backend.overview(tenant=tenant))  # noqa: B023
+            assert overviews[0] == overviews[1]
+            marks = await self.both(lambda backend, _: backend.marks(tenant=tenant, cap=2))  # noqa: B023
+            assert shown_marks(marks[0]) == shown_marks(marks[1])
+            for where in FILTERS:
+                pages = await self.both(lambda backend, _: backend.list(replace(where, tenant=tenant)))  # noqa: B023
+                assert pages[0].items == pages[1].items
+        uses = await self.both(lambda backend, _: backend.limits())
+        assert uses[0] == uses[1]
+
+    def is_late(self, one: ItemState) -> bool:
+        return one.ended_at is None and one.deadline is not None and one.deadline <= self.clock.now()
+
     def shown(self, items: Sequence[ItemState]) -> list[dict[str, Any]]:
         return [self.state(one) for one in sorted(items, key=lambda one: (one.tenant, one.id))]
 
@@ -370,6 +407,16 @@ def shown_effects(effects: Effects) -> object:
     return released, ended, effects.doomed
 
 
+def shown_facts(facts: Explanation) -> Explanation:
+    """Items that became ready in one call may be in any order. The counts of a doomed item may be older."""
+    return replace(facts, ahead=0) if facts.verdict is None else replace(facts, met=0, open=0)
+
+
+def shown_marks(marks: Sequence[DeadMark]) -> object:
+    """Of items that died at the same time, any is the newest."""
+    return sorted((one.mark, one.count, one.capped, one.oldest_queued_at, one.last_at) for one in marks)
+
+
 def shown_group(group: Any) -> object:
     if group is None:
         return None
@@ -388,4 +435,5 @@ async def test_sqlite_answers_like_the_model(seed: int, tmp_path: Path) -> None:
         await history.step()
         if step % 10 == 9:
             await history.compare()
+            await history.compare_facts()
     await history.backends[1].close()

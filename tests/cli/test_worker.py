@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import mmap
 import os
 import resource
 import signal
@@ -13,15 +15,22 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
 from tests.cli import shop
+from tests.cli.calling import call
 from tests.support.proxy import Proxy
 from treadle import Client, WorkFailed
+from treadle.cli.child_leases import ChildLeases
+from treadle.cli.liveness import LoopLiveness
 from treadle.cli.supervisor import END_GRACE
+from treadle.fleet import Fleet
+from treadle.item import Heartbeat, WorkerState
+from treadle.operator import core_of
 
 PROJECT = Path(__file__).parents[2]
 LEASE = 2.0
@@ -219,8 +228,10 @@ async def test_a_blocked_event_loop_keeps_its_lease(make: Shop, client: Client) 
     assert len(await make.written("block")) == 1
     process.terminate()
     await asyncio.to_thread(process.wait, 30)
-    assert "has been blocked" in make.errors()
-    assert "in block" in make.errors()
+    errors = make.errors()
+    assert f" by block {handle.id}; make that handler sync" in errors, errors
+    assert errors.count("in block") == 1, "one dump"
+    assert "heartbeat.py" not in errors, "of the threads with the user's code"
 
 
 async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: Client) -> None:
@@ -313,6 +324,63 @@ async def test_a_killed_supervisor_leaves_no_files(
     assert not list(temporary.iterdir())
 
 
+async def test_operators_see_that_a_child_is_stopped(here: Shop) -> None:
+    """Its supervisor keeps its lease, and says that it does not run."""
+
+    async def until_stands(client: Client, standing: str) -> WorkerState:
+        async with asyncio.timeout(30):
+            while True:
+                fleet = Fleet(await client.workers(), await client.backend.now())
+                if [fleet.standing(each) for each in fleet.workers] == [standing]:
+                    return fleet.workers[0]
+                await asyncio.sleep(0.05)
+
+    async with here.client() as client:
+        handle = await client.enqueue(shop.linger(0.1))
+        here.start(lease=1.0)
+        (line,) = await here.written("linger")
+        await handle.result(timeout=20)
+        worker = await until_stands(client, "alive")
+        pid = int(line.split()[1])
+        await here.suspend([pid])
+        stopped = await until_stands(client, "blocked")
+        assert (stopped.id, stopped.info and stopped.info.pid) == (worker.id, pid)
+        waiting = await client.enqueue(shop.greet("stopped"))
+        assert (await client.why(waiting)).reasons[0].kind == "worker_blocked"
+        os.kill(pid, signal.SIGCONT)
+        await until_stands(client, "alive")
+
+
+async def test_a_supervisor_renews_a_lease_and_registers_no_worker(tmp_path: Path) -> None:
+    """A child whose event loop runs may have no worker yet, or none any more. One that the supervisor
+    registered would have every type: the time since when a type has had no worker would begin anew."""
+    path = tmp_path / "liveness"
+    path.write_bytes(bytes(mmap.PAGESIZE))
+    liveness = LoopLiveness(path)
+    writing = asyncio.ensure_future(liveness.run())
+    child: Any = SimpleNamespace(
+        worker="w1", pid=1, liveness=liveness, last_heartbeat=-math.inf, heartbeat=None
+    )
+    async with Client("memory://") as client:
+        leases = ChildLeases(client.backend, core_of(client).settings, lambda child, code, freed: None)
+
+        async def renew() -> list[WorkerState]:
+            await asyncio.sleep(0)  # the event loop of the child says that it runs
+            child.last_heartbeat = -math.inf
+            leases.renew(child)
+            await child.heartbeat
+            return await client.workers()
+
+        assert await renew() == []
+        assert liveness.last_beat() == 0.0
+        await client.backend.beat(Heartbeat(worker="w1", lease=1.0, types=("a",)))
+        (before,) = await client.workers()
+        (renewed,) = await renew()
+        assert (renewed.until > before.until, renewed.types) == (True, ("a",))
+        assert liveness.last_beat() > 0.0
+    writing.cancel()
+
+
 async def test_children_end_with_their_supervisor(make: Shop, client: Client) -> None:
     await client.enqueue(shop.greet("x"))
     process = make.start()
@@ -392,6 +460,8 @@ async def test_a_child_that_does_not_end_with_its_drain_is_killed(
         (why,) = [each for each in here.errors().splitlines() if f"killed process {pid}" in each]
         assert "was told to end" in why
         assert f"waiting for process {pid}" in here.errors()
+    assert f"process {stopped.split()[1]} is stopped: " in here.errors()
+    assert f"the stacks of process {stopped.split()[1]}" not in here.errors()
 
 
 async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tries_again(here: Shop) -> None:
@@ -446,6 +516,33 @@ async def test_an_app_may_run_an_event_loop_while_it_is_imported(
         assert await handle.result(timeout=1) == "hello a"
 
 
+HALF_DEPLOYED = """
+import sys
+from pathlib import Path
+
+seen = Path(__file__).with_suffix(".seen")
+if "treadle.cli.child" in sys.orig_argv and not seen.exists():
+    seen.touch()
+else:
+    from tests.cli.shop import app
+"""
+
+
+async def test_a_process_that_does_not_find_the_app_is_followed_by_another(
+    here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor has found it: its files are being replaced."""
+    (tmp_path / "half_deployed.py").write_text(HALF_DEPLOYED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with here.client() as client:
+        handle = await client.enqueue(shop.greet("a"))
+        process = here.start(app="half_deployed:app")
+        assert await handle.result(timeout=40) == "hello a"
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 30) == 0
+    assert "could not load the app, trying again" in here.errors()
+
+
 async def test_a_burst_whose_processes_cannot_import_the_app_exits_with_2(
     here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,12 +560,10 @@ async def test_a_burst_whose_processes_cannot_import_the_app_exits_with_2(
         (("--processes", "2"), "keeps its items in memory"),
     ],
 )
-async def test_options_that_cannot_work_are_refused(
-    tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
-    shop_here = Shop("memory://", tmp_path)
-    assert await asyncio.to_thread(shop_here.start(*options).wait, 30) == 2
-    assert message in shop_here.errors()
+def test_options_that_cannot_work_are_refused(options: tuple[str, ...], message: str) -> None:
+    refused = call("worker", "tests.cli.shop:app", *options)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert message in refused.err
 
 
 @pytest.mark.parametrize(
@@ -479,19 +574,16 @@ async def test_options_that_cannot_work_are_refused(
         ("tests.cli.shop", "module:app"),
     ],
 )
-async def test_an_app_that_cannot_be_found_is_reported(tmp_path: Path, app: str, message: str) -> None:
-    shop_here = Shop("memory://", tmp_path)
-    assert await asyncio.to_thread(shop_here.start(app=app).wait, 30) == 2
-    assert message in shop_here.errors()
+def test_an_app_that_cannot_be_found_is_reported(app: str, message: str) -> None:
+    refused = call("worker", app)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert message in refused.err
 
 
-@pytest.mark.timeout(180)  # three processes start, one after the other
 def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> None:
-    def treadle(*arguments: str) -> str:
-        command = [sys.executable, "-m", "treadle", *arguments]
-        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout
-
-    assert "up to date" in treadle("migrate", store_url)
-    assert "up to date" in treadle("migrate", store_url)
+    first, second = call("migrate", store_url), call("migrate", store_url)
+    assert (first.code, second.code) == (0, 0)
+    assert "is made, version " in first.out
+    assert second.out.endswith("is up to date\n")
     kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
-    assert "create table" in treadle("schema", kind).lower()
+    assert "create table" in call("schema", kind).out.lower()

@@ -6,8 +6,9 @@ import inspect
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
 import treadle
@@ -23,21 +24,29 @@ from treadle import (
     doers,
     errors,
     events,
+    logging,
     metrics,
     testing,
 )
 from treadle import flow_control as flow
 from treadle.app import SyncApp
+from treadle.cli.problems import PROBLEM_KINDS
 from treadle.client import ClientSettings
 from treadle.context import Interrupt
+from treadle.contrib.otel import OpenTelemetry, export_metrics
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
-from treadle.item import Count, GroupState, ItemState, Lease, Page
+from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
+from treadle.item_facts import LimitHolder, LimitUse, Overview, QueueAge, UnservedType
 from treadle.manual_lease import ClaimedLease
 from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
+from treadle.store_metrics import StoreMetrics
+from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
 from treadle.update_options import UpdateOptions
+from treadle.why import Reason, ReasonKind, Why
+from treadle.worker_info import UndecodableType, WorkerInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
 CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
@@ -48,8 +57,9 @@ INTERNAL = {
     "treadle": {"__version__"},
     "doers": {"Task"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
-    "metrics": {"MAX_TYPES", "METRICS", "Histogram", "Kind", "Metric", "Metrics", "Sample", "TypeMetrics"}
-    | {"Value", metrics.OTHER},
+    "metrics": {"MAX_QUEUES", "MAX_TYPES", "METRICS", "PROCESS_METRICS", "STORE_METRICS"}
+    | {"Histogram", "Kind", "Metric", "Metrics", "ProcessMetrics", "Sample", "TypeMetrics", "Value"}
+    | {metrics.OTHER},
 }
 
 
@@ -76,6 +86,10 @@ def parameters(function: Any) -> set[str]:
     return {
         each.name for each in inspect.signature(function).parameters.values() if each.kind not in kinds
     } - {"self"}
+
+
+def _struct_names(*structs: type[msgspec.Struct]) -> set[str]:
+    return {name for each in structs for name in (each.__name__, *each.__struct_fields__)}
 
 
 NAMES: dict[str, set[str]] = {
@@ -113,13 +127,21 @@ NAMES: dict[str, set[str]] = {
     "item": {each.__name__ for each in (ItemState, GroupState, Page, Count, Lease)},
     "options": {each.__name__ for each in (NextOptions, Options, EnqueueOptions, TypeOptions)},
     "manual_lease": {ClaimedLease.__name__},
+    "store_metrics": {StoreMetrics.__name__, *public(StoreMetrics)},
     "doers": set(doers.__all__),
     "events": {name for name in defined_in(events) if name[0].isupper()} | {"Event"},
     "flow": defined_in(flow),
     "metrics": {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
+    "logging": set(logging.__all__),
     "testing": set(testing.__all__),
+    "why": {"ReasonKind"} | _struct_names(Why, Reason),
+    "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),
+    "workers": _struct_names(WorkerState, WorkerInfo, UndecodableType),
+    "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
+    "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
+    "export_metrics": {export_metrics.__name__, *parameters(export_metrics)},
 }
 
 
@@ -139,9 +161,24 @@ def test_every_internal_name_exists(where: str) -> None:
     assert sorted(INTERNAL[where] - NAMES[where]) == []
 
 
+@pytest.mark.parametrize(
+    ("page", "heading", "column", "kinds"),
+    [
+        ("why.md", "## The kinds", 2, get_args(ReasonKind)),
+        ("inspect-and-repair.md", "## Is all well?", 1, PROBLEM_KINDS),
+    ],
+)
+def test_every_kind_of_reason_and_problem_has_a_row(
+    page: str, heading: str, column: int, kinds: tuple[str, ...]
+) -> None:
+    section = (DOCS / page).read_text().partition(heading)[2].partition("\n#")[0]
+    cells = [line.split("|")[column] for line in section.splitlines() if line.startswith("|")]
+    assert sorted(set(kinds) - {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}) == []
+
+
 def test_links_have_a_target() -> None:
     root = DOCS.parent
-    for file in [root / "README.md", root / "CHANGELOG.md", *DOCS.glob("*.md")]:
+    for file in [*root.glob("*.md"), *DOCS.glob("*.md")]:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", file.read_text()):
             place = (file.parent / target).resolve() if target else file
             assert place.exists(), f"{file.name}: {target}"

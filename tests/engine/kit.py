@@ -132,6 +132,12 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
+def class_path(error: BaseException) -> str:
+    """The name under which the class of an error is stored."""
+    module, name = type(error).__module__, type(error).__qualname__
+    return name if module == "builtins" or module.startswith("treadle") else f"{module}.{name}"
+
+
 async def advance_alive(app: Treadle, clock: ManualClock, by: float) -> None:
     """Move the clock in steps. After each the worker of the app renews its lease, so it loses no item.
 

@@ -263,6 +263,27 @@ async def test_a_worker_with_new_code_gets_what_old_workers_cannot_decode(make_a
         assert {(state.attempt, state.failures, state.losses) for state in states if state} == {(1, 0, 0)}
 
 
+async def test_what_does_not_fit_is_logged_once_a_minute_and_without_frames_of_the_codec(
+    make_timed: MakeApp, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "treadle")
+    producer = make_timed(measure_2)
+    await producer.connect()
+    handle = await producer.enqueue(measure_2(1, unit="km"))
+    async with run_inline(make_timed(measure_1, lease=1000)) as old:
+        for _ in range(65):
+            await old.worker.drain()
+            await clock.advance(10)
+    warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert 5 <= len(warned) <= 11, warned
+    assert "more times since it was last logged" in warned[1]
+    (died,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert f"{handle.id} is dead, undecodable: DecodeError: cannot decode" in died.getMessage()
+    assert (died.exc_info, died.exc_text) == (None, None)
+    (attempt,) = (await handle.state()).history
+    assert attempt.traceback == ""
+
+
 async def test_an_item_that_no_worker_decodes_is_dead_after_the_grace(
     make_timed: MakeApp, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,7 +310,7 @@ async def test_an_item_that_no_worker_decodes_is_dead_after_the_grace(
     assert tries > 50
     warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert any(
-        all(part in text for part in ("measure", handle.id, "unit", "at most 600 s")) for text in warned
+        all(part in text for part in ("measure", handle.id, "unit", "at most 10 min")) for text in warned
     )
     # An operator requeues it: it has the full time again, for a worker that can decode it.
     await producer.dead.requeue([handle.id])

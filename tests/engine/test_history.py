@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, failure
+from tests.engine.kit import PATIENCE, MakeApp, class_path, failure
 from treadle import Context, Retry, work
 
 
@@ -62,11 +62,43 @@ async def test_any_error_can_be_kept(make_app: MakeApp, error: BaseException) ->
         handle = await app.enqueue(strange())
         failed = await failure(handle.result(PATIENCE))
         assert (failed.error_type, failed.reason, failed.attempts) == (
-            type(error).__name__,
+            class_path(error),
             "exhausted",
             2,
         )
         for kept in (await handle.state()).history:
             assert len(kept.message.encode()) <= 10_000
             assert len(kept.traceback.encode()) <= 10_000
-            assert kept.error_type == type(error).__name__
+            assert kept.error_type == class_path(error)
+
+
+class Declined(Exception):
+    pass
+
+
+async def test_the_class_of_an_error_is_stored_with_its_module(make_app: MakeApp) -> None:
+    @work(name="declines", retry=Retry(attempts=1))
+    async def declines() -> None:
+        raise Declined("no")
+
+    async with make_app(declines) as app:
+        handle = await app.enqueue(declines())
+        failed = await failure(handle.result(PATIENCE))
+        assert failed.error_type == f"{__name__}.Declined"
+        state = await handle.state()
+        assert (state.error_type, state.error) == (f"{__name__}.Declined", f"{__name__}.Declined: no")
+
+
+async def test_dead_letters_have_their_history(make_app: MakeApp) -> None:
+    @work(name="declines", retry=Retry(attempts=2, base=0))
+    async def declines() -> None:
+        raise Declined("no")
+
+    async with make_app(declines) as app:
+        await failure(app.enqueue(declines()).result(PATIENCE))
+        (dead,) = (await app.dead.list()).items
+        assert [each.attempt for each in dead.history] == [1, 2]
+        (listed,) = (await app.list("dead")).items
+        assert listed.history == ()
+        (listed,) = (await app.list("dead", history=True)).items
+        assert "Declined: no" in listed.history[-1].traceback

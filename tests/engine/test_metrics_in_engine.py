@@ -8,7 +8,8 @@ import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Defer, Treadle, work
-from treadle.doers import priority
+from treadle.doers import concurrency, priority
+from treadle.engine.run import loop_lag
 
 
 @work
@@ -57,7 +58,45 @@ async def test_metrics_count_each_outcome(make_app: MakeApp) -> None:
         stats = app.stats()
         assert (stats["attempts_count"], stats["run_count"]) == (5, 6)
         assert stats["last_succeeded_at"] == pytest.approx(time.time(), abs=60)
-        assert "treadle_succeeded_total" in app.metrics.prometheus()
+        text = app.metrics.prometheus()
+        assert 'treadle_dead_total{type="mixed",reason="aborted"} 1' in text
+        assert 'treadle_dead_total{type="mixed",reason="expired"} 1' in text
+        assert 'treadle_started_total{type="mixed",queue="default"} 6' in text
+        for call in ("claim", "settle", "submit"):
+            assert stats[f"{call}_count"] > 0
+        assert app.metrics.process.batch_sizes["settle"].sum >= 7
+
+
+async def test_cancelled_and_dropped_items_are_counted(make_app: MakeApp) -> None:
+    barrier = Barrier()
+
+    @work(name="alone", doer=concurrency(1, on_full="drop"))
+    async def alone() -> None:
+        await barrier.wait()
+
+    async with make_app(alone) as app:
+        first = await app.enqueue(alone(), queue="mail")
+        await until(lambda: barrier.count == 1)
+        await failure(app.enqueue(alone()).result(PATIENCE))
+        await app.cancel((await app.enqueue(alone(), delay=60)).id)
+        await app.cancel(first.id)
+        await until(lambda: not app.active())
+        counts = {name: app.metrics.get(name) for name in ("cancelled", "dropped", "lease_lost", "started")}
+        assert counts == {"cancelled": 3, "dropped": 1, "lease_lost": 1, "started": 1}
+        assert 'treadle_lease_lost_total{type="alone",reason="cancelled"} 1' in app.metrics.prometheus()
+        assert 'treadle_started_total{type="alone",queue="mail"} 1' in app.metrics.prometheus()
+
+
+async def test_a_late_event_loop_is_measured(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_lag, "INTERVAL", 0.01)
+
+    @work(name="blocking")
+    async def blocking() -> None:
+        time.sleep(0.06)  # noqa: ASYNC251  that is what is measured
+
+    async with make_app(blocking) as app:
+        await app.enqueue(blocking()).result(PATIENCE)
+        await until(lambda: app.metrics.process.loop_lag.sum >= 0.05)
 
 
 async def test_active_shows_running_items(make_app: MakeApp) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, MakeApp, failure
-from treadle import Abort, Context, Result, Retry, work
+from treadle import Abort, Context, Result, Retry, Treadle, work
 
 CallNext = Callable[[], Awaitable[Any]]
 
@@ -135,6 +135,67 @@ async def test_middleware_need_not_call_the_handler(make_app: MakeApp) -> None:
     async with make_app(never, middleware=[guard]) as app:
         assert (await failure(app.enqueue(never()).result(PATIENCE))).error == "not allowed"
     assert not ran
+
+
+async def test_middleware_that_forgets_the_handler_is_named() -> None:
+    """A None of its own is no success. A value of its own is one, and so is `ctx.void`."""
+    ran: list[int] = []
+    tasks: list[asyncio.Future[Any]] = []
+    late: list[CallNext] = []
+
+    async def in_task(call_next: CallNext) -> None:
+        tasks.append(asyncio.ensure_future(call_next()))
+        await asyncio.sleep(0)
+
+    async def again(call_next: CallNext) -> None:
+        await call_next()
+        await call_next()
+
+    async def keep(call_next: CallNext) -> None:
+        late.append(call_next)
+        await call_next()
+
+    async def around(ctx: Context, call_next: CallNext) -> Any:
+        match ctx.headers["way"]:
+            case "forgotten":
+                return None
+            case "unawaited":
+                return call_next()
+            case "own value":
+                return 7
+            case "void":
+                return ctx.void()
+            case "at once":
+                return await asyncio.gather(call_next(), call_next())
+            case way:
+                return await {"in a task": in_task, "again": again, "late": keep}[way](call_next)
+
+    async def changed(ctx: Context, call_next: CallNext) -> Any:
+        return await call_next() + 1
+
+    @work(name="seen", retry=Retry(attempts=1))
+    async def seen() -> int:
+        await asyncio.sleep(0)
+        ran.append(1)
+        return 1
+
+    async def error(way: str) -> str:
+        return (await failure(app.enqueue(seen(), headers={"way": way}).result(PATIENCE))).error
+
+    async with Treadle(work=[seen], middleware=[around, changed]) as app:
+        assert "returned None and has not called call_next(), so the handler did" in await error("forgotten")
+        assert "a middleware has called call_next() without await" in await error("unawaited")
+        assert "a middleware has called call_next() twice" in await error("at once")
+        assert "test_middleware_that_forgets_the_handler_is_named.<locals>.around" in await error("forgotten")
+        assert not ran
+        results = [
+            await app.enqueue(seen(), headers={"way": way}).result(PATIENCE)
+            for way in ("own value", "void", "in a task", "again", "late")
+        ]
+        assert results == [7, None, 2, 2, 2]
+        assert len(ran) == 4
+        with pytest.raises(RuntimeError, match="after it returned"):
+            await late[0]()
 
 
 async def test_a_timeout_includes_middleware(make_app: MakeApp) -> None:

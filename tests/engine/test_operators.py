@@ -22,6 +22,7 @@ from treadle import (
     work,
 )
 from treadle import operator as operate
+from treadle.errors import InputError
 from treadle.events import Cancelled, GroupDone, Succeeded
 
 
@@ -431,3 +432,36 @@ async def test_cancel_of_a_handle_answers_how_many_ended(make_app: MakeApp) -> N
     await app.close()
     assert await asyncio.to_thread(app.sync.handle(other.id).cancel) == 1
     await asyncio.to_thread(app.sync.close)
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_the_marks_of_dead_items_say_what_died_alike(make_app: MakeApp) -> None:
+    """`app.dead.marks()`: one for items that died alike. A tenant sees its own."""
+
+    @work(name="broken", retry=Retry(attempts=1))
+    async def broken(kind: str) -> None:
+        raise LookupError("nothing there") if kind == "lookup" else OSError("away")
+
+    async with make_app(broken) as app:
+        mine = app.tenant("acme")
+        handles = [await app.enqueue(broken(kind)) for kind in ("lookup", "lookup", "os")]
+        handles.append(await mine.enqueue(broken("os")))
+        for each in handles:
+            await failure(each.result(PATIENCE))
+        marks = {mark.error_type: mark for mark in await app.dead.marks()}
+        assert {name: (mark.count, mark.type) for name, mark in marks.items()} == {
+            "LookupError": (2, "broken"),
+            "OSError": (2, "broken"),
+        }
+        first, last = await handles[0].state(), await handles[1].state()
+        assert (marks["LookupError"].oldest_queued_at, marks["LookupError"].last_at) == (
+            first.queued_at,
+            max(first.ended_at or 0, last.ended_at or 0),
+        )
+        (own,) = await mine.dead.marks()
+        assert (own.mark, own.count, own.tenant) == (marks["OSError"].mark, 1, "acme")
+        assert len(await app.dead.marks(count=1)) == 1
+        for wrong in ({"count": 0}, {"cap": True}):
+            with pytest.raises(InputError, match="must be a whole number"):
+                await app.dead.marks(**wrong)
+        assert await app.dead.requeue(mark=own.mark) == 2

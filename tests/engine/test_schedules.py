@@ -26,9 +26,11 @@ from treadle import (
 )
 from treadle.backends.memory import MemoryBackend
 from treadle.engine.schedule.scheduler import REFRESH, UNSEEN, Scheduler
+from treadle.engine.schedule.standing import SAID
 from treadle.events import Queued
-from treadle.item import Fire, ItemState, Schedule
+from treadle.item import Fire, Heartbeat, ItemState, Schedule
 from treadle.schedule import ScheduleHandle
+from treadle.store_metrics import StoreMetrics
 from treadle.testing import ManualClock
 from treadle.testing.inline import drain, run_inline
 
@@ -882,12 +884,43 @@ async def test_a_schedule_without_code_is_shown_as_orphaned(fleet: Fleet) -> Non
         async with with_it:
             await run_tasks()
             assert await orphaned() == [False, False]
+        assert await orphaned() == [False, False], "it was seen just now: a worker may not have said so yet"
+        await fleet.run_for(SAID + 1)
         assert (await without.schedules.list())[0].orphaned, "the only worker left does not have the code"
-        with_it.schedule("other", every=60, run=tick)
+        assert (await with_it.schedules.list())[0].orphaned, "code without a worker fires nothing"
         async with Treadle(fleet.store, clock=clock):
-            assert await orphaned() == [False, False], "another worker may have the code"
-            await fleet.run_for(UNSEEN * REFRESH + 5)
-            assert await orphaned() == [True, True], "but no process has marked it as seen for long"
+            assert await orphaned() == [True, True], "all workers say that they do not have the code"
+        await fleet.store.beat(Heartbeat(worker="of an earlier version", lease=9999))
+        assert await orphaned() == [False, False], "it may have the code"
+        await fleet.run_for(UNSEEN * REFRESH + 5)
+        assert await orphaned() == [True, True], "but no process has marked it as seen for long"
+
+
+async def test_one_rule_says_how_a_schedule_stands(fleet: Fleet) -> None:
+    """In lists, metrics and `why`."""
+    app, silent = Treadle(fleet.store, clock=fleet.clock), Heartbeat(worker="w0", lease=9999)
+    app.schedule("s", every=60, run=tick)
+
+    async def standings() -> set[str]:
+        (state,) = await app.schedules.list()
+        why = await app.schedules.why("s")
+        text = await StoreMetrics(app).prometheus()
+        orphaned = 'treadle_schedule_orphaned{schedule="s"} 1' in text
+        assert orphaned == (state.state == "orphaned") == state.orphaned
+        assert (why.reasons[0].kind == "orphaned") == orphaned
+        return {state.state, why.status}
+
+    async with app:
+        await run_tasks()
+        assert await standings() == {"active"}
+    assert await standings() == {"orphaned"}
+    await fleet.store.beat(silent)
+    assert await standings() == {"active"}, "that worker does not say which schedules it has"
+    await fleet.run_for(70)
+    assert await standings() == {"overdue"}
+    assert [each.kind for each in (await app.schedules.why("s")).reasons] == ["overdue"]
+    await fleet.run_for(UNSEEN * REFRESH)
+    assert await standings() == {"orphaned"}
 
 
 async def test_schedules_are_marked_as_seen_now_and_then(fleet: Fleet) -> None:

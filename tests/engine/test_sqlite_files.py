@@ -47,7 +47,7 @@ async def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 async def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     for error in await refusals(f"sqlite:///{tmp_path}/none/work.db"):
-        assert "does not exist: create it" in str(error)
+        assert "does not exist: check the path, or create it" in str(error)
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

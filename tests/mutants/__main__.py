@@ -38,7 +38,7 @@ def main() -> None:
     console.print(table)
     lost = [find for find in finds if find.by is None]
     if not given.names:
-        record("mutants", f"make mutants SEEDS={given.seeds}", found=len(finds) - len(lost), of=len(finds))
+        record("mutants", f"make mutants SEEDS={given.seeds}", missed=len(lost))
     console.print(f"{len(finds) - len(lost)} of {len(finds)} found")
     sys.exit(bool(lost))
 

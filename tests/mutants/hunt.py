@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants import combined, engine, groups, rules, store, threads, time, waiting
+from tests.mutants import combined, engine, groups, operate, rules, store, threads, time, waiting
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
@@ -16,6 +16,7 @@ __all__ = ["MUTANTS", "Find", "hunt"]
 assert combined
 assert engine
 assert groups
+assert operate
 assert rules
 assert store
 assert threads

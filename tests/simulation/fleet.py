@@ -175,6 +175,8 @@ class Fleet:
         """End all tasks, including those of killed processes, so that none runs in the next simulation."""
         self.faults.clear(*FAULTS)
         self.loop.steps = 0
+        # What waits for a task that was closed is woken once more. Its errors are of no interest any more.
+        self.loop.set_exception_handler(lambda *_: None)
         for process, _ in self._workers:
             process.dead, process.paused_until = False, 0.0
         for _ in range(3):
@@ -183,8 +185,12 @@ class Fleet:
                     task.cancel()
                 with contextlib.suppress(Exception):
                     context.run(self.loop.run_until_complete, asyncio.wait(tasks, timeout=1))
-        with contextlib.suppress(Exception):
-            context.run(self.loop.run_until_complete, _close(self.loop.unfinished()))
+        closed: set[asyncio.Task[Any]] = set()
+        while tasks := [task for task in self.loop.unfinished() if task not in closed]:
+            # What is closed may start others, to return its permits.
+            with contextlib.suppress(Exception):
+                context.run(self.loop.run_until_complete, _close(tasks))
+            closed.update(tasks)
 
 
 async def _close(tasks: list[asyncio.Task[Any]]) -> None:

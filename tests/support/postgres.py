@@ -57,10 +57,20 @@ def stop(run: Path) -> None:
 
 def restart(run: Path, *, crash: bool) -> None:
     """Stop a server, with or without a crash, and start it on the same data. All connections are lost."""
+    halt(run, crash=crash)
+    resume(run)
+
+
+def halt(run: Path, *, crash: bool = False) -> None:
+    """Stop a server, with or without a crash. Its data stays for `resume`."""
     server = _running(run)
     if server is not None:
         server.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
         wait_until_ended(server)
+
+
+def resume(run: Path) -> None:
+    """Start a server that was halted on the same data."""
     _serve(_programs(run) / "pg_ctl", _data(run), forgetful=False)
 
 

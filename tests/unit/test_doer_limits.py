@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from treadle import Treadle
 from treadle.doers import Task, balanced, concurrency, rate_limited
 from treadle.doers.base import BaseDoer, Failing
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.permit_queue import PermitReturns
 from treadle.errors import InputError, NotStarted, StoreUnavailable
-from treadle.item import Limit, PermitReply, PermitRequest
+from treadle.item import Algorithm, Limit, PermitReply, PermitRequest
 from treadle.rules.limits import LimitState, permit
 from treadle.testing.clock import ManualClock
 
@@ -777,6 +778,36 @@ def test_limit_names_fit_and_are_distinct() -> None:
     names = [rule.limit_for("type", tenant, lane).name for tenant, lane in places]
     assert len(set(names)) == len(places)
     assert all(len(name.encode()) <= 255 for name in names)
+
+
+def test_a_lane_cannot_make_a_limit_look_like_that_of_another_tenant() -> None:
+    from treadle.doers.limit_rules import LimitRule, Per, is_limit_of_all, is_limit_of_tenant
+
+    def name(per: Per, tenant: str, lane: str, algorithm: Algorithm = "slots") -> str:
+        return LimitRule(1, 0.5, algorithm, per).limit_for("a:b", tenant, lane).name
+
+    lanes = ["x:tenant:acme", "x:all", "x:slots:all", "x:slots:tenant:acme", "x:lane:4:acme:", ":4:acme:\n"]
+    for foreign in [name("lane", "foo", lane) for lane in lanes] + [name("tenant", "foo:tenant:acme", "")]:
+        assert not is_limit_of_all(foreign)
+        assert not is_limit_of_tenant(foreign, "acme")
+    for own in (name("lane", "acme", "x:all", "fixed_window"), name("tenant", "acme", "x", "token_bucket")):
+        assert is_limit_of_tenant(own, "acme")
+        assert not is_limit_of_tenant(own, "acm")
+        assert not is_limit_of_all(own)
+    assert is_limit_of_all(name(None, "foo", "x", "sliding_window"))
+    assert not is_limit_of_tenant(name(None, "foo", "x"), "foo")
+    assert not is_limit_of_tenant("of:something:else", "else")
+
+
+def test_a_limit_of_each_tenant_has_its_own_bound_beside_one_for_all() -> None:
+    from treadle.engine.declared_limits import declared_limits, limit_of
+    from treadle.operator import core_of
+
+    lane = concurrency(1, per="lane")
+    doer = concurrency(9, inner=concurrency(2, per="tenant", inner=lane))
+    declared = declared_limits(core_of(Treadle("memory://", doer=doer)))
+    names = ["app:slots:all", "app:slots:tenant:acme", "app:slots:lane:4:acme:x", "app:slots:other"]
+    assert [limit_of(declared, each) for each in names] == [9, 2, 1, None]
 
 
 @pytest.mark.parametrize(

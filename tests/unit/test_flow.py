@@ -24,7 +24,7 @@ class Fleet:
         return self.ask()
 
     def die(self, type: str = "a") -> float:
-        self._begin(type).died(0.1, 0.1, 1, expired=False)
+        self._begin(type).died(0.1, 0.1, 1, reason="exhausted")
         return self.ask()
 
     def succeed(self, type: str = "a") -> float:

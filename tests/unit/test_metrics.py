@@ -8,7 +8,7 @@ import pytest
 
 from treadle import metrics as module
 from treadle.errors import InputError
-from treadle.metrics import METRICS, Histogram, Metrics, TypeMetrics
+from treadle.metrics import METRICS, PROCESS_METRICS, Histogram, Metrics, TypeMetrics
 
 
 def counted(metrics: Metrics, type: str = "a") -> dict[str, float]:
@@ -60,13 +60,13 @@ def test_a_failure_that_is_retried_counts_when_it_happens(metrics: Metrics) -> N
 
 def test_the_last_failure_counts_as_failed_and_dead(metrics: Metrics) -> None:
     run_one(series := metrics.of("a"))
-    series.died(0.5, 0.7, 3, expired=False)
+    series.died(0.5, 0.7, 3, reason="exhausted")
     assert counted(metrics) == {"started": 1, "failed": 1, "dead": 1, "peak_active": 1}
     assert (series.run.count, series.total.sum, series.attempts.sum) == (1, 0.7, 3)
 
 
 def test_an_expiry_is_a_death_but_not_a_failure(metrics: Metrics) -> None:
-    metrics.of("a").died(None, 0.7, 0, expired=True, held=False)
+    metrics.of("a").died(None, 0.7, 0, reason="expired", held=False)
     assert counted(metrics) == {"expired": 1, "dead": 1}
     assert metrics.of("a").run.count == 0
 
@@ -74,7 +74,7 @@ def test_an_expiry_is_a_death_but_not_a_failure(metrics: Metrics) -> None:
 def test_an_item_that_this_worker_did_not_lease_changes_no_current_value(metrics: Metrics) -> None:
     series = metrics.of("a")
     series.claimed()
-    series.died(None, 0.7, 1, expired=False, held=False)
+    series.died(None, 0.7, 1, reason="exhausted", held=False)
     series.released(False, held=False)
     assert counted(metrics) == {"dead": 1, "active": 1, "pending": 1, "peak_active": 1}
 
@@ -119,6 +119,37 @@ def test_types_are_counted_separately_up_to_max_types(metrics: Metrics) -> None:
     assert metrics.get("queued", type="type7") == 1
     assert metrics.get("queued", type=module.OTHER) == 50
     assert metrics.of("type7") is metrics.of("type7")
+
+
+def test_a_drop_is_a_cancellation(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    series.claimed()
+    series.dropped_one(False)
+    series.cancelled_one()
+    assert counted(metrics) == {"cancelled": 2, "dropped": 1, "peak_active": 1}
+
+
+def test_queues_are_counted_separately_up_to_max_queues(metrics: Metrics) -> None:
+    series = metrics.of("a")
+    for n in range(module.MAX_QUEUES + 50):
+        for _ in range(2):
+            series.claimed()
+            series.began(0.2, f"queue{n}")
+            series.succeeded_in(0.5, 0.7, 1, queue=f"queue{n}")
+    assert len(series.queues) == module.MAX_QUEUES + 1
+    assert value(metrics, "treadle_started_total", type="a", queue="queue7") == 2
+    assert value(metrics, "treadle_run_seconds_count", type="a", queue="queue7") == 2
+    assert value(metrics, "treadle_started_total", type="a", queue=module.OTHER) == 100
+    assert (metrics.get("started"), series.wait.count, series.attempts.count) == (300, 300, 300)
+
+
+def test_pairs_of_type_and_queue_are_bounded(metrics: Metrics) -> None:
+    for type in range(300):
+        for queue in range(5):
+            metrics.of(f"type{type}").began(0.0, f"queue{queue}")
+    pairs = [queue for series in metrics.series() for queue in series.queues]
+    assert len([queue for queue in pairs if queue != module.OTHER]) == 1000
+    assert metrics.get("started") == 1500
 
 
 # --------------------------------------------------------------------------------------------- histograms
@@ -166,10 +197,30 @@ def test_the_error_for_an_unknown_name_lists_the_known_names(metrics: Metrics) -
 
 
 def test_every_metric_has_a_constant_and_an_attribute(metrics: Metrics) -> None:
-    assert {getattr(module, metric.name.upper()) for metric in METRICS} == {metric.name for metric in METRICS}
+    names = {metric.name for metric in (*METRICS, *PROCESS_METRICS)}
+    assert {getattr(module, name.upper()) for name in names} == names
     assert {sample.name for sample in metrics.list(type="a")} == set()
     metrics.of("a")
     assert [sample.name for sample in metrics.list()] == [metric.name for metric in METRICS]
+
+
+def test_calls_to_the_store_are_counted_for_the_process(metrics: Metrics) -> None:
+    metrics.process.called("claim", 0.004, 0)
+    metrics.process.called("claim", 0.006, 3)
+    metrics.process.called("settle", 0.002, 20)
+    metrics.process.called("submit", 0.003, 1)
+    assert value(metrics, "treadle_claim_seconds_count") == 2
+    assert value(metrics, "treadle_batch_size_sum", verb="claim") == 3
+    assert value(metrics, "treadle_batch_size_count", verb="claim") == 1
+    assert value(metrics, "treadle_batch_size_bucket", verb="settle", le="25.0") == 1
+    stats = metrics.stats()
+    assert (stats["claim_mean"], stats["batch_size_count"], stats["loop_lag_count"]) == (0.005, 3, 0)
+    assert "claim_mean" not in metrics.stats(type="a")
+    sizes = metrics.get("treadle_batch_size")
+    assert isinstance(sizes, Histogram)
+    assert sizes.sum == 24
+    with pytest.raises(InputError, match="claim is not counted by type"):
+        metrics.get("claim", type="a")
 
 
 def test_stats_are_flat_numbers(metrics: Metrics) -> None:
@@ -192,6 +243,23 @@ def busy(metrics: Metrics) -> None:
         run_one(series)
 
 
+def values(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """The values in a text, as prometheus-client reads it. No series is there twice."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    samples = [
+        (sample.name, frozenset(sample.labels.items()), sample.value)
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    ]
+    found = {(name, labels): value for name, labels, value in samples}
+    assert len(found) == len(samples)
+    return found
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    return values(metrics.prometheus())[name, frozenset(labels.items())]
+
+
 def test_prometheus_can_read_the_text(metrics: Metrics) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     busy(metrics)
@@ -209,23 +277,34 @@ def test_prometheus_can_read_the_text(metrics: Metrics) -> None:
     assert [sample.value for sample in run if sample.labels.get("le") in ("0.25", "0.5", "+Inf")] == [0, 1, 1]
 
 
+def test_deaths_and_losses_are_shown_by_reason_from_the_start(metrics: Metrics) -> None:
+    """Prometheus sees no increase from a value that was absent."""
+    series = metrics.of("a")
+    assert value(metrics, "treadle_dead_total", type="a", reason="exhausted") == 0
+    assert value(metrics, "treadle_lease_lost_total", type="a", reason="taken") == 0
+    run_one(series)
+    series.died(0.5, 0.7, 3, reason="exhausted")
+    run_one(series)
+    series.lost(True, "cancelled")
+    assert value(metrics, "treadle_dead_total", type="a", reason="exhausted") == 1
+    assert value(metrics, "treadle_dead_total", type="a", reason="aborted") == 0
+    assert value(metrics, "treadle_lease_lost_total", type="a", reason="cancelled") == 1
+
+
+def test_what_is_no_registry_is_refused() -> None:
+    with pytest.raises(InputError, match="registry=True is no registry of prometheus-client"):
+        Metrics(registry=True)
+
+
 def test_a_registry_of_prometheus_client_shows_the_same_numbers() -> None:
     client = pytest.importorskip("prometheus_client")
     registry = client.CollectorRegistry()
     metrics = Metrics(now=lambda: 1000.0, registry=registry)
     busy(metrics)
-    assert registry.get_sample_value("treadle_started_total", {"type": "math.add"}) == 2
+    labels = {"type": "math.add", "queue": "default"}
+    assert registry.get_sample_value("treadle_started_total", labels) == 2
     exposed = client.generate_latest(registry).decode()
-
-    def numbers(text: str) -> set[tuple[str, float]]:
-        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-        # The order of a histogram's labels is free.
-        named = (
-            (re.sub(r'\{(le="[^"]*"),(.*)\}', r"{\2,\1}", name), float(value)) for name, _, value in lines
-        )
-        return set(named)
-
-    assert numbers(exposed) == numbers(metrics.prometheus())
+    assert values(exposed) == values(metrics.prometheus())
 
 
 def test_a_registry_without_prometheus_client_names_the_extra_to_install(

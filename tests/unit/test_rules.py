@@ -103,7 +103,7 @@ def test_a_deferral_does_not_count_the_attempt() -> None:
 
 def test_a_release_keeps_its_place_its_losses_and_its_due_time() -> None:
     found = put_back(settled("release"), 100.0, Counters(1, 0, 2, True), due=90.0, deadline=None)
-    assert found == WaitingAgain("ready", 90.0, 0, 0, 2, True, None)
+    assert found == WaitingAgain("ready", 90.0, 0, 0, 2, True, None, stays_ready=True)
     later = put_back(
         settled("release", run_at=120.0), 100.0, Counters(1, 0, 0, False), due=90.0, deadline=None
     )
@@ -124,7 +124,7 @@ def test_a_lost_item_is_ready_at_once_then_backs_off_and_keeps_its_place() -> No
 
 def test_an_attempt_that_had_not_begun_is_no_loss() -> None:
     found = after_loss(100.0, Counters(3, 1, 2, False), 7, due=90.0, deadline=None)
-    assert found == WaitingAgain("ready", 90.0, 3, 1, 2, True, None)
+    assert found == WaitingAgain("ready", 90.0, 3, 1, 2, True, None, stays_ready=True)
 
 
 def test_a_requeue_by_an_operator_resets_the_count_of_redrives() -> None:

@@ -38,7 +38,7 @@ PLAIN: dict[type[Any], set[str]] = {
     Client: {"backend", "metrics", "register", "sync", "types"},
     Treadle: {"active", "backend", "metrics", "register", "stats", "sync", "types"},
     Schedules: {"add", "remove", "run_now"},  # of the package
-    ClaimedLease: {"attempt", "id", "tenant", "type"},  # attributes of the instance
+    ClaimedLease: {"attempt", "headers", "id", "tenant", "type"},  # attributes of the instance
     Handle: {"existing", "id"},
     ScheduleHandle: {"name"},
 }

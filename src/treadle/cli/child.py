@@ -8,36 +8,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import logging
+import math
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
 
 from treadle.app import Treadle
+from treadle.backend import store_name
+from treadle.cli import log_format
+from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_CANNOT_LOAD, CHILD_STORE_AWAY
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
+from treadle.cli.open_store import StoreAway, open_store
+from treadle.cli.reports import ReportWriter, make_report
 from treadle.doers import balanced
-from treadle.engine.hooks import LOGGER
+from treadle.errors import BackendError
+from treadle.log_lines import ERROR, error_text, log_line, traceback_of
 from treadle.worker import Worker, copy_worker
 
 EXIT_GRACE = 2.0
 """Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
-USAGE_ERROR = 2
-"""Exit code for an error that a restart would not fix."""
-BURST_FAILED = 70
-"""Exit code of a burst that an error has ended. It differs from the usual codes, with which an item may end
-the process."""
-LOAD_ERROR = 3
-"""Exit code if the module of the app raised. A later try may succeed: a file or a server was missing."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`."""
+    """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`. reports: the
+    descriptor of the pipe for `ReportWriter`; None: there is none. stacks: that of the file for the stacks of
+    its threads; None: standard error. metrics: report all metrics, not only what the summary needs. wait: for
+    how many seconds a store that is unavailable at the start is tried again."""
 
     app: str
     worker: str
@@ -46,30 +49,39 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     concurrency: int | None = None
     burst: bool = False
+    reports: int | None = None
+    stacks: int | None = None
+    metrics: bool = False
+    wait: float = 60.0
+    log_level: str = "info"
+    log_format: str = "text"
 
 
 def main() -> None:
     options = msgspec.json.decode(sys.argv[1], type=ChildOptions)
-    logging.basicConfig(
-        level=os.environ.get("TREADLE_LOG", "INFO"), format="%(asctime)s %(name)s %(message)s"
-    )
     # Works while a C call holds the GIL. A Python signal handler would not.
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, file=options.stacks or sys.stderr, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until here
     try:
         app = load(options.app)  # before the event loop runs: a module may call `asyncio.run`
     except CannotLoad as error:
-        report(error)
-        sys.exit(LOAD_ERROR if error.__cause__ else USAGE_ERROR)
+        report(error, options.log_format)
+        sys.exit(CHILD_CANNOT_LOAD)
+    log_format.set_up(options.log_level, options.log_format)
     try:
         asyncio.run(work(app, options))
     except SystemExit:
         raise
-    except BaseException:
-        if not options.burst:
-            raise
-        LOGGER.exception("the burst failed")
-        sys.exit(BURST_FAILED)
+    except StoreAway as error:
+        log_line(ERROR, str(error))
+        sys.exit(CHILD_STORE_AWAY)
+    except BaseException as error:  # noqa: BLE001  logged, and the process ends
+        # What the store refuses is no bug of the program: no traceback.
+        trace = "" if isinstance(error, BackendError) else traceback_of(error)
+        what = "the burst failed" if options.burst else "the worker ended"
+        log_line(ERROR, f"{what}: {error_text(error)}", error=error, trace=trace)
+        sys.exit(CHILD_BURST_FAILED if options.burst else 1)
 
 
 async def work(app: Treadle, options: ChildOptions) -> None:
@@ -77,7 +89,7 @@ async def work(app: Treadle, options: ChildOptions) -> None:
     try:
         await _work(app, options)
     except BaseException:
-        _exit_soon(BURST_FAILED if options.burst else 1)
+        _exit_soon(CHILD_BURST_FAILED if options.burst else 1)
         raise
     _exit_soon(0)
 
@@ -108,17 +120,38 @@ async def _work(app: Treadle, options: ChildOptions) -> None:
         doer=None if options.concurrency is None else balanced(options.concurrency),
         last_supervisor_beat=liveness.last_beat,
     )
+    async with _reporting(app, worker, options):
+        try:
+            wait = options.wait if options.burst else math.inf  # the supervisor lives: so may the store
+            if not await open_store(app.connect, store_name(app.backend), wait, stop):
+                return
+            if options.burst:
+                await _run_burst(worker, stop)
+            else:
+                await worker.run(until=stop)
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+            await app.close()
+            writing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writing
+
+
+@contextlib.asynccontextmanager
+async def _reporting(app: Treadle, worker: Worker, options: ChildOptions) -> AsyncGenerator[None]:
+    """Write reports to the supervisor meanwhile, and a last one at the end."""
+    if options.reports is None:
+        yield
+        return
+    writer = ReportWriter(
+        options.reports, lambda: make_report(app.metrics, len(worker.active()), rows=options.metrics)
+    )
+    writing = asyncio.ensure_future(writer.run())
     try:
-        if options.burst:
-            await _run_burst(worker, stop)
-        else:
-            await worker.run(until=stop)
+        yield
     finally:
-        loop.remove_reader(sys.stdin.fileno())
-        await app.close()
         writing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await writing
+        writer.finish()
 
 
 async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:

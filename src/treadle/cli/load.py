@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 import sys
-import traceback
 from pathlib import Path
 
 from treadle.app import Treadle
+from treadle.backend import Backend
+from treadle.cli.log_format import LogFormat, say_refusal
+from treadle.client import Client
+from treadle.log_lines import error_text
+from treadle.wording import one_line
 
 
 class CannotLoad(Exception):
@@ -37,12 +43,35 @@ def load(path: str) -> Treadle:
     raise CannotLoad(f"{module_name!r} has no Treadle app called {name!r}: {hint}")
 
 
+def which_store(app: str | None, url: str | None) -> tuple[str | None, str | None]:
+    """The app and the URL that a command names. If it names neither, one of the environment."""
+    if not app and not url:
+        app, url = os.environ.get("TREADLE_APP"), os.environ.get("TREADLE_URL")
+        url = None if app else url
+    return app, url
+
+
+def client_of(app: str | None, url: str | None) -> Client:
+    """The app, or a client for the URL, as operators use it: it does not migrate the store, and logs nothing
+    unless the module of the app has set logging up."""
+    client = load(app) if app else Client(url or "")
+    if not logging.root.handlers:
+        logging.getLogger("treadle").addHandler(logging.NullHandler())
+    apply_schema(client.backend, False)
+    return client
+
+
+def apply_schema(backend: Backend, wanted: bool) -> None:
+    """Whether to bring the store to the schema of this version when it is opened, if it has a schema."""
+    if hasattr(backend, "apply_schema"):
+        backend.apply_schema = wanted  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _raised(module: str, error: Exception) -> CannotLoad:
-    return CannotLoad(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}")
+    return CannotLoad(f"the module {module!r} cannot be imported: {error_text(error)}")
 
 
-def report(error: CannotLoad) -> None:
-    """Write to standard error why the app was not loaded, for the person who started the command."""
-    if error.__cause__ is not None:
-        traceback.print_exception(error.__cause__)
-    print(f"treadle: {error}", file=sys.stderr)  # noqa: T201
+def report(error: CannotLoad, format: str = LogFormat.text) -> None:
+    """Write to standard error why the app was not loaded, for the person who started the command. If its
+    module raised: the traceback, from the user's code on."""
+    say_refusal(one_line(str(error)), format, error.__cause__)

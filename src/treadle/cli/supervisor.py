@@ -23,24 +23,27 @@ protect against the rest.
 from __future__ import annotations
 
 import asyncio
-import mmap
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-import msgspec
-
-from treadle.backend import Backend
-from treadle.cli.child import BURST_FAILED, LOAD_ERROR, USAGE_ERROR, ChildOptions
-from treadle.cli.liveness import LoopLiveness
+from treadle.backend import Backend, store_name
+from treadle.cli.child import ChildOptions
+from treadle.cli.child_leases import ChildLeases
+from treadle.cli.child_process import ChildProcess, ended_how
+from treadle.cli.exit_codes import (
+    AWAY,
+    CHILD_BURST_FAILED,
+    CHILD_CANNOT_LOAD,
+    CHILD_STORE_AWAY,
+    USAGE,
+)
+from treadle.cli.open_store import open_store
+from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.engine import store_retry
-from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import Settings
-from treadle.ids import generate_id
-from treadle.item import Heartbeat, Wake
+from treadle.log_lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
 
 CHECK = 0.1
@@ -56,71 +59,19 @@ END_GRACE = 5.0
 slow link: then it has `LONGEST_STOP` seconds more."""
 
 
-class ChildProcess:
-    """One worker process, and the id of its worker."""
-
-    def __init__(self, options: ChildOptions) -> None:
-        self.worker = generate_id()
-        self.started_at = time.monotonic()
-        self.last_heartbeat = 0.0
-        self.heartbeat: asyncio.Task[None] | None = None
-        """The heartbeat that is being sent."""
-        self.reported = False
-        """Its blocked event loop was logged."""
-        self.ending_since: float | None = None
-        """When it was told to end, by the monotonic clock."""
-        self.waited_for = False
-        """That it has not ended with its drain was logged."""
-        self._killed = False
-        # A file without a name: no other user can open it, and if this process is killed nothing is left.
-        with tempfile.TemporaryFile() as file:
-            file.truncate(mmap.PAGESIZE)
-            path = Path(f"/dev/fd/{file.fileno()}")
-            self.liveness = LoopLiveness(path)
-            options = msgspec.structs.replace(options, worker=self.worker, liveness=str(path))
-            command = [sys.executable, "-m", "treadle.cli.child", msgspec.json.encode(options).decode()]
-            try:
-                self.process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[file.fileno()])
-            except BaseException:
-                self.liveness.close()
-                raise
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def is_blocked(self, seconds: float) -> bool:
-        """Whether its event loop has been blocked for longer than `seconds`."""
-        blocked_for = self.liveness.blocked_for()
-        return blocked_for is not None and blocked_for > seconds
-
-    def terminate(self) -> None:
-        """Tell it to drain and end."""
-        if self.ending_since is None and self.alive:
-            self.ending_since = time.monotonic()
-            self.process.terminate()
-
-    def kill(self, why: str) -> None:
-        """Kill it, once. A later check finds that it has ended."""
-        if not self._killed:
-            self._killed = True
-            LOGGER.error("killed process %d: %s", self.pid, why)
-            self.process.kill()
-
-    def close(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.liveness.close()
-
-
 class Supervisor:
     def __init__(
-        self, backend: Backend, settings: Settings, options: ChildOptions, *, processes: int, max_block: float
+        self,
+        backend: Backend,
+        settings: Settings,
+        options: ChildOptions,
+        *,
+        processes: int,
+        max_block: float,
+        opened: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
+        """opened: called once the store is open, and not waited for."""
+        self._opened = opened
         self._backend = backend
         self._settings = settings
         self._options = options
@@ -128,37 +79,60 @@ class Supervisor:
         """How many are to run. In a burst, one less for each that has nothing more to do."""
         self._max_block = max_block
         self._children: list[ChildProcess] = []
-        self._removals: set[asyncio.Task[None]] = set()
+        self._leases = ChildLeases(backend, settings, self._freed)
         self._stop_requests = 0
+        self._stopping = asyncio.Event()
         self._short_lives = 0
         self._failed_starts = 0
         self._next_start = 0.0
         self._code = 0
+        self._ended = ChildReport()
+        """The counts of all children that have ended."""
+
+    @property
+    def children(self) -> tuple[ChildProcess, ...]:
+        return tuple(self._children)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def report(self) -> ChildReport:
+        """The counts of all children that there were, and how many items run now. Up to a second old. What a
+        child counted in its last second is missing if it was killed."""
+        return merged([self._ended, *(child.reports.last for child in self._children)])
 
     async def run(self) -> int:
-        """Supervise until told to stop. Returns the exit code."""
+        """Supervise until told to stop. Returns the exit code. Raises `StoreAway`, and what the store raises
+        when it is opened."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        await self._backend.open()
+        name = store_name(self._backend)
+        if not await open_store(self._backend.open, name, self._options.wait, self._stopping):
+            return 0
+        opened = None if self._opened is None else asyncio.ensure_future(self._opened())
         try:
             while not self._is_over():
                 self.run_once()
                 await asyncio.sleep(CHECK)
         finally:
             await self._end_all()
-            await self._finish_removals()
+            await self._leases.finish()
+            if opened is not None:
+                opened.cancel()
+                await asyncio.wait({opened})
             await self._backend.close()
         return self._code
 
     def stop(self) -> None:
         """The first call lets children drain. The second kills them."""
         self._stop_requests += 1
+        self._stopping.set()
         if self._stop_requests == 1:
-            pids = ", ".join(str(child.pid) for child in self._children)
-            LOGGER.info(
-                "stopping: waiting up to %.0f s for the handlers of process %s", self._settings.drain, pids
-            )
+            running = self.report().running  # up to a second old
+            handlers = f"{running} item(s)" if running else "handlers"
+            log_line(INFO, f"stopping, waiting up to {self._settings.drain:g} s for {handlers}")
             self.restart()
         else:
             for child in self._children:
@@ -175,6 +149,7 @@ class Supervisor:
 
     def _check_children(self) -> None:
         for child in list(self._children):
+            child.reports.read()
             if not child.alive:
                 self._remove(child)  # its end is certain: only now its items are freed
                 continue
@@ -183,7 +158,9 @@ class Supervisor:
             elif child.ending_since is not None:
                 self._check_end(child, time.monotonic() - child.ending_since)
             self._report_blocked(child)
-            self._send_heartbeat(child)
+            if stacks := child.stacks():
+                log_line(WARNING, f"the stacks of process {child.pid}:", trace=lines(stacks))
+            self._leases.renew(child)
 
     def _check_end(self, child: ChildProcess, since: float) -> None:
         """Kill a child that was told to end and does not. Before that, log once that it is waited for."""
@@ -195,8 +172,9 @@ class Supervisor:
             child.kill(f"it was told to end {since:.0f} s ago, and {state}")
         elif late > 1.0 and not child.waited_for:
             child.waited_for = True
-            LOGGER.warning(
-                "waiting for process %d, which %s: it is killed in %.0f s", child.pid, state, grace - late
+            log_line(
+                WARNING,
+                f"waiting for process {child.pid}, which {state}: it is killed in {grace - late:.0f} s",
             )
 
     def _is_over(self) -> bool:
@@ -209,7 +187,7 @@ class Supervisor:
     def _start_children(self) -> None:
         if self._code or self._is_ending() or time.monotonic() < self._next_start:
             return
-        if self._options.burst and self._removals:
+        if self._options.burst and self._leases.freeing:
             return  # a new child would not see the items of one that died
         while len(self._children) < self._processes:
             try:
@@ -224,82 +202,58 @@ class Supervisor:
         self._failed_starts += 1
         delay = FAILED_START.delay(self._failed_starts)
         self._next_start = time.monotonic() + delay
-        LOGGER.error("could not start a process, trying again in %.1f s: %r", delay, error)
+        failed = f"could not start a process, trying again in {delay:.1f} s"
+        log_line(ERROR, f"{failed}: {error_text(error)}")
 
     def _report_blocked(self, child: ChildProcess) -> None:
-        if child.reported or not child.is_blocked(self._settings.heartbeat):
+        was_reported, child.reported = child.reported, child.is_blocked(self._settings.heartbeat)
+        if was_reported or not child.reported:
             return
-        child.reported = True
         limit = self._max_block
         if child.ending_since is not None:
             limit = min(limit, self._settings.drain + END_GRACE)
-        LOGGER.warning(
-            "the event loop of process %d has been blocked for %.1f s; the process is killed after %.0f s. "
-            "The stacks of its threads follow",
-            child.pid,
-            child.liveness.blocked_for(),
-            limit,
+        blocked_for = child.liveness.blocked_for()
+        if child.stopped:
+            log_line(
+                WARNING, f"process {child.pid} is stopped: it is killed after {limit:.0f} s without SIGCONT"
+            )
+            return
+        log_line(
+            WARNING,
+            f"the event loop of process {child.pid} has been blocked for {blocked_for:.1f} s; "
+            f"the process is killed after {limit:.0f} s; what it runs: treadle workers --items",
         )
-        child.process.send_signal(signal.SIGUSR1)  # it writes the stacks of its threads to standard error
-
-    def _send_heartbeat(self, child: ChildProcess) -> None:
-        due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
-        under_way = child.heartbeat is not None and not child.heartbeat.done()
-        if due and not under_way and child.liveness.blocked_for() is not None:
-            child.heartbeat = asyncio.create_task(self._beat(child))
-
-    async def _beat(self, child: ChildProcess) -> None:
-        sent = time.monotonic()
-        try:
-            await self._backend.beat(Heartbeat(worker=child.worker, lease=self._settings.lease))
-            child.last_heartbeat = sent
-            child.liveness.beat_sent(sent)
-        except Exception as error:  # noqa: BLE001  the next one is tried
-            LOGGER.warning("could not renew the leases of process %d: %s", child.pid, error)
+        child.ask_stacks()
 
     def _remove(self, child: ChildProcess) -> None:
         """Remove a child that has ended, and free its items."""
         self._children.remove(child)
         code = child.process.wait()
+        child.reports.read()
+        self._ended = of_ended(merged([self._ended, child.reports.last]))
         self._count_death(child, code)
         child.close()
-        removal = asyncio.create_task(self._free(child, code))
-        self._removals.add(removal)
-        removal.add_done_callback(self._removals.discard)
+        self._leases.free(child, code)
 
-    async def _free(self, child: ChildProcess, code: int) -> None:
-        if child.heartbeat is not None:
-            # If it came after the removal, the store would believe that the worker lives.
-            child.heartbeat.cancel()
-            await asyncio.wait([child.heartbeat])
-        try:
-            freed = await self._backend.remove_worker(child.worker)
-            if freed:
-                LOGGER.warning("process %d died; %d item(s) can be claimed again", child.pid, freed)
-                await self._backend.publish(Wake(ready=True))
-        except Exception as error:  # noqa: BLE001  the lease lapses
-            LOGGER.warning("could not free the items of process %d: %s", child.pid, error)
-            if self._options.burst and not self._stop_requests:
-                self._fail_burst(child)
-            return
-        if self._options.burst and not freed and not code:
+    def _freed(self, child: ChildProcess, code: int, freed: int | None) -> None:
+        """The items of a child that has ended are free; None: the store could not be told."""
+        if self._options.burst and freed is None and not self._stop_requests:
+            self._fail_burst(child)
+        elif self._options.burst and freed == 0 and not code:
             self._processes -= 1
-
-    async def _finish_removals(self) -> None:
-        """Wait for them, but not for a store that is away: the leases lapse."""
-        if self._removals:
-            _, late = await asyncio.wait(self._removals, timeout=store_retry.STOP_TIMEOUT)
-            for removal in late:
-                removal.cancel()
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
         not_begun = child.liveness.blocked_for() is None
-        if code == USAGE_ERROR or (code == LOAD_ERROR and self._options.burst):
-            self._code = USAGE_ERROR
+        if code == CHILD_CANNOT_LOAD and self._options.burst:
+            self._code = USAGE
+            self.restart()
+        elif code == CHILD_STORE_AWAY and self._options.burst:
+            self._code = AWAY
             self.restart()
         elif code and child.ending_since is None:
-            LOGGER.error("process %d ended with code %d", child.pid, code)
-            if self._options.burst and (code == BURST_FAILED or not_begun):
+            how = "could not load the app, trying again" if code == CHILD_CANNOT_LOAD else ended_how(code)
+            log_line(ERROR, f"process {child.pid} {how}")
+            if self._options.burst and (code == CHILD_BURST_FAILED or not_begun):
                 self._fail_burst(child)
         failed = code and time.monotonic() - child.started_at < STEADY
         self._short_lives = self._short_lives + 1 if failed else 0
@@ -309,7 +263,7 @@ class Supervisor:
 
     def _fail_burst(self, child: ChildProcess) -> None:
         self._code = self._code or 1
-        LOGGER.error("the burst failed with process %d: items may be left", child.pid)
+        log_line(ERROR, f"the burst failed with process {child.pid}: items may be left")
         self.restart()
 
     async def _end_all(self) -> None:

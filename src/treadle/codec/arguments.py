@@ -9,7 +9,6 @@ decode 1.6. With a dataclass to validate it is 5, 1.8 and 3.5. Without annotatio
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from treadle.errors import (
     message_of,
     shown,
 )
+from treadle.wording import did_you_mean
 
 from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
@@ -210,9 +210,8 @@ class Arguments:
         return self._refused(f"parameter {name!r}: {refused.problem}{where}", (name,) if name else ())
 
     def _unknown(self, name: str, known: typing.Iterable[str]) -> InputError:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f": did you mean {close[0]!r}?" if close else ""
-        return self._refused(f"unknown parameter {name!r}{hint}", (name,))
+        hint = did_you_mean(name, known)
+        return self._refused(f"unknown parameter {name!r}{': ' if hint else ''}{hint}", (name,))
 
     def _refused(self, problem: str, parameters: Sequence[str]) -> InputError:
         return InputError(f"{self.name}: {problem}", parameters=parameters, work_type=self.name)

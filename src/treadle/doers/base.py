@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from abc import ABC, abstractmethod
 from asyncio import get_running_loop
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,6 +21,7 @@ from treadle.callables import check_not_awaitable, check_plain
 from treadle.clock import Clock
 from treadle.errors import InputError, LifecycleError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
+from treadle.log_lines import log_error
 from treadle.loop_mark import LoopMark
 
 from .doer import Doer, Task
@@ -32,7 +32,6 @@ OnDoerError: TypeAlias = Callable[[Exception, Failing], None]
 OnFree: TypeAlias = Callable[[], None]
 OnGiveBack: TypeAlias = Callable[[list[Task]], None]
 
-_LOGGER: Final = logging.getLogger("treadle")
 _NO_LANES: Final[frozenset[AvoidedLane]] = frozenset()
 
 KeepDenied: TypeAlias = Literal["soon", "all", "none"]
@@ -151,12 +150,12 @@ class BaseDoer(ABC):
 
     def _report(self, error: Exception, failing: Failing = "task") -> None:
         if not self._on_error:
-            _LOGGER.error("%s of %s failed", failing, type(self).__name__, exc_info=error)
+            log_error(f"{failing} of {type(self).__name__} failed", error)
         for callback in self._on_error:
             try:
                 callback(error, failing)
-            except Exception:
-                _LOGGER.exception("on_error of %s failed", type(self).__name__)
+            except Exception as own:  # noqa: BLE001  a hook must not stop the doer
+                log_error(f"on_error of {type(self).__name__} failed", own)
 
     def _call_on_free(self) -> None:
         for callback in self._on_free:

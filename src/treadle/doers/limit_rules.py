@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -44,15 +45,49 @@ class LimitRule(Struct, frozen=True):
 
     def limit_for(self, owner: str, tenant: str, lane: str) -> Limit:
         """The limit for items of this tenant and lane."""
-        name = _shortened(f"{self.name or owner}:{self.kind}:{_scope(self.per, tenant, lane)}")
+        name = _shortened(self.start(owner) + _sharers(self.per, tenant, lane))
         return Limit(name, self.limit, self.window, self.algorithm)
 
+    def start(self, owner: str) -> str:
+        """How the names of its limits begin. No other rule of the same doer has the same beginning."""
+        return f"{self.name or owner}:{self.kind}:{_SCOPES[self.per]}"
 
-def _scope(per: Per, tenant: str, lane: str) -> str:
+
+_SCOPES: Final[Mapping[Per, str]] = {None: "all", "tenant": "tenant:", "lane": "lane:"}
+_SCOPE: Final = re.compile(
+    r":(?:slots|(?:token_bucket|fixed_window|sliding_window)/[^:]+):(?P<per>all\Z|tenant:|lane:)"
+)
+"""The first one in a name is its own. Any that follow are part of a tenant or a lane."""
+
+
+def _sharers(per: Per, tenant: str, lane: str) -> str:
     if per is None:
-        return "all"
+        return ""
     # The length, because tenants and lanes may contain any separator.
-    return f"tenant:{tenant}" if per == "tenant" else f"lane:{len(tenant)}:{tenant}:{lane}"
+    return tenant if per == "tenant" else f"{_of_tenant(tenant)}{lane}"
+
+
+def _of_tenant(tenant: str) -> str:
+    return f"{len(tenant)}:{tenant}:"
+
+
+def is_limit_of_all(name: str) -> bool:
+    """Whether all items share the limit of this name."""
+    return _scope(name)[0] == _SCOPES[None]
+
+
+def is_limit_of_tenant(name: str, tenant: str) -> bool:
+    """Whether the limit of this name belongs to a tenant, or to a lane of it."""
+    start, sharers = _scope(name)
+    if start == _SCOPES["tenant"]:
+        return sharers == tenant
+    return start == _SCOPES["lane"] and sharers.startswith(_of_tenant(tenant))
+
+
+def _scope(name: str) -> tuple[str, str]:
+    """One of `_SCOPES`, and who shares the limit of this name. Empty: it is not known."""
+    found = _SCOPE.search(name)
+    return ("", "") if found is None else (found["per"], name[found.end() :])
 
 
 def _shortened(name: str) -> str:

@@ -7,16 +7,21 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Protocol
 
-from treadle.backend import Backend, ChecksUnopened
+from treadle.backend import Backend, ChecksUnopened, store_name
+from treadle.doers.base import BaseDoer
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.item import Item, Lease, Wake
+from treadle.log_lines import WARNING, log_line
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
+from treadle.submit_middleware import SubmitMiddleware
 
-from .hooks import LOGGER, Hooks, Phase
+from .guarded_telemetry import GuardedTelemetry, StoreCalls
+from .hooks import Hooks, Phase
 from .main_guard import check_main_guard
 from .registry import AnyType, Registry
+from .schedule.fired_items import FiredItems
 from .schedule.scheduler import Scheduler
 from .schedule.store_clock import StoreClock
 from .settings import Settings
@@ -24,6 +29,7 @@ from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
+from .telemetry import Telemetry
 from .wait.announce import Announcer
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
@@ -48,10 +54,26 @@ class LocalRuntime(Protocol):
 
 
 class Core:
-    def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, metrics: Metrics) -> None:
+    """submit_middleware, telemetry: what a submit goes through. telemetry: attempts too."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: Settings,
+        hooks: Hooks,
+        metrics: Metrics,
+        *,
+        submit_middleware: Sequence[SubmitMiddleware] = (),
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self.backend = backend
+        self.submit_middleware = tuple(submit_middleware)
+        self.telemetry = None if telemetry is None else GuardedTelemetry(telemetry, hooks)
+        self.store_calls = StoreCalls(self.telemetry)
+        self.submits_plainly = not submit_middleware and telemetry is None
         self.settings = settings
         self.hooks = hooks
+        hooks.outage.store = store_name(backend)
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered)
         self.item_builder = ItemBuilder(self.registry, settings, backend)
@@ -66,12 +88,16 @@ class Core:
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
         """For events of operators. They refresh it, if events are listened to."""
         self._make_loop_parts()
-        self.scheduler = Scheduler(backend, settings, hooks, self.item_builder, self._fired)
+        firing = FiredItems(self.item_builder, hooks, self.submit_middleware, self.telemetry)
+        self.scheduler = Scheduler(backend, settings, hooks, firing, self._fired)
         self.unwatched_groups: UnwatchedGroups | None = None
         self._on_unhandled_group: OnUnhandledGroup | None = None
         self.runtimes: list[LocalRuntime] = []
         self.strict_types: set[str] = set()
         """The types known here whose lanes are strict, by all their names: see `Demand.strict`."""
+        self.worker_doer: BaseDoer | None = None
+        """The doer of the first worker of this process, whether it runs or not: it is that of the types that
+        have no doer of their own."""
         self.lingering: set[object] = set()
         """Runtimes that have stopped, but whose leases are kept through the backend."""
         self.stop_workers: list[Callable[[], Awaitable[None]]] = []
@@ -89,7 +115,15 @@ class Core:
         settings, hooks = self.settings, self.hooks
         self.tasks = Tasks(self._task_died)
         self.wakeups = WakeUps(self.backend, hooks, self.tasks, settings.generate_id())
-        self.submitter = Submitter(self.backend, settings, self.tasks, self.wakeups, self.recover_leases)
+        self.submitter = Submitter(
+            self.backend,
+            settings,
+            self.tasks,
+            self.wakeups,
+            self.recover_leases,
+            self.store_calls,
+            self.metrics.process,
+        )
         self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
         self.wakeups.listen(self._receive)
 
@@ -100,10 +134,10 @@ class Core:
     def _warn_unregistered(self, type: AnyType) -> None:
         """Warn if a worker runs here and the code of the type is here, but the type is not registered."""
         if type.has_handler and self.runtimes:
-            LOGGER.warning(
-                "%r is not registered, so no worker of this process runs it: add it to work=[...], or call "
-                "app.register. Until a worker has it, its items wait",
-                type.name,
+            log_line(
+                WARNING,
+                f"{type.name!r} is not registered, so no worker of this process runs it: add it to "
+                "work=[...], or call app.register. Until a worker has it, its items wait",
             )
 
     def _fired(self, stored: Sequence[Item], changing: Sequence[Item], at: float) -> None:

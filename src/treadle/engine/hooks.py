@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from treadle.callables import call, check_not_awaitable, raised_by_user
-from treadle.errors import class_name, message_of
+from treadle.errors import BackendError, class_name
 from treadle.events import Event
+from treadle.log_lines import WARNING, error_text, log_line, traceback_of
+from treadle.tracebacks import frames_of
+
+from .outage import StoreOutage, is_outage
+from .seldom import Seldom, repeated
 
 T = TypeVar("T")
-
-LOGGER = logging.getLogger("treadle")
 
 Phase: TypeAlias = Literal["claim", "settle", "renew", "schedule", "signal", "hook"]
 OnEvent: TypeAlias = Callable[[Event], object]
@@ -23,11 +26,18 @@ class Hooks:
     """The `on_event` and `on_error` of the app, and the `on_event` of types. A hook that raises changes
     nothing. That includes SystemExit, which would end the event loop with everything that runs on it."""
 
-    __slots__ = ("_by_type", "on_error", "on_event")
+    __slots__ = ("_by_type", "_seldom", "on_error", "on_event", "outage")
 
-    def __init__(self, on_event: OnEvent | None = None, on_error: OnError | None = None) -> None:
+    def __init__(
+        self,
+        on_event: OnEvent | None = None,
+        on_error: OnError | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.on_event = on_event
         self.on_error = on_error
+        self.outage = StoreOutage(monotonic)
+        self._seldom = Seldom(monotonic=monotonic)
         self._by_type: dict[str, OnEvent] = {}
 
     def listen(self, type: str, on_event: OnEvent | None) -> None:
@@ -72,21 +82,47 @@ class Hooks:
 
     def report(self, error: BaseException, phase: Phase, message: str = "") -> None:
         """Log an error that no caller receives, and call `on_error` with it."""
-        _log(error, "%s: %s: %s", message or phase, class_name(error), message_of(error))
+        self.log(error, phase, message)
         if self.on_error is None:
             return
         try:
             check_not_awaitable(self.on_error(error, phase), "on_error")
         except BaseException as own:  # noqa: BLE001  logged
-            _log(own, "on_error itself failed: %s", message_of(own))
+            self.log(own, "on_error", "on_error itself failed")
+
+    def log(self, error: BaseException, source: str, message: str = "") -> None:
+        """Log an error that no caller receives. Threads may call it.
+
+        An outage of the store is logged as one, for all calls that fail. Any other error is logged when it
+        first comes from a place, then at most once a minute. A traceback is shown for what may be a bug.
+        """
+        if is_outage(error):
+            self.outage.failed(error, source)
+            return
+        left_out = self._seldom.occurrence((source, _words(message), class_name(error), _place(error)))
+        if left_out is None:
+            return
+        expected = isinstance(error, BackendError) and type(error) is not BackendError
+        log_line(
+            WARNING,
+            f"{message or source}: {error_text(error)}{repeated(left_out)}",
+            error=error,
+            trace="" if expected else traceback_of(error, whole=source not in ("hook", "on_error")),
+        )
 
 
 def ignored(answer: object) -> None:
     """Reads the answer of a hook that has none."""
 
 
-def _log(error: BaseException, message: str, *args: object) -> None:
-    try:
-        LOGGER.warning(message, *args, exc_info=error)
-    except BaseException:  # noqa: BLE001  attributes of the user's exception
-        LOGGER.warning(message, *args)
+def _words(message: str) -> str:
+    """The message without ids and numbers."""
+    return " ".join(word for word in message.split() if not any(map(str.isdigit, word)))
+
+
+def _place(error: BaseException) -> tuple[str, int] | None:
+    """Where the error was raised."""
+    last = frames_of(error)
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return None if last is None else (last.tb_frame.f_code.co_filename, last.tb_lineno)

@@ -42,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unknown_type_grace: float | None = None
     undecodable_grace: float = 600.0
     unhandled_grace: float = 0.1
+    log_failures: bool = True
     on_failure: Callable[..., Any] | None = None
     codec: Codec = default_codec
     clock: Clock = SystemClock()

@@ -9,8 +9,7 @@ import itertools
 from collections.abc import Callable
 
 from treadle.clock import Clock, SystemClock
-
-from .hooks import LOGGER
+from treadle.log_lines import log_error
 
 COMPACT = 64
 """Cancelled timers stay in the heap until they are due, or until there are more than this and they are the
@@ -85,7 +84,7 @@ class Timers:
             try:
                 call()
             except Exception as error:  # noqa: BLE001  the other timers must still be called
-                LOGGER.warning("a timer's call failed: %s", error, exc_info=error)
+                log_error("a timer's call failed", error)
 
 
 async def first_of(event: asyncio.Event, clock: Clock, seconds: float) -> bool:

@@ -3,20 +3,29 @@
 The engine keeps a reference to the `TypeMetrics` of each type and calls its methods. Names and labels are
 made only when values are read: by `get`, `list`, `stats`, `prometheus`, or a registry of prometheus-client.
 
-- counters: queued, started, succeeded, failed, retried, deferred, expired, dead, lease_lost
+- counters: queued, started, succeeded, failed, retried, deferred, expired, dead, cancelled, dropped,
+  lease_lost
 - gauges: active (= pending + running), peak_active, last_*_at
 - histograms: wait, run, total (in seconds), attempts
+- histograms of the process: claim, settle, submit, loop_lag (in seconds), batch_size
 
 `failed` counts failed *attempts*, retried or not. `dead` counts items. All values are those of this process.
+`started` and the histograms of types are counted by queue too, `dead` and `lease_lost` by reason: that is
+shown to Prometheus only.
 """
 
 from __future__ import annotations
 
+from .histogram import Histogram
 from .names import (
     ACTIVE,
     ATTEMPTS,
+    BATCH_SIZE,
+    CANCELLED,
+    CLAIM,
     DEAD,
     DEFERRED,
+    DROPPED,
     EXPIRED,
     FAILED,
     LAST_FAILED_AT,
@@ -24,28 +33,37 @@ from .names import (
     LAST_STARTED_AT,
     LAST_SUCCEEDED_AT,
     LEASE_LOST,
+    LOOP_LAG,
     METRICS,
     PEAK_ACTIVE,
     PENDING,
+    PROCESS_METRICS,
     QUEUED,
     RETRIED,
     RUN,
     RUNNING,
+    SETTLE,
     STARTED,
+    STORE_METRICS,
+    SUBMIT,
     SUCCEEDED,
     TOTAL,
     WAIT,
     Kind,
     Metric,
 )
-from .registry import MAX_TYPES, OTHER, Metrics, Sample, Value
-from .series import Histogram, TypeMetrics
+from .registry import MAX_TYPES, Metrics, Sample, Value
+from .series import MAX_QUEUES, OTHER, ProcessMetrics, TypeMetrics
 
 __all__ = [
     "ACTIVE",
     "ATTEMPTS",
+    "BATCH_SIZE",
+    "CANCELLED",
+    "CLAIM",
     "DEAD",
     "DEFERRED",
+    "DROPPED",
     "EXPIRED",
     "FAILED",
     "LAST_FAILED_AT",
@@ -53,16 +71,22 @@ __all__ = [
     "LAST_STARTED_AT",
     "LAST_SUCCEEDED_AT",
     "LEASE_LOST",
+    "LOOP_LAG",
+    "MAX_QUEUES",
     "MAX_TYPES",
     "METRICS",
     "OTHER",
     "PEAK_ACTIVE",
     "PENDING",
+    "PROCESS_METRICS",
     "QUEUED",
     "RETRIED",
     "RUN",
     "RUNNING",
+    "SETTLE",
     "STARTED",
+    "STORE_METRICS",
+    "SUBMIT",
     "SUCCEEDED",
     "TOTAL",
     "WAIT",
@@ -70,6 +94,7 @@ __all__ = [
     "Kind",
     "Metric",
     "Metrics",
+    "ProcessMetrics",
     "Sample",
     "TypeMetrics",
     "Value",

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.errors import InputError
 
-from .names import METRICS, Metric
-from .registry import value_of
-from .series import Histogram, TypeMetrics
+from .names import METRICS, PROCESS_METRICS, Metric
+from .rows import MetricRow, by_metric, histogram_of
+
+OF_PROCESS = (*METRICS, *PROCESS_METRICS)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(series: Sequence[TypeMetrics]) -> str:
-    """All metrics in the text format that Prometheus scrapes."""
-    return "".join(line for metric in METRICS for line in _lines_of(metric, series))
+def exposition(rows: Iterable[MetricRow], metrics: Sequence[Metric] = OF_PROCESS) -> str:
+    """Values of these metrics in the text format that Prometheus scrapes."""
+    return "".join(line for metric, found in by_metric(metrics, rows) for line in _lines(metric, found))
 
 
-def _lines_of(metric: Metric, series: Sequence[TypeMetrics]) -> Iterator[str]:
-    yield f"# HELP {metric.exported} {metric.help}\n# TYPE {metric.exported} {metric.kind}\n"
-    for each in series:
-        label, value = f'type="{_escaped(each.type)}"', value_of(metric, each)
-        if not isinstance(value, Histogram):
-            yield f"{metric.exported}{{{label}}} {value}\n"
+def _lines(metric: Metric, rows: Iterable[MetricRow]) -> Iterator[str]:
+    name = metric.exported
+    yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
+    for row in rows:
+        pairs = [
+            f'{label}="{_escaped(value)}"' for label, value in zip(metric.labels, row.labels, strict=True)
+        ]
+        labels = ",".join(pairs)
+        if metric.kind != "histogram":
+            yield f"{name}{_braces(labels)} {row.value}\n"
             continue
-        rows, total = value.cumulative(), value.sum
-        for bound, below in rows:
-            yield f'{metric.exported}_bucket{{{label},le="{_bound(bound)}"}} {below}\n'
-        yield f"{metric.exported}_count{{{label}}} {rows[-1][1]}\n{metric.exported}_sum{{{label}}} {total}\n"
+        below = 0
+        for bound, count in zip((*metric.bounds, float("inf")), row.counts, strict=True):
+            below += count
+            yield f"{name}_bucket{_braces(','.join([*pairs, _le(bound)]))} {below}\n"
+        yield f"{name}_count{_braces(labels)} {below}\n{name}_sum{_braces(labels)} {row.value}\n"
+
+
+def _braces(labels: str) -> str:
+    return f"{{{labels}}}" if labels else ""
+
+
+def _le(bound: float) -> str:
+    return f'le="{_bound(bound)}"'
 
 
 def _escaped(label: str) -> str:
@@ -41,14 +56,14 @@ def _bound(bound: float) -> str:
 class Collector:
     """Called by prometheus-client at each scrape, perhaps from another thread."""
 
-    def __init__(self, series: Callable[[], Sequence[TypeMetrics]]) -> None:
+    def __init__(self, rows: Callable[[], Iterable[MetricRow]]) -> None:
         try:
             from prometheus_client import core
         except ImportError as error:
             raise InputError(
                 "registry= needs prometheus-client: pip install 'treadle[prometheus]'"
             ) from error
-        self._series = series
+        self._rows = rows
         self._families: dict[str, Any] = {
             "counter": core.CounterMetricFamily,
             "gauge": core.GaugeMetricFamily,
@@ -56,19 +71,18 @@ class Collector:
         }
 
     def describe(self) -> list[Any]:
-        return [self._family(metric, ()) for metric in METRICS]
+        return [self._family(metric, ()) for metric in OF_PROCESS]
 
     def collect(self) -> list[Any]:
-        series = self._series()
-        return [self._family(metric, series) for metric in METRICS]
+        return [self._family(metric, rows) for metric, rows in by_metric(OF_PROCESS, self._rows())]
 
-    def _family(self, metric: Metric, series: Sequence[TypeMetrics]) -> Any:
-        family = self._families[metric.kind](metric.exported, metric.help, labels=["type"])
-        for each in series:
-            value = value_of(metric, each)
-            if isinstance(value, Histogram):
-                buckets = [(_bound(bound), below) for bound, below in value.cumulative()]
-                family.add_metric([each.type], buckets, value.sum)
+    def _family(self, metric: Metric, rows: Iterable[MetricRow]) -> Any:
+        family = self._families[metric.kind](metric.exported, metric.help, labels=metric.labels)
+        for row in rows:
+            if metric.kind == "histogram":
+                histogram = histogram_of(metric, row)
+                buckets = [(_bound(bound), below) for bound, below in histogram.cumulative()]
+                family.add_metric(row.labels, buckets, histogram.sum)
             else:
-                family.add_metric([each.type], value)
+                family.add_metric(row.labels, row.value)
         return family

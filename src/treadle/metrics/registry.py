@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
@@ -12,15 +11,15 @@ from msgspec import Struct
 
 from treadle.callables import check_not_awaitable, check_plain
 from treadle.errors import InputError
+from treadle.log_lines import log_error
 
-from .names import ATTEMPTS, BY_NAME, METRICS, PEAK_ACTIVE, Kind, Metric
-from .series import NUMBERS, SECONDS, Histogram, TypeMetrics
+from .histogram import Histogram, added
+from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric
+from .rows import MetricRow, rows_of_process
+from .series import OTHER, ProcessMetrics, QueueLabels, TypeMetrics
 
 MAX_TYPES: Final = 500
-OTHER: Final = "_other"
-"""Types beyond the first `MAX_TYPES` are counted under this name: labels must not grow without bounds."""
 
-_LOGGER: Final = logging.getLogger("treadle")
 
 Value: TypeAlias = int | float | Histogram
 
@@ -44,12 +43,22 @@ class Metrics:
     def __init__(self, *, now: Callable[[], float] = time.time, registry: Any = None) -> None:
         self._now = now
         self._types: dict[str, TypeMetrics] = {}
+        self._labels = QueueLabels()
+        self.process = ProcessMetrics()
+        """What is counted for the process, not for a type."""
         self._changed: dict[str, None] = {}
         self._subscribers: list[Callable[[tuple[str, ...]], object]] = []
         if registry is not None:
             from .prometheus import Collector
 
-            collector = Collector(self.series)  # first: it says which extra to install
+            collector = Collector(self.rows)  # first: it says which extra to install
+            if not callable(getattr(registry, "register", None)):
+                raise InputError.of(
+                    "registry",
+                    registry,
+                    "is no registry of prometheus-client: give prometheus_client.REGISTRY, or a "
+                    "CollectorRegistry of your own",
+                )
             registry.register(collector)
 
     def of(self, type: str) -> TypeMetrics:
@@ -59,7 +68,7 @@ class Metrics:
             return found
         name = type if len(self._types) < MAX_TYPES or type == OTHER else OTHER
         if name not in self._types:
-            self._types[name] = made = TypeMetrics(name, self._now)
+            self._types[name] = made = TypeMetrics(name, self._now, self._labels)
             made.changed = self._record_change if self._subscribers else None
         return self._types[name]
 
@@ -76,11 +85,20 @@ class Metrics:
         """The current value of a metric, by its name here or for Prometheus; without `type`, of all types."""
         metric = BY_NAME.get(name)
         if metric is None:
-            raise InputError.of("name", name, f"is not a metric: {', '.join(each.name for each in METRICS)}")
+            known = ", ".join(each.name for each in (*METRICS, *PROCESS_METRICS))
+            raise InputError.of("name", name, f"is not a metric: {known}")
+        if metric in PROCESS_METRICS:
+            if type is not None:
+                raise InputError.of("type", type, f"is not asked for: {metric.name} is not counted by type")
+            return self._of_process(metric)
         return _merged(metric, self.series(type))
 
+    def _of_process(self, metric: Metric) -> Value:
+        value: Value = getattr(self.process, metric.name)
+        return value
+
     def list(self, *, type: str | None = None) -> list[Sample]:
-        """All current values, by type."""
+        """All current values that are counted by type."""
         return [
             Sample(metric.name, series.type, metric.kind, value_of(metric, series))
             for series in self.series(type)
@@ -88,10 +106,13 @@ class Metrics:
         ]
 
     def stats(self, *, type: str | None = None) -> dict[str, float]:
-        """All current values as numbers by name. A histogram gives its count, its mean and two quantiles."""
+        """All current values as numbers by name. A histogram gives its count, its mean and two quantiles.
+        type: only the values of this type."""
         flat: dict[str, float] = {}
-        for metric in METRICS:
-            value = _merged(metric, self.series(type))
+        values = [(metric, _merged(metric, self.series(type))) for metric in METRICS]
+        if type is None:
+            values += [(metric, self._of_process(metric)) for metric in PROCESS_METRICS]
+        for metric, value in values:
             if isinstance(value, Histogram):
                 flat |= {f"{metric.name}_count": value.count, f"{metric.name}_mean": value.mean}
                 flat |= {f"{metric.name}_p{q}": value.quantile(q / 100) for q in (50, 95)}
@@ -103,7 +124,11 @@ class Metrics:
         """All metrics in the text format that Prometheus scrapes."""
         from .prometheus import exposition
 
-        return exposition(self.series())
+        return exposition(self.rows())
+
+    def rows(self) -> Sequence[MetricRow]:
+        """All current values as plain data."""
+        return rows_of_process(self.series(), self.process)
 
     def series(self, type: str | None = None) -> Sequence[TypeMetrics]:
         """The metrics of every type, or of one."""
@@ -143,8 +168,8 @@ class Metrics:
         for fn in tuple(self._subscribers):
             try:
                 check_not_awaitable(fn(types), "a subscriber to metrics")
-            except BaseException:
-                _LOGGER.exception("a subscriber to metrics failed")
+            except BaseException as error:  # noqa: BLE001  the user's function
+                log_error("a subscriber to metrics failed", error)
 
 
 def value_of(metric: Metric, series: TypeMetrics) -> Value:
@@ -155,12 +180,7 @@ def value_of(metric: Metric, series: TypeMetrics) -> Value:
 def _merged(metric: Metric, series: Iterable[TypeMetrics]) -> Value:
     values = [value_of(metric, each) for each in series]
     if metric.kind == "histogram":
-        merged = Histogram(NUMBERS if metric.name == ATTEMPTS else SECONDS)
-        for value in values:
-            assert isinstance(value, Histogram)
-            merged.add(value)
-        return merged
+        return added((value for value in values if isinstance(value, Histogram)), metric.bounds)
     numbers = [value for value in values if not isinstance(value, Histogram)]
     # Instants and peaks are not added up: peaks of several types need not coincide.
-    highest = metric.name == PEAK_ACTIVE or metric.name.startswith("last_")
-    return max(numbers, default=0) if highest else sum(numbers)
+    return max(numbers, default=0) if metric.highest else sum(numbers)

@@ -39,6 +39,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
 from .async_ports import AsyncPorts
 from .claim import PortsClaim
@@ -150,7 +151,13 @@ class PortsBackend:
         return await self._read.ended(items, groups)
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
         _unsupported("listing")
 
@@ -159,6 +166,20 @@ class PortsBackend:
 
     async def workers(self) -> Sequence[WorkerState]:
         _unsupported("listing")
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        _unsupported("watching")
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        _unsupported("watching")
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        _unsupported("watching")
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        _unsupported("watching")
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -171,7 +171,9 @@ def _add_failure(member: OpenMember, token: int) -> None:
 
 def _wait_again(member: OpenMember, again: rules.WaitingAgain, now: float) -> None:
     member.status, member.due, member.attempt, member.failures, member.losses = again[:5]
-    member.doomed, member.ready_since = again.verdict, now
+    member.doomed = again.verdict
+    if not again.stays_ready:
+        member.ready_since = now
 
 
 # ------------------------------------------------------------------------------------------------ settlements

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from treadle.item import Attempt, Counting, Item, Reason, Ref, Status, Verdict
+from treadle.item import Attempt, Counting, DeathReason, Item, Ref, Status, Verdict
 
 
 class StoredItem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +100,7 @@ class GroupRecord(msgspec.Struct, omit_defaults=True):
 class ItemEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Status
     ended_at: float
-    reason: Reason | None = None
+    reason: DeathReason | None = None
     result: bytes | None = None
     attempt: int = 0
     due_at: float = 0.0

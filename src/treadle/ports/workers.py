@@ -44,6 +44,8 @@ class PortsWorkers:
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         fresh, known = await self._renew(beat)
+        if fresh and not beat.registers:
+            return HeartbeatReply(fresh=True)
         await self._pointers.heartbeat(beat.worker, beat.lease)
         lost: dict[int, Loss] = {}
         for lease in beat.held:
@@ -63,6 +65,8 @@ class PortsWorkers:
             worker, now = draft.record, records.now()
             if worker is not None and worker.removing:
                 await self.remove_worker(beat.worker)
+            elif worker is None and not beat.registers:
+                return True, ()
             elif worker is None:
                 await records.change(records.keys.roster, ROSTER, partial(_enroll, beat.worker))
                 if await records.replace(key, draft, WorkerRecord(now + beat.lease, beat.lease, beat.types)):

@@ -9,6 +9,7 @@ settlement.py   items that are put back or lose their worker, history, tokens, t
 repair.py       which items a requeue opens again
 limits.py       permits of fleet-wide limits
 rooms.py        room that types share in a claim
+watching.py     what operators read about items, workers and limits
 """
 
 PORTION = 1000

@@ -73,11 +73,12 @@ def _slide(limit: Limit, state: LimitState, now: float) -> LimitState:
 
 def allowance(limit: Limit, state: LimitState, now: float) -> int:
     """How many permits an advanced state has left."""
-    left = limit.limit - _in_force(limit, state, now)
+    left = limit.limit - in_force(limit, state, now)
     return max(0, min(limit.limit, math.floor(left + _tolerance(limit))))
 
 
-def _in_force(limit: Limit, state: LimitState, now: float) -> float:
+def in_force(limit: Limit, state: LimitState, now: float) -> float:
+    """How many permits of an advanced state count now."""
     if limit.algorithm != "sliding_window":
         return state.used
     share = 1.0 - (now - state.at) / limit.window

@@ -9,9 +9,9 @@ from treadle.item import (
     GROUP_TYPE,
     Attempt,
     Contribution,
+    DeathReason,
     ErrorInfo,
     Loss,
-    Reason,
     Settlement,
     Status,
     Verdict,
@@ -41,6 +41,8 @@ class WaitingAgain(NamedTuple):
     """It keeps its place among the ready items. Otherwise it goes to the end."""
     verdict: Verdict | None
     """Given: the item is doomed. It keeps `status`, but only waits to be ended."""
+    stays_ready: bool = False
+    """It has been ready all the time: it was claimed, and not run."""
 
 
 class Counters(NamedTuple):
@@ -62,13 +64,14 @@ def put_back(
     """What a settlement of kind retry, defer or release makes of its item.
 
     A retry counts a failure; defer and release give the attempt back. A release keeps the item's place and
-    its losses, and its due time too unless the settlement names one. An item whose deadline has passed is
-    doomed.
+    its losses, and, unless the settlement names a time, its due time and since when it is ready. An item
+    whose deadline has passed is doomed.
 
     Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
     """
     kind = settlement.kind
-    if kind != "release" or settlement.delay or settlement.run_at is not None:
+    stays_ready = kind == "release" and not settlement.delay and settlement.run_at is None
+    if not stays_ready:
         due = due_at(settlement, now)
     return WaitingAgain(
         waiting_status(due, now),
@@ -78,6 +81,7 @@ def put_back(
         counters.losses if kind == "release" else 0,
         kind == "release",
         "expired" if deadline is not None and deadline <= now else None,
+        stays_ready,
     )
 
 
@@ -88,7 +92,8 @@ def after_loss(
     from item to item.
 
     After the first loss it is ready at once; each further loss in a row delays it longer. It keeps its place.
-    An attempt that had not begun is no loss. An item whose deadline has passed is doomed.
+    An attempt that had not begun is no loss: the item has been ready all the time. An item whose deadline has
+    passed is doomed.
 
     Not for an item that was leased with a verdict: that stays doomed, and nothing else about it changes.
     """
@@ -103,6 +108,7 @@ def after_loss(
         losses,
         True,
         "expired" if deadline is not None and deadline <= now else None,
+        not counters.begun,
     )
 
 
@@ -129,7 +135,7 @@ def recorded_failure(settlement: Settlement, verdict: Verdict | None) -> ErrorIn
     return settlement.failure if ended or (settlement.kind == "retry" and verdict is None) else None
 
 
-def death_reason(settlement: Settlement, verdict: Verdict | None) -> Reason:
+def death_reason(settlement: Settlement, verdict: Verdict | None) -> DeathReason:
     return settlement.reason or verdict or "aborted"
 
 

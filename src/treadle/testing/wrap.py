@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
-from treadle.backend import Backend, HeartbeatConnection, Transaction
+from treadle.backend import Backend, HeartbeatConnection, Transaction, store_name
 from treadle.item import (
     Changed,
     Claim,
@@ -38,6 +38,7 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
 T = TypeVar("T")
 
@@ -48,6 +49,10 @@ class WrappedBackend(Backend):
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.capabilities = inner.capabilities
+
+    @property
+    def address(self) -> str:
+        return store_name(self.inner)
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         """Called for every call of every verb. `call` carries it out. `args` are its positional arguments.
@@ -110,12 +115,20 @@ class WrappedBackend(Backend):
         return await self.around("ended", (items, groups), lambda: self.inner.ended(items, groups))
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
         return await self.around(
             "list",
             (where,),
-            lambda: self.inner.list(where, limit=limit, cursor=cursor, oldest_first=oldest_first),
+            lambda: self.inner.list(
+                where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+            ),
         )
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
@@ -123,6 +136,20 @@ class WrappedBackend(Backend):
 
     async def workers(self) -> Sequence[WorkerState]:
         return await self.around("workers", (), self.inner.workers)
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        return await self.around("explain", (id,), lambda: self.inner.explain(id, tenant=tenant))
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        return await self.around("overview", (), lambda: self.inner.overview(tenant=tenant, cap=cap))
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        return await self.around("limits", (names,), lambda: self.inner.limits(names, count=count))
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        return await self.around("marks", (), lambda: self.inner.marks(tenant=tenant, count=count, cap=cap))
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -306,6 +306,8 @@ def _ends(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
     if {row for row in rows if row.status == "dead"} != store.dead.keys():
         yield f"{len(store.dead)} dead items in the table of dead items"
     for row in rows:
+        if row.mark and row.status != "dead":
+            yield f"{_name(row)} has a mark, and is not dead"
         ended = row.ended_at is not None
         if ended != (row.status in ("success", "dead", "cancelled")):
             yield f"{_name(row)}: ended at {row.ended_at}"

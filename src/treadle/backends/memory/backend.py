@@ -36,8 +36,9 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
-from . import claim, operate, read, schedules, settle, submit, update, workers
+from . import claim, operate, read, schedules, settle, submit, update, watch, workers
 from .requeue import RequeueOptions, requeue
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
@@ -60,6 +61,10 @@ class MemoryBackend:
     def __del__(self) -> None:
         if "store" in self.__dict__:
             self.store.cut_all()
+
+    @property
+    def address(self) -> str:
+        return "memory://"
 
     async def open(self) -> None:
         pass
@@ -115,15 +120,37 @@ class MemoryBackend:
         return read.ended(self.store, items, groups)
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
-        return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first)
+        return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first, history=history)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
         return read.counts(self.store, tenant, ended=ended)
 
     async def workers(self) -> Sequence[WorkerState]:
         return workers.list_workers(self.store)
+
+    # -- reads for operators ---------------------------------------------------------------------------
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        return watch.explain(self.store, id, tenant, self.store.now())
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        return watch.overview(self.store, tenant, cap, self.store.now())
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        return watch.limits(self.store, names, count, self.store.now())
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        return watch.marks(self.store, tenant, count, cap)
 
     # -- operators -------------------------------------------------------------------------------------
 

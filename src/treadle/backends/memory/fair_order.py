@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from treadle.item import AvoidedLane, Demand
@@ -49,8 +51,7 @@ class FairOrder:
         if demand.avoid or held:
             for each in items:
                 if isinstance(each, ParkedItems):
-                    self._avoid(each, demand.avoid.get(each.type, ()))
-                    self._avoid(each, held.get(each.type, ()))
+                    self._avoid(each, chain(demand.avoid.get(each.type, ()), held.get(each.type, ())))
 
     def next_line(self) -> AnyLine | None:
         path, level = self._path, self._top
@@ -77,17 +78,21 @@ class FairOrder:
         self._leave_out(*self._path[-1])
 
     def _avoid(self, parked: ParkedItems, avoided: Iterable[AvoidedLane]) -> None:
-        """Leave out lanes of a type. (Those of its items that are not parked yet are parked when met.)"""
-        for tenants in parked.queues.nodes.values():
-            assert isinstance(tenants, FairLevel)
-            for tenant, lane in avoided:
+        """Leave out lanes of a type, the least recently served first, as `end` lets them in again. (Those
+        of its items that are not parked yet are parked when met.)"""
+        found: list[tuple[int, FairLevel, str]] = []
+        for tenant, lane in avoided:
+            for tenants in parked.queues.nodes.values():
+                assert isinstance(tenants, FairLevel)
                 lanes = tenants.nodes.get(tenant)
                 if not isinstance(lanes, FairLevel):
                     continue
                 if lane is None:
-                    self._leave_out(tenants, tenant)
-                elif lane in lanes.nodes:
-                    self._leave_out(lanes, lane)
+                    found.append((lanes.served, tenants, tenant))
+                elif (line := lanes.nodes.get(lane)) is not None:
+                    found.append((line.served, lanes, lane))
+        for _, level, name in sorted(found, key=itemgetter(0)):
+            self._leave_out(level, name)
 
     @property
     def single(self) -> bool:

@@ -107,6 +107,22 @@ class PriorityQueue(Generic[T]):
                 return
             yield member
 
+    def count_before(self, number: float, tie: int, most: int) -> int:
+        """How many members come before this position, up to `most`. Looks at no others."""
+        found = 0
+        for position in self._in_order:
+            if position[:2] >= (number, tie) or found >= most:
+                break
+            found += position[2].position is position
+        late, open = self._late, [0]
+        while open and found < most:
+            index = open.pop()
+            # Below a position in the heap there are only later ones.
+            if index < len(late) and late[index][:2] < (number, tie):
+                found += late[index][2].position is late[index]
+                open += (2 * index + 1, 2 * index + 2)
+        return min(found, most)
+
     def on_empty(self) -> None:
         """Called when the last member has left."""
 

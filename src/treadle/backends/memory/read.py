@@ -60,6 +60,7 @@ def item_state(row: Row) -> ItemState:
         worker=row.claimed_by if row.status == "running" or row.ended_at is not None else None,
         input=item.input,
         options=item.options,
+        mark=row.mark,
     )
 
 
@@ -131,14 +132,24 @@ def ended(store: MemoryTables, items: Sequence[Ref], groups: Sequence[Ref]) -> E
 
 
 def list_items(
-    store: MemoryTables, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool
+    store: MemoryTables,
+    where: Filter,
+    limit: int,
+    cursor: str | None,
+    *,
+    oldest_first: bool,
+    history: bool,
 ) -> Page:
     after = None if cursor is None else _read_cursor(cursor)
     most = max(1, min(limit, LONGEST_PAGE))
     found = list(islice(matching(store, where, after, oldest_first=oldest_first), most + 1))
     more = len(found) > most
     rows = found[:most]
-    return Page(tuple(item_state(row) for row in rows), f"m{rows[-1].number}" if more else None)
+    states = tuple(item_state(row) for row in rows)
+    if history:
+        for state, row in zip(states, rows, strict=True):
+            state.history = tuple(row.history or ())
+    return Page(states, f"m{rows[-1].number}" if more else None)
 
 
 def _read_cursor(cursor: str) -> int:
@@ -168,7 +179,7 @@ def _candidates(store: MemoryTables, where: Filter) -> Iterable[Row] | None:
         return _members(store, where.tenant, where.group_id)
     if where.workflow is not None and where.tenant is not None:
         return store.workflows.get((where.tenant, where.workflow), ())
-    if where.status == ("dead",):
+    if where.status == ("dead",) or where.mark is not None:
         return store.dead
     return None
 
@@ -192,6 +203,7 @@ def _matches(row: Row, where: Filter) -> bool:
         and where.group_id in (None, row.group_id)
         and where.key in (None, item.key)
         and where.reason in (None, row.reason)
+        and (where.mark is None or (row.status == "dead" and row.mark == where.mark))
         and (not where.failed_group or row.failed_group)
         and (where.since is None or row.queued_at >= where.since)
         and (where.until is None or row.queued_at < where.until)

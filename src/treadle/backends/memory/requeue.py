@@ -108,6 +108,7 @@ def open_again(store: MemoryTables, row: Row) -> None:
     row.prune_pending = False
     row.attempt = row.failures = row.losses = row.place = 0
     row.reason = row.claimed_by = row.deadline = row.started_at = row.claimed_at = row.ended_at = None
+    row.mark = ""
     set_status(row, "blocked")
 
 

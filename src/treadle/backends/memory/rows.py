@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from treadle.item import Attempt, Item, Lease, Reason, Ref, Status, Verdict
+from treadle.item import Attempt, DeathReason, Item, Lease, Ref, Status, Verdict
 from treadle.rules.settlement import Counters
 from treadle.rules.submission import Dependencies
 
@@ -58,6 +58,8 @@ class MemoryWorker(Struct, eq=False):
     """Of `slots` limits: the permits that it holds, by the limit's name."""
     leases_with_permits: dict[str, set[int]] = {}
     """By the limit's name: the tokens of its leases that have permits of their own."""
+    info: bytes | None = None
+    """What it says about itself."""
     position: Position | None = None
 
 
@@ -119,7 +121,9 @@ class Row(Struct, eq=False, gc=False):
     claimed_by: str | None = None
     """The worker that claimed it last. None once an operator has ended it."""
     result: bytes | None = None
-    reason: Reason | None = None
+    reason: DeathReason | None = None
+    mark: str = ""
+    """It is dead: the fingerprint of its death."""
     history: list[Attempt] | None = None
     settled_by: tuple[int, ...] = ()
     """The last tokens that settled it."""

@@ -220,6 +220,7 @@ def _die(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
     _record_failure(call, row, settlement)
     row.failures += row.verdict is None and row.begun
     row.reason = death_reason(settlement, row.verdict)
+    row.mark = settlement.mark
     _end(call, row, "dead", plan)
     return Outcome(verb="applied", existing=plan.existing) if plan.existing else APPLIED
 

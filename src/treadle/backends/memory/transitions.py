@@ -207,7 +207,10 @@ def wait_again(store: MemoryTables, row: Row, again: WaitingAgain, now: float) -
         row.place = 0
     verdict = again.verdict or ("expired" if row.overdue else None)
     if verdict is None:
+        ready_at = row.ready_at
         wait(store, row, now)
+        if again.stays_ready:
+            row.ready_at = ready_at
     else:
         set_status(row, again.status)
         doom(store, row, verdict)

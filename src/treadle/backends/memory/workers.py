@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
+from treadle.worker_info import decode_worker_info
 
 from . import transitions
 from .rows import MemoryWorker
@@ -18,6 +19,8 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
     worker = store.workers.get(beat.worker)
     types = None if beat.types is None else frozenset(beat.types)
     fresh = worker is None
+    if worker is None and not beat.registers:
+        return HeartbeatReply(fresh=True)
     if worker is None:
         worker = store.workers[beat.worker] = MemoryWorker(beat.worker)
         _add_types(store, types)
@@ -26,12 +29,14 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
         _add_types(store, types)
         _remove_types(store, worker.types, now)
         worker.types = types
+    if beat.info is not None:
+        worker.info = beat.info
     _extend_lease(store, worker, now + beat.lease)
     return HeartbeatReply(fresh, lost_leases(store, beat.held))
 
 
 class MemoryHeartbeatConnection:
-    """Sets one attribute, which any thread may do while a verb runs in another.
+    """Sets attributes, which any thread may do while a verb runs in another.
 
     Does not register a worker that is not known. Such a worker holds nothing that could be kept. It learns so
     from the backend's own `beat`.
@@ -48,6 +53,8 @@ class MemoryHeartbeatConnection:
         if worker is None:
             return HeartbeatReply(fresh=True)
         worker.until = max(worker.until, self._store.now() + beat.lease)
+        if beat.info is not None:
+            worker.info = beat.info
         return HeartbeatReply()
 
     async def close(self) -> None:
@@ -100,6 +107,7 @@ def list_workers(store: MemoryTables) -> list[WorkerState]:
             worker.until,
             None if worker.types is None else tuple(sorted(worker.types)),
             sum(lease.verdict is None for lease in worker.held.values()),
+            decode_worker_info(worker.info),
         )
         for worker in store.workers.values()
     ]

@@ -12,7 +12,7 @@ import asyncpg
 from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
-from treadle.masking import Address
+from treadle.masking import Address, masked
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls
@@ -30,6 +30,7 @@ from .statements import statement
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
 from .wakeups import PostgresListener, PostgresNotifier
+from .watch import PostgresWatch
 
 NOTIFY: Final = statement("wakeups", "notify")
 NOW: Final = statement("read", "now")
@@ -43,6 +44,7 @@ class PostgresBackend(
     PostgresClaim,
     PostgresSettle,
     PostgresRead,
+    PostgresWatch,
     PostgresOperate,
     PostgresLimits,
     PostgresSchedules,
@@ -89,7 +91,7 @@ class PostgresBackend(
         super().__init__(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
-        self._apply_schema = apply_schema
+        self.apply_schema = apply_schema
         connector = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         )
@@ -123,6 +125,10 @@ class PostgresBackend(
         self._notifier = PostgresNotifier(self._send, self._seal)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
 
+    @property
+    def address(self) -> str:
+        return masked(self._address.url)
+
     def __repr__(self) -> str:
         return f"PostgresBackend({self._address!r}, schema={self._schema.name!r})"
 
@@ -134,7 +140,7 @@ class PostgresBackend(
             pool = self._new_pool()
             try:
                 async with pool.connection() as connection:
-                    if self._apply_schema:
+                    if self.apply_schema:
                         await self._schema.apply(connection)
                     else:
                         await self._schema.check(connection)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.item import Algorithm, Loss, Reason, SettlementKind, Status, Verdict
+from treadle.item import Algorithm, DeathReason, Loss, SettlementKind, Status, Verdict
 
 STATUSES: Final[tuple[Status, ...]] = (
     "blocked",
@@ -32,7 +32,7 @@ CANCELLED: Final = 8
 STATUS_CODES: Final[dict[Status, int]] = {status: code for code, status in reversed([*enumerate(STATUSES)])}
 """The first code of each status."""
 
-REASONS: Final[tuple[Reason | None, ...]] = (
+REASONS: Final[tuple[DeathReason | None, ...]] = (
     None,
     "exhausted",
     "aborted",
@@ -43,7 +43,7 @@ REASONS: Final[tuple[Reason | None, ...]] = (
     "bad_result",
     "unknown_type",
 )
-REASON_CODES: Final[dict[Reason | None, int | None]] = {
+REASON_CODES: Final[dict[DeathReason | None, int | None]] = {
     reason: code or None for code, reason in enumerate(REASONS)
 }
 VERDICTS: Final[dict[int | None, Verdict | None]] = {

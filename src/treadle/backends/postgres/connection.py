@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from treadle.errors import NotStarted, TreadleError
+from treadle.errors import NotStarted, StoreUnavailable, TreadleError
 from treadle.retry import Retry
 
 from .errors import NothingSent, cause_of, is_away, is_conflict, is_for_caller, is_locked, translated
@@ -92,9 +92,11 @@ class PostgresCalls:
         repeatable: bool = True,
         conflict: Retry = CONFLICT,
         locks: bool = True,
+        within: float | None = None,
     ) -> list[Record]:
-        """All rows that a statement answers. `locks`: wait for other transactions by trying again."""
-        attempt = partial(self._attempt, self.sql(text), arguments, vital)
+        """All rows that a statement answers. `locks`: wait for other transactions by trying again. `within`:
+        seconds after which the server is told to stop it, for good."""
+        attempt = partial(self._attempt, self.sql(text), arguments, vital, within)
         return await self.call_with_retries(attempt, repeatable=repeatable, conflict=conflict, locks=locks)
 
     async def row(
@@ -149,26 +151,39 @@ class PostgresCalls:
     def _draw(self) -> float:
         return self._random.random()
 
-    async def _attempt(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
+    async def _attempt(
+        self, sql: str, arguments: tuple[object, ...], vital: bool, within: float | None
+    ) -> list[Record]:
         pool = self.pool
         connection = await pool.lend(vital, sql)
         pool.begin(connection)
         try:
-            rows = await self.on(connection, sql, arguments)
+            rows = await self.on(connection, sql, arguments, within)
         except BaseException as error:
             pool.take_back(connection, vital, error)
+            if within is not None and isinstance(error, asyncio.TimeoutError):
+                raise StoreUnavailable(
+                    f"PostgreSQL did not answer this read within {within:g} s, and was told to stop it"
+                ) from error
             raise
         pool.take_back(connection, vital)
         return rows
 
-    async def on(self, connection: Connection, sql: str, arguments: tuple[object, ...]) -> list[Record]:
+    async def on(
+        self,
+        connection: Connection,
+        sql: str,
+        arguments: tuple[object, ...],
+        within: float | None = None,
+    ) -> list[Record]:
         """Carry out a statement on this connection."""
+        timeout = self.patience if within is None else within
         if self.prepare or connection.is_in_transaction():
-            return await connection.fetch(sql, *arguments, timeout=self.patience)
+            return await connection.fetch(sql, *arguments, timeout=timeout)
         # A pooler in transaction mode may change the server after each transaction, so preparing and
         # executing a statement have to be in one.
         async with connection.transaction():
-            return await connection.fetch(sql, *arguments, timeout=self.patience)
+            return await connection.fetch(sql, *arguments, timeout=timeout)
 
 
 class ConnectionCalls(PostgresCalls):
@@ -179,9 +194,11 @@ class ConnectionCalls(PostgresCalls):
         self.store_identity = calls.store_identity
         self._connection = connection
 
-    async def _attempt(self, sql: str, arguments: tuple[object, ...], vital: bool) -> list[Record]:
+    async def _attempt(
+        self, sql: str, arguments: tuple[object, ...], vital: bool, within: float | None
+    ) -> list[Record]:
         async with self._connection.transaction():
-            return await self.on(self._connection, sql, arguments)
+            return await self.on(self._connection, sql, arguments, within)
 
 
 class PostgresVerbs:

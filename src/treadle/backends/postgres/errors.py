@@ -7,7 +7,7 @@ from typing import Final
 
 import asyncpg
 
-from treadle.errors import BackendError, SchemaError, StoreFull, StoreUnavailable, TreadleError
+from treadle.errors import AccessDenied, BackendError, SchemaError, StoreFull, StoreUnavailable, TreadleError
 
 from .schema import VERSION
 
@@ -35,6 +35,9 @@ _LOCKED: Final = "55P03"
 _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 """A schema, a table, a function or a column is not there."""
+_DENIED: Final = "42501"
+_LOGIN: Final = {"28": "refuses the login", "3D": "has no such database"}
+"""Classes of errors of a login: the role or its password; the database."""
 _LIMITS: Final = "54"
 _REFUSALS: Final = ("21", "22", "23")
 """Classes of errors that the values of a request cause: limits of one request; cardinality, data, integrity.
@@ -103,21 +106,26 @@ def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = _sqlstate(error)
     if is_away(error) or is_conflict(error):
-        return StoreUnavailable(f"PostgreSQL did not answer: {_brief(error)}")
+        return StoreUnavailable(f"PostgreSQL did not answer: {brief(error)}")
     if found in _SPOILT:
         return BackendError(_SPOILT[found])
     if found == _FULL:
-        return StoreFull(f"PostgreSQL has no room: {_brief(error)}")
+        return StoreFull(f"PostgreSQL has no room: {brief(error)}")
     if found in MISSING:
         return SchemaError(None, VERSION)
     if found.startswith(_LIMITS):
         return BackendError(
-            f"PostgreSQL cannot take so much at once: {_brief(error)}: submit or return less in one step"
+            f"PostgreSQL cannot take so much at once: {brief(error)}: submit or return less in one step"
         )
     if not found or found.startswith(_REFUSALS):
-        return BackendError(f"PostgreSQL refused: {_brief(error)}")
+        return BackendError(f"PostgreSQL refused: {brief(error)}")
+    if found == _DENIED:
+        return AccessDenied(
+            f"the role lacks a right: {brief(error)}: SECURITY.md has the grants that it needs"
+        )
     hint = POOLER_HINT if found in _UNPREPARED else ""
-    return StoreUnavailable(f"PostgreSQL cannot do this now: {_brief(error)}{hint}")
+    what = _LOGIN.get(found[:2], "cannot do this now")
+    return StoreUnavailable(f"PostgreSQL {what}: {brief(error)}{hint}")
 
 
 def _sqlstate(error: BaseException) -> str:
@@ -129,5 +137,5 @@ def _is_bad_argument(error: BaseException) -> bool:
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

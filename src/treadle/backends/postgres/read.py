@@ -7,6 +7,7 @@ A list is a query for the numbers of its items, along an index:
 | a group, a workflow, a key | that index of `item` |
 | only open statuses | `open_item` |
 | only dead (or a reason) | the index of the dead in `ended_item` |
+| a mark | the index of the marks of the dead in `ended_item` |
 | only ended statuses | `ended_item` |
 | anything else | `item`, in the order of submission |
 
@@ -29,8 +30,8 @@ from .connection import PostgresVerbs, Record
 from .statements import numbered, statement, statements, text
 
 _sql = statements("read")
-OPEN_COUNTS: Final = statement("read", "counts", outcomes=text("read", "only_dead"))
-ALL_COUNTS: Final = statement("read", "counts", outcomes=text("read", "every_outcome"))
+OPEN_COUNTS: Final = statement("read", "counts", ended=text("read", "only_dead"))
+ALL_COUNTS: Final = statement("read", "counts", ended=text("read", "every_outcome"))
 
 MOST_LISTED: Final = 1000
 DISORDER: Final = 60.0
@@ -73,15 +74,23 @@ class PostgresRead(PostgresVerbs):
         )
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
         limit = max(1, min(limit, MOST_LISTED))
         query = ListQuery(where, cursor=cursor, oldest_first=oldest_first, limit=limit + 1)
-        sql, arguments = query.bind(text("list", "list", numbers=query.text))
+        sql, arguments = query.bind(text("list", "list", numbers=query.text), history=history)
         rows = await self._calls.rows(sql, *arguments)
         rows.sort(key=lambda row: row["no"], reverse=not oldest_first)
         more = len(rows) > limit
         items = tuple(state_of(row) for row in rows[:limit])
+        for item in items:
+            item.waiting_for = ()
         return Page(items, cursor_of(rows[limit - 1]["no"]) if more else None)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
@@ -142,6 +151,7 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         worker=worker,
         input=input,
         options=options,
+        mark=rest[7] or "",
     )
     if rest[0] is not None:
         item.history = _history(rest[:6])
@@ -205,6 +215,9 @@ class ListQuery:
     ) -> None:
         statuses = _statuses(where)
         self._front = _front(where, statuses)
+        is_dead = self._front == "e" and statuses == {"dead"}
+        self._labels = self._front if is_dead or self._front == "o" else "i"
+        """Where tenant, queue and type are. The rows of the dead have them."""
         self._conditions: list[str] = []
         self._values: dict[str, object] = {"limit": limit}
         if self._front == "i":
@@ -232,14 +245,15 @@ class ListQuery:
         return sql, [known[name] for name in parameters]
 
     def _add(self, condition: str, **values: object) -> None:
-        labels = "o" if self._front == "o" else "i"
-        self._conditions.append(text("list", condition, front=self._front, labels=labels))
+        self._conditions.append(text("list", condition, front=self._front, labels=self._labels))
         self._values |= values
 
     def _add_status(self, where: Filter, statuses: set[Status]) -> None:
         codes = sorted(STATUS_CODES[status] for status in statuses)
         if where.reason is not None:
             self._add("reason", reason=REASON_CODES[where.reason])
+        if where.mark is not None:
+            self._add("mark", mark=where.mark)
         if where.failed_group:
             self._add("failed_group")
         if where.status and not statuses:
@@ -279,7 +293,7 @@ def _listed(codes: Sequence[int]) -> str:
 
 def _statuses(where: Filter) -> set[Status]:
     statuses: set[Status] = set(where.status)
-    if where.reason is None and not where.failed_group:
+    if where.reason is None and where.mark is None and not where.failed_group:
         return statuses
     dead: set[Status] = {"dead"}
     return statuses & dead if statuses else dead
@@ -291,7 +305,7 @@ def _front(where: Filter, statuses: set[Status]) -> str:
         return "i"
     if statuses and not statuses & TERMINAL:
         return "o"
-    return "e" if (statuses or where.reason) and statuses <= TERMINAL else "i"
+    return "e" if (statuses or where.reason or where.mark is not None) and statuses <= TERMINAL else "i"
 
 
 def cursor_of(number: int) -> str:

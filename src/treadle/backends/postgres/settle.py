@@ -209,6 +209,7 @@ class SettleCall:
             folds,
             returns,
             *flags,
+            self._marks(),
         )
 
     def _group_indexes(self) -> list[int]:
@@ -232,6 +233,11 @@ class SettleCall:
             [encoded(failure.message) for _, failure in failed],
             [encoded(failure.traceback) for _, failure in failed],
         )
+
+    def _marks(self) -> list[str | None] | None:
+        """None if no item dies with a mark."""
+        marks = [one.mark or None if one.kind == "dead" else None for one in self._settlements]
+        return marks if any(marks) else None
 
     def _child_rows(self) -> tuple[tuple[object, ...], tuple[bool, bool]]:
         """The columns of the children; whether they are plain, and whether to look for cycles."""

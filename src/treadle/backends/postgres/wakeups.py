@@ -21,7 +21,7 @@ from treadle.item import Wake
 from treadle.loop_mark import LoopMark
 from treadle.retry import STORE_BACKOFF
 
-from .errors import CONNECTION_ERRORS
+from .errors import CONNECTION_ERRORS, brief
 from .pool import abandon_connection
 from .schema import Connection
 from .sealing import EVERYTHING, WakeSeal
@@ -39,6 +39,10 @@ PROBE_SECONDS: Final = 20.0
 """After this time a silent listening connection is checked."""
 ANSWER_SECONDS: Final = 3.0
 """How long the server may take to answer on the listening connection."""
+
+
+ABSENCE_SECONDS: Final = 60.0
+"""Only an absence of the listener that lasts so long is logged."""
 
 
 class PostgresNotifier:
@@ -115,13 +119,15 @@ class PostgresListener:
 
     async def _run(self) -> None:
         failures = 0
+        absence = ListenerAbsence()
         while True:
             try:
                 connection = self._connection = await self._connect()
-            except (*CONNECTION_ERRORS, asyncpg.PostgresError, InputError):
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError, InputError) as error:
                 failures += 1
-                log.warning("cannot listen for wake-ups; polling goes on", exc_info=failures == 1)
+                absence.failed(error, first_ever=not self._tried.is_set())
             else:
+                absence.over()
                 missed, failures = self._tried.is_set(), 0
                 self._connection = connection
                 try:
@@ -162,6 +168,27 @@ class PostgresListener:
                 _receive(receive, wake)
             elif not mark.is_gone:
                 mark.loop.call_soon_threadsafe(_receive, receive, wake)
+
+
+class ListenerAbsence:
+    """Logs, once, that wake-ups have not been received for a while. The calls of the engine tell of an outage
+    of the server sooner: only what lasts longer, or is there from the beginning, is worth a line."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._logged = False
+
+    def failed(self, error: BaseException, *, first_ever: bool) -> None:
+        now = time.monotonic()
+        self._since = self._since or now
+        if not self._logged and (first_ever or now - self._since >= ABSENCE_SECONDS):
+            self._logged = True
+            log.warning("cannot listen for wake-ups, polling goes on: %s", brief(error))
+
+    def over(self) -> None:
+        if self._logged:
+            log.warning("listening for wake-ups again")
+        self._since, self._logged = None, False
 
 
 def _receive(receive: Callable[[Wake], None], wake: Wake) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.worker_info import decode_worker_info
 
 from .codes import LOSSES, SETTLED, VERDICTS
 from .connection import PostgresVerbs, Record
 from .statements import statement, statements
 
 BEAT: Final = statement("workers", "beat")
+RENEW: Final = statement("workers", "renew")
 _sql = statements("workers")
 
 LEASE_FIELDS: Final = len(Lease.__struct_fields__)
@@ -19,6 +21,9 @@ LEASE_FIELDS: Final = len(Lease.__struct_fields__)
 
 class PostgresWorkers(PostgresVerbs):
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
+        if not beat.registers:
+            known = await self._calls.value(RENEW, beat.worker, beat.lease, beat.info, vital=True)
+            return HeartbeatReply(fresh=not known)
         held = beat.held
         record = await self._calls.row(
             BEAT,
@@ -29,6 +34,7 @@ class PostgresWorkers(PostgresVerbs):
             [lease.ref for lease in held] if held else None,
             [lease.token for lease in held] if held else None,
             [lease.tenant for lease in held] if held else None,
+            beat.info,
             vital=True,
         )
         if record["lost_row"] is None:
@@ -59,8 +65,8 @@ class PostgresWorkers(PostgresVerbs):
 
     async def workers(self) -> Sequence[WorkerState]:
         return [
-            WorkerState(id, until, None if types is None else tuple(types), running)
-            for id, until, types, running in await self._calls.rows(_sql("workers"))
+            WorkerState(id, until, None if types is None else tuple(types), running, decode_worker_info(info))
+            for id, until, types, running, info in await self._calls.rows(_sql("workers"))
         ]
 
 

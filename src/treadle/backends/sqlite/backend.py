@@ -35,11 +35,13 @@ from treadle.item import (
     Wake,
     WorkerState,
 )
+from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 
 from . import (
     claim,
     limits,
     operate,
+    overview,
     read,
     requeue,
     retention,
@@ -48,6 +50,7 @@ from . import (
     submit,
     transactions,
     update,
+    watch,
     workers,
 )
 from .database import SqliteDatabase
@@ -66,6 +69,10 @@ class SqliteBackend(SqliteDatabase):
     """
 
     capabilities = CAPABILITIES | {"transactions"}
+
+    @property
+    def address(self) -> str:
+        return f"sqlite:///{self._path}"
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """It writes through this backend's writer thread, which no event loop can block."""
@@ -115,15 +122,39 @@ class SqliteBackend(SqliteDatabase):
         return await self._read(read.ended, items, groups)
 
     async def list(
-        self, where: Filter, *, limit: int = 100, cursor: str | None = None, oldest_first: bool = False
+        self,
+        where: Filter,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+        history: bool = False,
     ) -> Page:
-        return await self._read(read.list_items, where, limit, cursor, oldest_first=oldest_first)
+        return await self._read(
+            read.list_items, where, limit, cursor, oldest_first=oldest_first, history=history
+        )
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
         return await self._read(read.counts, tenant, with_ended=ended)
 
     async def workers(self) -> Sequence[WorkerState]:
         return await self._read(workers.workers)
+
+    # -- reads for operators ---------------------------------------------------------------------------
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        return await self._read(watch.explain, id, tenant)
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        return await self._read(overview.overview, tenant, cap)
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        return await self._read(watch.limits, names, count)
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        return await self._read(watch.marks, tenant, count, cap)
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ def usable_path(path: str | Path) -> Path:
     if is_directory:
         raise BackendError(f"{absolute} is a directory: name a file in it")
     if not parent_exists:
-        raise BackendError(f"the directory {absolute.parent} does not exist: create it first")
+        raise BackendError(f"the directory {absolute.parent} does not exist: check the path, or create it")
     return absolute
 
 

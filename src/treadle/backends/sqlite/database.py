@@ -74,7 +74,7 @@ class SqliteDatabase:
         self._path = path
         self._clock = SystemClock() if clock is None else clock
         self._durability: Durability = durability
-        self._apply_schema = apply_schema
+        self.apply_schema = apply_schema
         self._patience = busy_timeout
         self._reserve = reserve
         self._opening = asyncio.Lock()
@@ -99,13 +99,13 @@ class SqliteDatabase:
 
     def check_unopened(self, tx: object) -> None:
         """Refuse a transaction that would keep the file from being opened."""
-        if self._open is None and self._apply_schema:
+        if self._open is None and self.apply_schema:
             check_is_prepared(tx, usable_path(self._path))
 
     async def _opened(self) -> _OpenDatabase:
         path = usable_path(self._path)
-        if not self._apply_schema and not path.exists():
-            raise SchemaError(None, wanted_version())
+        if not self.apply_schema and not path.exists():
+            raise SchemaError(None, wanted_version(), str(path))
         create_file(path)
         directory = ProcessDirectory(path)
         directory.open()
@@ -186,7 +186,7 @@ class SqliteDatabase:
     def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
         if path.stat().st_size <= _SMALL:
             check_integrity(connection, path)
-        if not self._apply_schema:
+        if not self.apply_schema:
             check_schema(connection)
             return
         if is_current(connection):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple
 
-from treadle.item import Attempt, Effects, EndedGroup, Reason, ReleasedItem, Verdict
+from treadle.item import Attempt, DeathReason, Effects, EndedGroup, ReleasedItem, Verdict
 from treadle.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_group
 
 from .dependencies import any_blocked, count_ends, tolerated
@@ -68,6 +68,8 @@ class EndingBatch:
         self._special: list[int] = []
         """Items that wait for others, or add nothing to the value of their group."""
         self._dead: list[tuple[int, int]] = []
+        self._marks: list[tuple[int, float, str, str]] = []
+        """The dead items: (no, ended, reason, mark)."""
         self._closed: list[EndedGroup] = []
         self._released: list[ReleasedItem] = []
         self._doomed = 0
@@ -77,18 +79,19 @@ class EndingBatch:
         item: OpenItem,
         outcome: int,
         *,
-        reason: Reason | None = None,
+        reason: DeathReason | None = None,
         result: bytes | None = None,
         token: int | None = None,
         worker: str | None = None,
         contributed: int = 0,
         began: float | None = None,
         tolerated: bool = False,
+        mark: str = "",
     ) -> None:
         """End a member of a group, or an item that is alone in its group. `contributed`, for the latter: its
         result is the group's value (1), and final (3). `began`: when the handler began. The store knows only
         that it was not before the claim. `tolerated`: an item that is stored together with this end tolerates
-        it."""
+        it. `mark`: the fingerprint of a death."""
         if token is None and item.status == RUNNING and item.begun:
             began = 0.0
         expires: float | str = NULL
@@ -108,6 +111,8 @@ class EndingBatch:
             and can_fail_group(item.type, contributes=bool(item.contributes))
         ):
             self._dead.append((item.no, item.no if item.group is None else item.group))
+        if outcome == DEAD:
+            self._marks.append((item.no, self._tx.now, reason or NULL, mark))
         if item.has_dependencies or not item.contributes:
             self._special.append(item.no)
         stored = NULL if result is None else blob(result)
@@ -132,6 +137,9 @@ class EndingBatch:
         tx.run_rows(_SQL["insert_done"], self._done)
         if self._special:
             tx.run(_SQL["keep_conditions"], array(self._special))
+        if self._marks:
+            tx.run_rows(_SQL["insert_dead"], self._marks)
+            self._marks = []
         tx.run(_SQL["delete_open"], array(row[0] for row in self._done))
         failing = self._fail_groups() if self._dead else set[int]()
         if self._special:

@@ -27,7 +27,8 @@ def _take(tx: Tx, request: PermitRequest, worker: int | None) -> PermitReply:
     reply, states = permit(request, stored, tx.now, alive=worker is not None)
     for limit, state in states.items():
         if limit.algorithm != "slots":
-            tx.run(_SQL["set_limit_state"], limit.name, limit.algorithm, *state, idle_at(limit, state))
+            columns = *state, idle_at(limit, state), limit.limit, limit.window
+            tx.run(_SQL["set_limit_state"], limit.name, limit.algorithm, *columns)
         elif worker is not None and reply.count:
             _add_permits(tx, limit.name, worker, reply.count)
             if request.lease is not None:

@@ -105,7 +105,7 @@ def delete(tx: Tx, group_ids: Sequence[str], tenant: str | None, *, cascade: boo
         groups |= more
         new = _members(tx, more)
         members += new
-    _check_references(tx, members, groups)
+    _check_references(tx, members)
     before = _shown(tx, sorted(members))
     remove(tx, members)
     return Changed(before)
@@ -134,9 +134,11 @@ def _members(tx: Tx, groups: Iterable[int]) -> list[int]:
     return [no for name in ("roots", "members") for (no,) in tx.rows(_SQL[name], wanted)]
 
 
-def _check_references(tx: Tx, members: Sequence[int], groups: Iterable[int]) -> None:
-    """Refuse to delete items and groups that open items outside depend on."""
+def _check_references(tx: Tx, members: Sequence[int]) -> None:
+    """Refuse to delete items, the groups that they close, and their own, if open items outside depend on
+    them. (A group has the number of its root, or of the item that closes it.)"""
     deleted = set(members)
+    groups = deleted | {no for (no,) in tx.rows(_SQL["groups_of"], array(members))}
     rows = tx.rows(_SQL["references"], array((*members, *(-no for no in groups))))
     references = [(id, dependent_id) for id, dependent_id, dependent in rows if dependent not in deleted]
     if references:

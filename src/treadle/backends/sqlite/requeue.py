@@ -187,7 +187,8 @@ class _Opening:
         seq = tx.numbers(seq=len(waits)).seq
         rows = [self._row(no, waits[no], seq + n, redrives, backoff) for n, no in enumerate(self.opened)]
         tx.run_rows(_SQL["open_again"], rows)
-        tx.run(_SQL["delete_done"], array(self.opened))
+        opened = array(self.opened)
+        tx.run(_SQL["delete_done"], opened)
         tx.run_rows(_SQL["block_again"], [(no, waits[no].met, waits[no].open) for no in self._doomed])
 
     def _reopen_groups(self) -> set[int]:

@@ -187,6 +187,7 @@ class _SettleCall:
             contributed=contributed,
             began=None if settlement.ran is None else self._tx.now - settlement.ran,
             tolerated=tolerated,
+            mark=settlement.mark,
         )
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
@@ -248,8 +249,9 @@ class _SettleCall:
 
 
 def waiting_columns(again: WaitingAgain, now: float) -> tuple[int, float | None]:
-    """The status code of an item that waits again, and since when it is ready."""
-    status, since = (READY, now) if again.status == "ready" else (SCHEDULED, None)
+    """The status code of an item that waits again, and since when it is ready. None: as before."""
+    status = READY if again.status == "ready" else SCHEDULED
+    since = now if status == READY and not again.stays_ready else None
     return (status if again.verdict is None else doomed(status)), since
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 from treadle.rules.settlement import Counters, after_loss, lost_attempt
+from treadle.worker_info import decode_worker_info
 
 from .endings import record_attempts
 from .process_directory import ProcessDirectory
@@ -27,11 +28,14 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
     _end_leases_of_dead(tx, directory)
     found = tx.row(_SQL["worker"], beat.worker)
     until = tx.now + beat.lease
+    if found is None and not beat.registers:
+        return HeartbeatReply(fresh=True)
     if found is None:
-        tx.run(_SQL["register"], beat.worker, until, directory.lock_file, _encode_types(beat.types))
+        types = _encode_types(beat.types)
+        tx.run(_SQL["register"], beat.worker, until, directory.lock_file, types, beat.info)
     else:
         types = found[3] if beat.types is None else _encode_types(beat.types)
-        tx.run(_SQL["renew"], until, types, found[0])
+        tx.run(_SQL["renew"], until, types, beat.info, found[0])
         if types != found[3]:
             _record_unknown_types(tx, found[3])
     return HeartbeatReply(found is None, _lost(tx, beat.held))
@@ -41,7 +45,7 @@ def renew_lease(tx: Tx, beat: Heartbeat) -> None:
     """Only renew the lease of a worker."""
     found = tx.row(_SQL["worker"], beat.worker)
     if found is not None:
-        tx.run(_SQL["renew"], tx.now + beat.lease, found[3], found[0])
+        tx.run(_SQL["renew"], tx.now + beat.lease, found[3], beat.info, found[0])
 
 
 def begin(tx: Tx, leases: Sequence[Lease]) -> dict[int, Loss]:
@@ -73,8 +77,10 @@ def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:
 
 def workers(tx: Tx) -> list[WorkerState]:
     return [
-        WorkerState(id, until, None if types is None else decode_ids(types), running)
-        for id, until, types, running in tx.rows(_SQL["workers"])
+        WorkerState(
+            id, until, None if types is None else decode_ids(types), running, decode_worker_info(info)
+        )
+        for id, until, types, running, info in tx.rows(_SQL["workers"])
     ]
 
 

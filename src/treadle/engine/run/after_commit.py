@@ -17,6 +17,7 @@ from treadle.retry import retry_call
 
 from .decide import Die, Drop, GiveBack, RunAgain, Succeed, unbegun
 from .held import HeldLease, HeldLeases
+from .outcome_log import OutcomeLog
 from .pending import PendingSettlement
 from .settle import BACKOFF
 
@@ -29,6 +30,7 @@ class AfterCommit:
         self._clock = core.settings.clock
         self._held = held
         self._on_free = on_free
+        self.log = OutcomeLog(core.settings)
 
     def settled(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None:
         """The store has answered these for good. `at`: when it did them, by its clock; 0 if unknown."""
@@ -94,7 +96,8 @@ class AfterCommit:
             core.announcer.queued(pending.children, at, existing, lease)
 
     def _count_lost(self, held: HeldLease, why: Loss) -> None:
-        held.bound.metrics.lost(held.started > 0)
+        held.bound.metrics.lost(held.started > 0, why)
+        self.log.lost(held, why)
         if self._core.hooks.listening(held.lease.type):
             now = self._clock.monotonic()
             # An operator has ended it: this is its last event. Otherwise it runs elsewhere, and more follow.
@@ -102,7 +105,8 @@ class AfterCommit:
             self._core.hooks.emit(from_lease(LeaseLost, held.lease, at, reason=why))
 
     def _count(self, pending: PendingSettlement, held: HeldLease | None, now: tuple[float, float]) -> None:
-        """`now`: monotonic and wall-clock time, read once for the whole batch."""
+        """Count the outcome, and log it if it is no success. `now`: monotonic and wall-clock time, read once
+        for the whole batch."""
         lease, ran_here = pending.lease, held is not None
         core = self._core
         metrics = core.metrics.of(core.registry.name_of(lease.type)) if held is None else held.bound.metrics
@@ -110,12 +114,17 @@ class AfterCommit:
         total = lease.claimed_at - lease.queued_at + (ran or 0.0)
         match pending.decision:
             case Succeed():
-                metrics.succeeded_in(ran, total, lease.attempt, held=ran_here, at=now[1])
-            case Die(reason=reason):
-                metrics.died(ran, total, lease.attempt, expired=reason == "expired", held=ran_here)
-            case RunAgain(kind=kind):
-                metrics.again(kind, ran, held=ran_here)
-            case GiveBack() | Drop():
+                metrics.succeeded_in(ran, total, lease.attempt, queue=lease.queue, held=ran_here, at=now[1])
+            case Die(reason=reason) as decision:
+                metrics.died(ran, total, lease.attempt, reason=reason, queue=lease.queue, held=ran_here)
+                begun = bool(pending.started or pending.held_since)
+                self.log.died(lease, decision, held, pending.span, begun=begun)
+            case RunAgain(kind=kind) as decision:
+                metrics.again(kind, ran, queue=lease.queue, held=ran_here)
+                self.log.failed(lease, decision, held, pending.span)
+            case Drop():
+                metrics.dropped_one(pending.started > 0, held=ran_here)
+            case GiveBack():
                 metrics.released(pending.started > 0, held=ran_here)
 
     def _emit(self, pending: PendingSettlement, held: HeldLease | None, settled_at: float) -> None:

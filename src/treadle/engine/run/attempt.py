@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,11 +41,13 @@ from .decide import (
     returned,
     undecidable,
 )
+from .declines import Declines
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools
 from .handler_threads import caught
 from .held import UNREAD, BatchCall, HeldLease, Stop
 from .settle import Settler
+from .traced import AttemptTracer
 from .undecodable import UndecodableItems
 
 CANCEL_GRACE = 1.0
@@ -82,11 +84,18 @@ class AttemptRunner:
         self._forget = forget
         self.on_free = on_free
         self._accept = worker.accept
+        self.declines = Declines()
         self._decline_delay = core.settings.poll_interval
         self._grace = core.settings.interrupt_grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self.pools = HandlerPools(worker.threads, worker.processes)
-        self._caller = HandlerCaller(services, worker.middleware, self.pools, self._settle_stopped_call)
+        self.tracer = None if core.telemetry is None else AttemptTracer(core, core.telemetry)
+        self._caller = HandlerCaller(
+            services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer
+        )
+        self._invoke: Callable[[HeldLease], Awaitable[Any]] = self._caller.invoke
+        if self.tracer is not None:
+            self._invoke = functools.partial(self.tracer.invoke, self._caller.invoke)
         self.call = self._caller.call
         self.new_context = self._caller.new_context
         self.timers = Timers(self._clock)
@@ -114,7 +123,7 @@ class AttemptRunner:
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         try:
-            value = await self._caller.invoke(held)
+            value = await self._invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
             decision = self.decide(held, None, error)
         else:
@@ -165,6 +174,8 @@ class AttemptRunner:
             self._settle_unbegun(held, await _read_input(held, self._codec, self._undecodable))
         if self._accept is not None and not held.over:
             accepted = await _ask_accept(held, self._accept, self._hooks)
+            if not accepted:
+                self.declines.add(held.lease.type, self._clock.monotonic())
             self._settle_unbegun(held, None if accepted else GiveBack(self._decline_delay))
 
     def _settle_unbegun(self, held: HeldLease, decision: Decision | None) -> None:
@@ -200,7 +211,7 @@ class AttemptRunner:
         """Note that the handler starts now: metrics, event, timers."""
         held.started = self._clock.monotonic()
         lease, at = held.lease, held.store_time(held.started)
-        held.bound.metrics.began(at - (lease.ready_at or lease.due_at))
+        held.bound.metrics.began(at - (lease.ready_at or lease.due_at), lease.queue)
         if self._hooks.listening(lease.type):
             self._hooks.emit(from_lease(Started, lease, held.event_time(held.started)))
         self.start_timeout(held)

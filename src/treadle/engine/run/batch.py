@@ -11,6 +11,7 @@ import asyncio
 import functools
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeAlias, cast
 
 from treadle.errors import BadResultError, shown
@@ -134,9 +135,12 @@ class Batches:
         batch.items = items
         for held in items:
             runner.begin(held)
-        inputs = [next(iter(held.input.values())) for held in items]
-        args = ([runner.new_context(held) for held in items], inputs) if bound.wants_contexts else (inputs,)
-        value, error = await _outcome(runner.call(batch, args, {}))
+        with nullcontext() if runner.tracer is None else runner.tracer.start(items, batch=True):
+            inputs = [next(iter(held.input.values())) for held in items]
+            args: tuple[Any, ...] = (inputs,)
+            if bound.wants_contexts:
+                args = ([runner.new_context(held) for held in items], inputs)
+            value, error = await _outcome(runner.call(batch, args, {}))
         for held, output in zip(items, _outputs(bound, len(items), value, error), strict=True):
             self._settle(held, batch, output)
 
@@ -145,7 +149,9 @@ class Batches:
         # Not isinstance: `__class__` of an output may raise.
         error = cast("BaseException", output) if issubclass(type(output), BaseException) else None
         decision = self._runner.decide(held, None if error is not None else output, error)
-        if decision is not None:
+        if decision is None:
+            self._settler.abandon(held)
+        else:
             held.over = True
             self._settler.decided(held, decision)
 

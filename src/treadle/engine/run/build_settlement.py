@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from treadle.codec import check_size
 from treadle.engine.core import Core
 from treadle.engine.submit.build_children import build_children, silenced
+from treadle.engine.submit.carry import carry_on
 from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import PayloadError
@@ -17,8 +18,10 @@ from treadle.result_plan import fold, needs_old
 from treadle.rules.submission import rejection_error
 
 from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .fingerprint import mark_of
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
+from .traced import tell_outcome
 
 OWN_RESULT = Contribution()
 settlement = functools.partial(Settlement, wait=False)  # the others of a batch must not wait for one
@@ -41,8 +44,9 @@ class SettlementBuilder:
         """The store's last answer for groups that are folded here."""
 
     def prepare(self, held: HeldLease, decision: Decision) -> PendingSettlement:
-        """Encode the result and build the children of an attempt. If that fails, the item dies."""
-        pending = PendingSettlement(held.lease, decision, started=held.started)
+        """Encode the result and build the children of an attempt. If that fails, the item dies. Whether a
+        transaction of its handler succeeds is known only when it is committed."""
+        pending = PendingSettlement(held.lease, decision, started=held.started, span=held.span)
         if isinstance(decision, Succeed):
             try:
                 self._prepare(held, decision, pending)
@@ -50,6 +54,9 @@ class SettlementBuilder:
                 pending.decision = undecodable(error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
+        commits = held.transaction is not None and isinstance(pending.decision, Succeed)
+        if not commits and held.span is not None:
+            tell_outcome(held, pending.decision)
         return pending
 
     def _prepare(self, held: HeldLease, decision: Succeed, pending: PendingSettlement) -> None:
@@ -64,7 +71,8 @@ class SettlementBuilder:
         if plan.children:
             builder = self.core.item_builder
             children = build_children(builder, settings, plan, lease)
-            pending.children = tuple(silenced(children) if compensates else children)
+            children = silenced(children) if compensates else children
+            pending.children = tuple(carry_on(children, lease, held.span))
             builder.check_total(pending.children, f"what {lease.type!r} queued")
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
@@ -152,10 +160,15 @@ class SettlementBuilder:
                 return settlement(
                     lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure, ran=ran
                 )
-            case Die(reason=reason, failure=failure):
-                children = pending.children
+            case Die(reason=reason, failure=failure, error=error):
                 return settlement(
-                    lease=lease, kind="dead", reason=reason, failure=failure, children=children, ran=ran
+                    lease=lease,
+                    kind="dead",
+                    reason=reason,
+                    failure=failure,
+                    children=pending.children,
+                    ran=ran,
+                    mark=mark_of(lease.type, reason, failure, error),
                 )
             case GiveBack(delay=delay):
                 return settlement(lease=lease, kind="release", delay=delay, ran=ran)
@@ -173,7 +186,8 @@ class SettlementBuilder:
         for computed in (True, False):
             try:
                 attempts = pending.attempts_begun
-                return self._compensations.items(lease, died.reason, error, attempts, computed=computed)
+                items = self._compensations.items(lease, died.reason, error, attempts, computed=computed)
+                return tuple(carry_on(items, lease, pending.span, checked=False))
             except BaseException as own:  # noqa: BLE001  the item must still die
                 what = "compute the options of" if computed else "make"
                 self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")

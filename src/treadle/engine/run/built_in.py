@@ -16,6 +16,7 @@ from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.engine.submit.build_children import silenced
 from treadle.engine.submit.build_item import read_stored
+from treadle.engine.submit.carry import carry_on
 from treadle.engine.wait.wait_result import group_value
 from treadle.errors import DecodeError
 from treadle.item import GROUP_TYPE, GroupState, Item, Lease, Ref
@@ -39,7 +40,8 @@ def met_dependency(lease: Lease) -> PendingSettlement:
     children = [_with_workflow_of(lease, item) for item in items]
     if lease.options and read_stored(lease.options).compensates:
         children = silenced(children)
-    return PendingSettlement(lease, Succeed(NOTHING), children=tuple(children))
+    carrying = tuple(carry_on(children, lease, checked=False))
+    return PendingSettlement(lease, Succeed(NOTHING), children=carrying)
 
 
 def _with_workflow_of(lease: Lease, item: Item) -> Item:

@@ -21,6 +21,7 @@ from treadle.timing import seconds
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
+from .worker_report import WorkerReport
 
 IDLE_AFTER = 3
 """After so many empty claims in a row the poll slows down: wake-ups announce new work."""
@@ -41,6 +42,7 @@ class Claimer:
         held: HeldLeases,
         dispatcher: Dispatcher,
         heartbeat: HeartbeatLoop,
+        report: WorkerReport,
     ) -> None:
         settings = core.settings
         self._core = core
@@ -50,6 +52,7 @@ class Claimer:
         self._held = held
         self._dispatcher = dispatcher
         self._heartbeat = heartbeat
+        self._report = report
         self._clock = settings.clock
         self._draw = settings.random.random
         self._interval = settings.poll_interval
@@ -95,6 +98,7 @@ class Claimer:
         while True:
             self._wake.clear()
             if self._backpressure is not None and (pause := await self._pause()) > 0:
+                self._report.press(pause)
                 await self._clock.sleep(pause)
                 continue
             wait = await self.run_once()
@@ -155,6 +159,7 @@ class Claimer:
             self._answer_lost = True
             raise
         self._failures = 0
+        self._core.hooks.outage.answered("claim")
         if not claim.alive:
             await self._heartbeat.beat()
             return 0.0
@@ -168,7 +173,9 @@ class Claimer:
             # after a heartbeat it still owns what no other worker has claimed.
             await self._heartbeat.beat()
             sent = self._clock.monotonic()
-        claim = await self._backend.claim(demand)
+        with self._core.store_calls.traced("claim", tuple, demand.limit):
+            claim = await self._backend.claim(demand)
+        self._core.metrics.process.called("claim", self._clock.monotonic() - sent, len(claim.leases))
         self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -37,11 +36,13 @@ from treadle.errors import (
     shown,
 )
 from treadle.flow_control import FailureInfo
-from treadle.item import ErrorInfo, Lease, Reason, Verdict
+from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
 from treadle.result import Result
 from treadle.result_plan import ResultPlan, plan, unreturned
 from treadle.retry import Retry, merge_retry
+from treadle.signature import class_path
 from treadle.timing import instant, seconds
+from treadle.tracebacks import traceback_text
 from treadle.work import Work
 
 from .handler_threads import ThreadNotStarted
@@ -69,7 +70,7 @@ class RunAgain(msgspec.Struct, frozen=True):
 
 
 class Die(msgspec.Struct, frozen=True):
-    reason: Reason
+    reason: DeathReason
     failure: ErrorInfo
     error: BaseException | None = None
 
@@ -221,20 +222,15 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
-    return ErrorInfo(_cut(class_name(error)), _cut(message_of(error)), _cut(_trace(error), keep_end=True))
+    return ErrorInfo(
+        _cut(class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True)
+    )
 
 
 def undecidable(error: BaseException) -> Die:
     """The last resort: what to do with the outcome of an attempt could not be found out, because of `error`.
     The item must still be settled."""
     return Die("bad_result", failure_of(error), error)
-
-
-def _trace(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001
-        return ""
 
 
 def _cut(text: str, *, keep_end: bool = False) -> str:

@@ -31,7 +31,7 @@ from .batch import Batches
 from .built_in import BUILT_IN
 from .decide import GiveBack, judged, lost_too_often, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
-from .isolation import Isolation
+from .isolation import LOSSES_BEFORE_TRIAL, Isolation
 from .lane_limits import add_strict_type, check_batch, prepare_limits
 from .rooms import shared_rooms
 from .settle import Settler
@@ -176,6 +176,8 @@ class Dispatcher:
             tenants=worker.tenants,
             unknown_grace=core.settings.unknown_type_grace,
         )
+        self.last_demand: Demand | None = None
+        """What was asked for last."""
         self.stopping = False
         """Whether new leases are given back instead of run."""
 
@@ -196,7 +198,7 @@ class Dispatcher:
         limit = int(min(shared + own, PORTION, self._isolation.room()))
         rooms |= dict.fromkeys(BUILT_IN, limit)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
-        return msgspec.structs.replace(
+        self.last_demand = demand = msgspec.structs.replace(
             self._demand,
             limit=limit,
             types=rooms,
@@ -206,6 +208,7 @@ class Dispatcher:
             strict=self._types.strict,
             fairness=fairness,
         )
+        return demand
 
     def _room(self, bound: BoundType, shared: int, pools: Mapping[str, int]) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
@@ -272,7 +275,7 @@ class Dispatcher:
         self._held.take(held)
         if lease.deadline is not None:
             self._runner.watch_deadline(held)
-        if lease.losses > 1 and self._isolation.is_on_trial(lease):
+        if lease.losses >= LOSSES_BEFORE_TRIAL and self._isolation.is_on_trial(lease):
             self._isolation.start(held, functools.partial(self._start_or_collect, held))
         else:
             self._start_or_collect(held)

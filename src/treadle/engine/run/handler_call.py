@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from treadle.call_next import NextCall
 from treadle.callables import is_awaitable
 from treadle.context import Context, ContextServices
 from treadle.engine.settings import Middleware
@@ -17,6 +18,7 @@ from treadle.work_type import arguments_of
 from .handler_pools import HandlerPools
 from .handler_threads import caught, wait_for_end
 from .held import BatchCall, BoundType, HeldLease
+from .traced import AttemptTracer
 
 if TYPE_CHECKING:
     from .process_context import PoolContexts
@@ -31,11 +33,13 @@ class HandlerCaller:
         middleware: tuple[Middleware, ...],
         pools: HandlerPools,
         settle_stopped: Callable[[HeldLease | BatchCall], None],
+        tracer: AttemptTracer | None = None,
     ) -> None:
         self._services = services
         self._middleware = middleware
         self._pools = pools
         self._settle_stopped = settle_stopped
+        self._tracer = tracer
 
     def invoke(self, held: HeldLease) -> Awaitable[Any]:
         """Run one attempt: the handler, with its context, through the middlewares."""
@@ -43,31 +47,32 @@ class HandlerCaller:
         if bound.wants_context or self._middleware:
             self.new_context(held)
             if self._middleware:
-                return self._call_through(held, 0, [])
+                return self._call_through(held, 0)
         return self._call(held)
 
     def new_context(self, held: HeldLease) -> Context:
-        bound = held.bound
-        fields = None if bound.log_context is None else functools.partial(bound.log_context, held.input)
-        held.ctx = Context(held.lease, self._services, fields)
+        own = held.bound.log_context
+        fields = None if own is None else functools.partial(own.fields, held.input)
+        traced = None if held.span is None else held.span.log_fields
+        held.ctx = Context(held.lease, self._services, fields, traced)
         return held.ctx
 
-    async def _call_through(self, held: HeldLease, layer: int, seen: list[Any]) -> Any:
-        """Call the handler through the middlewares. One that returns None keeps the handler's value, so that
-        a middleware that forgets to return it loses nothing."""
+    async def _call_through(self, held: HeldLease, layer: int) -> Any:
+        """Call the handler through the middlewares. One that returns None keeps the value of `call_next`, so
+        that a middleware that forgets to return it loses nothing."""
         if layer == len(self._middleware):
-            seen.append(await self._call(held))
-            return seen[-1]
-        assert held.ctx is not None
-        call_next = functools.partial(self._call_through, held, layer + 1, seen)
-        middleware = self._middleware[layer]
-        answer: Any = middleware(held.ctx, call_next)
-        if not is_awaitable(answer):
-            raise TypeError(
-                f"a middleware must be async, as in `async def m(ctx, call_next)`: {middleware!r}"
+            return await self._call(held)
+        inner = functools.partial(self._call_through, held, layer + 1)
+        call = NextCall(self._middleware[layer], inner, "a middleware", "ctx", once=False)
+        value = await call.through(held.ctx)
+        if value is not None:
+            return value
+        if not call.began:
+            raise call.mistake(
+                "has returned None and has not called call_next(), so the handler did not run. To end the "
+                "item without it, return `ctx.result(value)` or `ctx.void()`, or raise"
             )
-        value = await answer
-        return seen[-1] if value is None and seen else value
+        return call.value
 
     def _call(self, held: HeldLease) -> Awaitable[Any]:
         bound = held.bound
@@ -100,7 +105,10 @@ class HandlerCaller:
             given, *rest = args
             args = tuple(rest)
             contexts = PoolContexts(given if bound.wants_contexts else [given], is_batch=bound.wants_contexts)
-        return self._pools.processes().run(bound.fn, args, kwargs, name=bound.name, contexts=contexts)
+        carried = None if self._tracer is None else self._tracer.carried()
+        return self._pools.processes().run(
+            bound.fn, args, kwargs, name=bound.name, contexts=contexts, carried=carried
+        )
 
     async def _call_in_thread(
         self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -25,14 +25,14 @@ class Places:
     """The places of a pool. They are given out in order of arrival."""
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._free = asyncio.Semaphore(count)
         self._wanted = 0
         """How many are taken or waited for."""
 
     def room(self) -> int:
         """How many more handlers could begin now."""
-        return max(0, self._count - self._wanted)
+        return max(0, self.count - self._wanted)
 
     async def __aenter__(self) -> None:
         self._wanted += 1
@@ -73,6 +73,10 @@ class HandlerPools:
     def room(self, run_in: str) -> int:
         """How many more handlers could begin now in a `thread`, or in a `process`."""
         return self._places[run_in].room()
+
+    def size(self, run_in: str) -> int:
+        """How many handlers may run at once in a `thread`, or in a `process`."""
+        return self._places[run_in].count
 
     def stop(self) -> None:
         """The worker stops: cancel the calls that have not begun."""

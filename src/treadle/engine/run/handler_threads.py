@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from treadle.engine.hooks import LOGGER
+from treadle.log_lines import ERROR, error_text, log_line
 
 Call: TypeAlias = Callable[[], Any]
 
@@ -62,7 +62,8 @@ class HandlerThreads:
             threading.Thread(target=self._run, name="treadle handler", daemon=True).start()
         except (RuntimeError, MemoryError) as error:
             if not self._short:
-                LOGGER.error("%d threads run handlers, and no more can be started: %s", self._threads, error)
+                why = error_text(error)
+                log_line(ERROR, f"{self._threads} threads run handlers, and no more can be started: {why}")
             self._short = True
             if not self._threads:
                 raise ThreadNotStarted(error) from error

@@ -15,34 +15,48 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
+
+from msgspec.structs import replace
 
 from treadle.engine import store_retry
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
-from treadle.item import Heartbeat
+from treadle.item import Heartbeat, Lease
+from treadle.log_lines import WARNING, item_fields, lines, log_line
+from treadle.wording import duration
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
 from .dispatch import BoundTypes
 from .held import HeldLeases, Stop
+from .outcome_log import named_items
+from .worker_report import WorkerReport
 
 
 class HeartbeatLoop:
     def __init__(
-        self, core: Core, worker: WorkerSettings, held: HeldLeases, types: BoundTypes, runner: AttemptRunner
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        held: HeldLeases,
+        types: BoundTypes,
+        runner: AttemptRunner,
+        report: WorkerReport,
     ) -> None:
         self._backend = core.backend
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self._worker = worker.id
+        self.is_supervised = worker.last_supervisor_beat is not None
         self._last_supervisor_beat = worker.last_supervisor_beat or (lambda: -math.inf)
         self._lease = core.settings.lease
         self._heartbeat = core.settings.heartbeat
         self._held = held
         self._types = types
         self._interrupt = runner.interrupt
+        self._report = report
         self.last_beat = 0.0
         """When the last heartbeat that was answered was sent, by the monotonic clock."""
         self.last_watchdog_beat = -math.inf
@@ -50,12 +64,19 @@ class HeartbeatLoop:
         self._woke = self._resumed = -math.inf
         """When this loop last woke up, and when it last woke up late."""
 
+    def on_loop(self, task: asyncio.Task[Any] | None) -> list[Lease]:
+        """The attempts that a task of the event loop runs. A thread calls it, while the loop is blocked."""
+        found = [held for held in self._held.all() if task in (held.task, held.batch and held.batch.task)]
+        return [held.lease for held in found] if task is not None else []
+
     async def begin(self) -> None:
         """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
         removed, and what it was running is free."""
+        await self._report.open()
         if await self.beat():
             return
         await self._backend.remove_worker(self._worker)
+        self._report.forget()
         await self.beat()
 
     async def run(self) -> None:
@@ -88,15 +109,33 @@ class HeartbeatLoop:
         now = self._clock.monotonic()
         if now - self._woke > 2 * self._heartbeat:
             self._resumed = now
+            self._report.forget()  # the store may have been told that it is blocked
         self._woke = now
+
+    def blocked(self) -> WorkerInfo | None:
+        """What there is to say if this loop should have woken up long ago. A thread calls it."""
+        late = self._clock.monotonic() - self._woke > 2 * self._heartbeat
+        return self._report.blocked(self._woke) if late else None
 
     async def beat(self) -> bool:
         """Send a heartbeat. Returns whether the worker was new to the store."""
         sent = self._clock.monotonic()
         leases = tuple([held.lease for held in self._held.unfinished()])
-        heartbeat = Heartbeat(worker=self._worker, lease=self._lease, held=leases, types=self._types.names())
+        info = self._report.due()
+        heartbeat = Heartbeat(
+            worker=self._worker,
+            lease=self._lease,
+            held=leases,
+            types=self._types.names(),
+            info=None if info is None else encode_worker_info(info),
+        )
         reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent
+        self._hooks.outage.answered("renew")
+        if info is not None:
+            self._report.sent(info, sent)
+        elif reply.fresh:
+            self._report.forget()  # the worker was removed meanwhile, and what it said with it
         for token, why in reply.lost.items():
             self.lose(token, why)
         return reply.fresh
@@ -121,8 +160,19 @@ class HeartbeatLoop:
         now = self._clock.monotonic()
         last = max(self.last_beat, self.last_watchdog_beat, self._last_supervisor_beat())
         if now - last > self._lease and now - self._resumed > self._heartbeat:
-            for held in self._held.all():
-                self._interrupt(held, "error")
+            self._stop_all(now - last)
+
+    def _stop_all(self, silent: float) -> None:
+        """Stop all attempts: the lease has lapsed."""
+        stopped = [held.lease for held in self._held.all() if held.stop is None and not held.over]
+        for held in self._held.all():
+            self._interrupt(held, "error")
+        if stopped:
+            log_line(
+                WARNING,
+                f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
+                f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
+            )
 
 
 class Watchdog:
@@ -132,7 +182,8 @@ class Watchdog:
     def __init__(self, core: Core, worker: str, loop_heartbeat: HeartbeatLoop) -> None:
         self._loop_heartbeat = loop_heartbeat
         self._connect = core.backend.heartbeat_connection
-        self._message = Heartbeat(worker=worker, lease=core.settings.lease)
+        self._log = core.hooks.log
+        self._message = Heartbeat(worker=worker, lease=core.settings.lease, registers=False)
         self._heartbeat = core.settings.heartbeat
         self.over = threading.Event()
         self._loop = asyncio.get_running_loop()
@@ -174,14 +225,24 @@ class Watchdog:
         """Log, once per blockage, what blocks the event loop."""
         if not self._blocked and self.keep_lease is None and not self._loop_answers():
             self._blocked = True
-            frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
-            stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
-            LOGGER.warning(
-                "the event loop has been blocked for over %.1f s; make that handler sync (it then runs in a "
-                "thread), or run_in='process'. It is here:\n%s",
-                self._heartbeat * 1.5,
-                stack,
+            if self._loop_heartbeat.is_supervised:
+                here, stack = "", ""  # the supervisor shows it, also if a C call lets no thread run
+            else:
+                frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
+                here, stack = ". It is here:", "" if frame is None else "".join(traceback.format_stack(frame))
+            running = self._loop_heartbeat.on_loop(asyncio.current_task(self._loop))
+            by = f" by {named_items(running)}" if running else ""
+            log_line(
+                WARNING,
+                f"the event loop has been blocked for over {duration(self._heartbeat * 1.5)}{by}; make that "
+                f"handler sync (it then runs in a thread), or run_in='process'{here}",
+                item_fields(running[0]) if len(running) == 1 else None,
+                trace=lines(stack),
             )
+
+    def _next_message(self) -> Heartbeat:
+        info = self._loop_heartbeat.blocked() if self._blocked else None
+        return self._message if info is None else replace(self._message, info=encode_worker_info(info))
 
     def _loop_answers(self) -> bool:
         """Whether the loop runs: then it is the store that is slow."""
@@ -200,11 +261,11 @@ class Watchdog:
                 await connection.open()
                 while self._is_late() and not self.over.is_set() and not self._is_alone():
                     sent = time.monotonic()
-                    await connection.beat(self._message)
+                    await connection.beat(self._next_message())
                     self._loop_heartbeat.last_watchdog_beat = sent
                     self._report_blocked()
                     await asyncio.sleep(self._heartbeat)
             finally:
                 await connection.close()
         except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
-            LOGGER.warning("could not renew the worker's lease from the watchdog: %s", error)
+            self._log(error, "watchdog", "could not renew the worker's lease from the watchdog")

@@ -13,6 +13,7 @@ import msgspec
 from treadle.context import Context, InterruptReason
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
@@ -21,6 +22,8 @@ from treadle.item import Lease, Ref
 from treadle.metrics import TypeMetrics
 from treadle.retry import Retry
 from treadle.work_type import handler_of
+
+from .log_context import LogContext
 
 
 class BoundType:
@@ -52,7 +55,8 @@ class BoundType:
         self.timeout_grace: float = type.options.get("timeout_grace", settings.timeout_grace)
         self.strict: bool = type.options.get("strict_return", settings.strict_return)
         self.on_failure = type.options.get("on_failure") or settings.on_failure
-        self.log_context = type.options.get("log_context")
+        fn = type.options.get("log_context")
+        self.log_context = None if fn is None else LogContext(fn, type.name, settings.clock.monotonic)
         self.metrics = metrics
         self.doer = doer
         self.own_doer = own_doer
@@ -97,6 +101,10 @@ class HeldLease(msgspec.Struct, eq=False):
     thread: Future[Any] | None = None
     """The call of its handler in a thread."""
     ctx: Context | None = None
+    span: GuardedAttempt | None = None
+    """The span of its attempt, once the handler is called, if there is telemetry."""
+    span_decided: bool = False
+    """The span knows how the attempt ends."""
     stop: Stop | None = None
     over: bool = False
     """Nothing that the handler does from now on is settled."""

@@ -33,6 +33,8 @@ LONGEST_TRIAL = 3600.0
 LONGEST_PATIENCE = 60.0
 REST = 4.0
 """After a wait in vain no item waits here for so many times as long."""
+LOSSES_BEFORE_TRIAL = 2
+"""After so many losses in a row an item is on trial."""
 REMEMBERED = 1000
 """How many items that were given back are remembered."""
 
@@ -101,7 +103,9 @@ class Isolation:
     def admit(self, leases: Sequence[Lease]) -> tuple[list[Lease], list[Lease]]:
         """Choose among the leases of a claim, which are not held yet: those to take, those on trial first,
         and those to give back. If some on trial are given back, the next claims ask for fewer."""
-        on_trial = [lease for lease in leases if lease.losses > 1 and self.is_on_trial(lease)]
+        on_trial = [
+            lease for lease in leases if lease.losses >= LOSSES_BEFORE_TRIAL and self.is_on_trial(lease)
+        ]
         if not on_trial and not self._trials:
             self._ask = math.inf if self._ask >= self._limit else self._ask * 2
             return list(leases), []

@@ -27,6 +27,7 @@ from .claim import Claimer
 from .dispatch import BoundTypes
 from .heartbeat import HeartbeatLoop, Watchdog
 from .held import HeldLeases
+from .loop_lag import measure_loop_lag
 
 NEW_WORK = ("claim", "prune", "redrive", "backlog")
 """The loops that end first when the worker stops: they begin something new."""
@@ -77,7 +78,7 @@ class WorkerLoops:
         if worker.on_backlog is not None:
             self._tasks.start(self._backlog(worker.on_backlog).run(), "backlog")
         core.scheduler.start(worker.id)
-        self._start_watchdog()
+        self._watch_loop()
 
     def redriver(self, redrive: Redrive) -> Redriver:
         core = self._core
@@ -101,9 +102,11 @@ class WorkerLoops:
             types=self._types.by_name,
         )
 
-    def _start_watchdog(self) -> None:
-        """Only a thread can notice a blocked event loop. It needs the system clock."""
+    def _watch_loop(self) -> None:
+        """Measure how late the event loop is. Only a thread can notice that it is blocked. Both need the
+        system clock."""
         if isinstance(self._core.settings.clock, SystemClock):
+            self._tasks.start(measure_loop_lag(self._core.metrics.process), "loop lag")
             self._watchdog = Watchdog(self._core, self._worker.id, self._heartbeat)
             self._watchdog.start()
 

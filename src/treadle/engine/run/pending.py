@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.item import Item, Lease, Outcome
 from treadle.result_plan import PlannedContribution
 
@@ -27,6 +28,8 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     """The store's final answer."""
     locked: bool = False
     """It waits for another transaction: it is settled apart from the others."""
+    span: GuardedAttempt | None = None
+    """The span of the attempt, if it is traced. What it queues comes from there."""
     childless: bool = False
     """The store has refused the compensation of the item: it dies without."""
     maybe_applied: PendingSettlement | None = None

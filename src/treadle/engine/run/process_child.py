@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +71,13 @@ def answer(request: bytes, link: ChildLink) -> bytes:
     """Make the call that a request asks for. Returns the pickled outcome."""
     contexts: ChildContexts | None = None
     try:
-        reference, args, kwargs, sent = pickle.loads(request)
+        reference, args, kwargs, sent, carried = pickle.loads(request)
         function: Callable[..., Any] = reference.resolve()
         if sent is not None:
             contexts = link.contexts(sent)
             args = (contexts.argument, *args)
-        value = function(*args, **kwargs)
+        with contextlib.nullcontext() if carried is None else _context(carried):
+            value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001  sys.exit() in a handler is a failed attempt too
         return pickled_error(error)
     finally:
@@ -85,6 +87,12 @@ def answer(request: bytes, link: ChildLink) -> bytes:
         return pickle.dumps(Returned(value, () if contexts is None else contexts.created()))
     except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
         return pickle.dumps(Unsendable(type(value).__name__, message_of(error)))
+
+
+def _context(carried: bytes) -> AbstractContextManager[None]:
+    from treadle.engine.guarded_telemetry import carried_context  # few apps need it
+
+    return carried_context(carried)
 
 
 class ChildLink:

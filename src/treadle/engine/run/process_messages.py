@@ -15,7 +15,6 @@ import contextlib
 import importlib
 import logging
 import pickle
-import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +22,7 @@ from treadle.context import InterruptReason
 from treadle.errors import RemoteError, message_of
 from treadle.item import Lease
 from treadle.result import Result
+from treadle.tracebacks import traceback_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Notice:
 
 def pickled_error(error: BaseException) -> bytes:
     """A `Raised` with this error, or with its text if it cannot be sent."""
-    text = "".join(traceback.format_exception(error))
+    text = traceback_text(error)
     if isinstance(error, Exception):
         with contextlib.suppress(BaseException):
             raised = pickle.dumps(Raised(error, text))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from treadle.errors import BadResultError, HandlerError, InputError, Stopped
 from treadle.result import Result
+from treadle.tracebacks import RemoteTraceback
 
 from .pool_child import ADVICE, KILL_WAIT, PoolChild
 from .process_messages import Raised, Reference, Unsendable
@@ -52,15 +53,17 @@ class ProcessPool:
         *,
         name: str = "",
         contexts: PoolContexts | None = None,
+        carried: bytes | None = None,
     ) -> Any:
         """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
         Cancelling this kills the child. If the child dies by itself, this call raises `ProcessDied`.
 
         contexts: those of the attempts that the call is for, if the function takes a Context first.
+        carried: the context that the child enters around the call.
         """
         what = name or fn.__qualname__
-        request = self._request(fn, args, kwargs or {}, what, contexts)
+        request = self._request(fn, args, kwargs or {}, what, contexts, carried)
         child = await self._borrow()
         try:
             answer = await child.call(request, what, contexts)
@@ -112,12 +115,14 @@ class ProcessPool:
         kwargs: dict[str, Any],
         name: str,
         contexts: PoolContexts | None,
+        carried: bytes | None,
     ) -> bytes:
         reference = self._references.get(fn)
         if reference is None:
             reference = self._references[fn] = reference_to(fn)
         try:
-            return pickle.dumps((reference, args, kwargs, None if contexts is None else contexts.sent()))
+            sent = None if contexts is None else contexts.sent()
+            return pickle.dumps((reference, args, kwargs, sent, carried))
         except Exception as error:
             raise BadArgumentError(name, error) from error
 
@@ -183,13 +188,6 @@ class BadArgumentError(HandlerError):
             f"an argument of {name} cannot be sent to a process ({error}): take plain data, or run it in a "
             "thread"
         )
-
-
-class RemoteTraceback(Exception):
-    """The traceback of an error, from the child process that raised it."""
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
 
 
 def reference_to(fn: Callable[..., Any]) -> Reference:

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 
 from treadle.doers import Task
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import wait_briefly
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
+from treadle.log_lines import WARNING, error_text, log_line
 
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner
@@ -28,6 +28,7 @@ from .loops import WorkerLoops
 from .settle import Settler
 from .shutdown import Shutdown
 from .undecodable import UndecodableItems
+from .worker_report import WorkerReport
 
 SETTLE_CHECK = 0.05
 """Seconds between two looks at whether all is settled. The first comes when the settler has nothing to do."""
@@ -44,7 +45,7 @@ class Runtime:
         self._ending: asyncio.Future[None] | None = None
         failures = FailureDecider(core)
         self.held = held = HeldLeases()
-        after_commit = AfterCommit(core, held, self._wake_claimer)
+        self._after_commit = after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         undecodable = UndecodableItems(core)
         self._services = EngineServices(
@@ -70,8 +71,9 @@ class Runtime:
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )
-        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner)
-        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat)
+        report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher, undecodable)
+        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner, report)
+        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )
@@ -127,6 +129,7 @@ class Runtime:
         async with self._lifespan:
             self.lingers = self.has_left_threads()
             threads = self.runner.pools.threads
+            self._after_commit.log.flush()
             await self.loops.close(keep_lease=(lambda: threads.busy) if self.lingers else None)
             if not self.lingers:
                 await self._remove_worker()
@@ -149,10 +152,10 @@ class Runtime:
 
     def _linger(self) -> None:
         """Keep the worker's lease until the handlers that still run in threads have ended and are settled."""
-        LOGGER.warning(
-            "worker %s has stopped, but handlers of it still run in threads: their items stay leased until "
-            "they have ended and are settled, or the process has ended",
-            self._worker.id,
+        log_line(
+            WARNING,
+            f"worker {self._worker.id} has stopped, but handlers of it still run in threads: their items "
+            "stay leased until they have ended and are settled, or the process has ended",
         )
         self._core.lingering.add(self)
         wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, self._threads_ended)
@@ -192,9 +195,9 @@ class Runtime:
         failed = "could not remove the worker from the store; its lease will lapse"
         try:
             if not await wait_briefly(self._core.backend.remove_worker(self._worker.id)):
-                LOGGER.warning("%s: the store does not answer", failed)
+                log_line(WARNING, f"{failed}: the store does not answer")
         except Exception as error:  # noqa: BLE001  nothing depends on it
-            LOGGER.warning("%s: %s", failed, error)
+            log_line(WARNING, f"{failed}: {error_text(error)}")
 
     # -- draining --------------------------------------------------------------------------------------
 

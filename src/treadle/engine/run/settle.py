@@ -8,7 +8,7 @@ nothing, and it is refused if another worker owns the item by then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from treadle.backend import Transaction
@@ -16,6 +16,7 @@ from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import finish
+from treadle.engine.telemetry import Trace
 from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
 from treadle.item import Effects, ErrorInfo, Loss, Outcome, Settled, Settlement
 from treadle.retry import Retry
@@ -25,6 +26,7 @@ from .decide import Decision, Die, Succeed
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
 from .refused import is_cause
+from .traced import tell_outcome
 
 BACKOFF = Retry(attempts=None, base=0.05, factor=2.0, max=5.0, jitter=0.5)
 SPLIT_AFTER = 8
@@ -105,12 +107,21 @@ class Settler:
             await transaction.settle(pending)
         except LeaseLost as error:
             self._listener.lost(held, cast("Loss", error.reason))
+            tell_outcome(held, None)
         except Exception as error:  # noqa: BLE001  the commit failed, so the attempt failed
             failed = self.builder.failure(held.lease, error)
-            self.add(PendingSettlement(held.lease, failed, started=held.started, maybe_applied=pending))
+            tell_outcome(held, failed)
+            self.add(
+                PendingSettlement(
+                    held.lease, failed, started=held.started, span=held.span, maybe_applied=pending
+                )
+            )
+        else:
+            tell_outcome(held, pending.decision)
 
     def abandon(self, held: HeldLease) -> None:
         """There is nothing to settle. If the handler has a transaction open, roll it back."""
+        tell_outcome(held, None)
         if held.transaction is not None:
             self.start_apart(self._roll_back(_take_transaction(held), held))
 
@@ -190,8 +201,14 @@ class Settler:
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
     ) -> list[PendingSettlement]:
+        core, monotonic = self.core, self.core.settings.clock.monotonic
+        sent = monotonic()
+        with core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
+            answer = await core.backend.settle(settlements)
+        core.metrics.process.called("settle", monotonic() - sent, len(settlements))
+        core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
-        return self.committed(batch, await self.core.backend.settle(settlements))
+        return self.committed(batch, answer)
 
     def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
         """Pass on what the store has answered for good. Returns what must be settled once more."""
@@ -238,6 +255,11 @@ class Settler:
 
 class AttemptFailed(Exception):
     """Rolls a handler's transaction back: its attempt did not succeed."""
+
+
+def _traces(batch: list[PendingSettlement]) -> Iterator[Trace | None]:
+    """The spans of these attempts, where there are any."""
+    return (None if pending.span is None else pending.span.trace for pending in batch)
 
 
 def _take_transaction(held: HeldLease) -> Any:

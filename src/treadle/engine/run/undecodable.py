@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from logging import INFO, WARNING
+from typing import NamedTuple
 
 from treadle.engine.core import Core
-from treadle.engine.hooks import LOGGER
+from treadle.engine.seldom import Seldom, repeated
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
+from treadle.log_lines import WARNING, item_fields, log_line
 from treadle.retry import Retry
+from treadle.wording import duration, one_line
+from treadle.worker_info import UndecodableType
 
 from .decide import Decision, GiveBack, undecodable
+from .outcome_log import named
 from .pending import PendingSettlement
 
 BACKOFF = Retry(attempts=None, base=0.25, factor=2.0, max=15.0, jitter=0.5)
@@ -30,8 +34,24 @@ REMEMBERED = 30 * 86400.0
 """Seconds for which the store remembers that an item was undecodable, besides the grace."""
 MOST_KNOWN = 10_000
 """How many such items a worker remembers, for the delays and the log."""
+LATELY = 60.0
+"""Seconds for which a worker says that it could not decode an item. More than the longest delay."""
+MOST_ERROR = 200
+"""Characters of an error that a worker says."""
 YIELD = 0.1
 """Seconds by which a worker that gave such an item back lets others go first when items are due."""
+
+
+class _Known(NamedTuple):
+    """An item that this worker could not decode. Times are by the monotonic clock."""
+
+    type: str
+    first_at: float
+    last_at: float
+    times: int
+    error: str
+    sooner: bool
+    """Another process had it before: its time began earlier than `first_at`."""
 
 
 class UndecodableItems:
@@ -41,9 +61,12 @@ class UndecodableItems:
         self._clock = core.settings.clock
         self._draw = core.settings.random.random
         self._grace = core.settings.undecodable_grace
-        self._known: dict[Ref, tuple[float, int]] = {}
-        """When this worker first had each of these items, by the monotonic clock, and how often."""
+        self._known: dict[Ref, _Known] = {}
+        """The items that this worker could not decode. Those that it had last come last."""
+        self._had_before: set[Ref] = set()
+        """Items that are looked at now for the first time here, and that another process had before."""
         self._yields_until = 0.0
+        self._seldom = Seldom(monotonic=self._clock.monotonic)
 
     def yields(self) -> float:
         """Seconds to wait, in addition, before this worker claims items that become due."""
@@ -57,21 +80,50 @@ class UndecodableItems:
         if await self.is_over(lease):
             self._known.pop(ref, None)
             return undecodable(error)
-        since, times = self._known.pop(ref, (now, 0))
-        self._known[ref] = (since, times + 1)
+        before = self._known.pop(ref, None)
+        since, times = (now, 0) if before is None else (before.first_at, before.times)
+        sooner = ref in self._had_before if before is None else before.sooner
+        self._had_before.discard(ref)
+        text = one_line(message_of(error), most=MOST_ERROR)
+        self._known[ref] = _Known(lease.type, since, now, times + 1, text, sooner)
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self._yields_until = now + 2 * BACKOFF.max
-        LOGGER.log(
-            INFO if times else WARNING,
-            "the arguments of %s %s do not fit the code of this worker (%s): it is left to others and tried "
-            "again for at most %.0f s, then it is dead: undecodable",
-            lease.type,
-            lease.id,
-            message_of(error),
-            max(0.0, self._grace - (now - since)),
-        )
+        left = f"{duration(max(0.0, self._grace - (now - since)))}"
+        self._log(lease, error, f"{left}, or less, as another process had it before" if sooner else left)
         return GiveBack(BACKOFF.delay(times + 1, self._draw))
+
+    def by_type(self, store_time: Callable[[float], float]) -> dict[str, UndecodableType]:
+        """What this worker could not decode in the last minute. store_time: an instant of the monotonic clock
+        by the store's clock."""
+        found: dict[str, UndecodableType] = {}
+        since = self._clock.monotonic() - LATELY
+        for known in reversed(self._known.values()):
+            if known.last_at < since:
+                break
+            # Not exact to the last digit: the same instant has to look the same in the next heartbeat.
+            until = round(store_time(known.first_at + self._grace), 1)
+            last = found.get(known.type)
+            if last is None:
+                found[known.type] = UndecodableType(1, known.error, until, known.sooner)
+            else:
+                sooner = last.sooner or known.sooner
+                found[known.type] = UndecodableType(
+                    last.count + 1, last.error, min(last.until, until), sooner
+                )
+        return found
+
+    def _log(self, lease: Lease, error: BaseException, left: str) -> None:
+        """Log it once for each type, then once a minute as long as there are such items."""
+        left_out = self._seldom.occurrence(lease.type)
+        if left_out is not None:
+            log_line(
+                WARNING,
+                f"the arguments of {named(lease)} do not fit the code of this worker "
+                f"({one_line(message_of(error))}): it is left to others and tried again for at most "
+                f"{left}, then it is dead: undecodable{repeated(left_out)}",
+                item_fields(lease),
+            )
 
     async def settle(
         self, lease: Lease, error: BaseException, add: Callable[[PendingSettlement], None]
@@ -86,6 +138,8 @@ class UndecodableItems:
             key = await self._key(lease)
             # A free key: no worker had the item until now, or the time is over.
             if not await self._claim(f"{key}:grace", lease, self._grace):
+                if (ref := (lease.tenant, lease.id)) not in self._known:
+                    self._had_before.add(ref)
                 return False
             return not await self._claim(f"{key}:seen", lease, self._grace + REMEMBERED)
         except Exception as error:  # noqa: BLE001  it is tried again later

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from treadle.dependency import DEPENDENCY
@@ -11,11 +11,12 @@ from treadle.errors import PayloadError
 from treadle.item import GROUP_TYPE, Lease
 
 from .built_in import closed_group, met_dependency, read_closed
-from .decide import Decision, GiveBack, judged, undecodable
+from .decide import Decision, Die, GiveBack, judged, undecodable
 from .held import HeldLeases
 from .pending import PendingSettlement
 from .settle import Settler
 from .undecodable import UndecodableItems
+from .unsatisfied import read_causes
 
 UNREAD_DELAY: Final = 1.0
 """Seconds after which an item that closes a group is tried again, if the group could not be read."""
@@ -36,8 +37,12 @@ class UnrunItems:
     def settle_all(self, leases: Iterable[Lease]) -> None:
         """Settle leases that have a verdict, or whose type has no handler here."""
         closing: list[Lease] = []
+        unsatisfied: list[Lease] = []
         for lease in leases:
-            if lease.verdict is not None:
+            if lease.verdict == "unsatisfiable" and lease.after:
+                self._held.take_unrun(lease)
+                unsatisfied.append(lease)
+            elif lease.verdict is not None:
                 self.settle(lease, judged(lease, lease.verdict))
             elif lease.type == GROUP_TYPE:
                 self._held.take_unrun(lease)
@@ -52,6 +57,20 @@ class UnrunItems:
                 self.settle(lease, GiveBack())
         if closing:
             self._settler.start_apart(self._close_groups(closing))
+        if unsatisfied:
+            self._settler.start_apart(self._end_unsatisfied(unsatisfied))
+
+    async def _end_unsatisfied(self, leases: list[Lease]) -> None:
+        """Settle items that cannot run, with the name of the item that made it so."""
+        causes: Mapping[int, Die] = {}
+        try:
+            causes = await read_causes(self._core.backend, leases)
+        except Exception as error:  # noqa: BLE001  the leases must be settled all the same
+            self._core.hooks.report(error, "claim", "could not read why items cannot run")
+        for lease in leases:
+            self._settler.add(
+                PendingSettlement(lease, causes.get(lease.token) or judged(lease, "unsatisfiable"))
+            )
 
     async def _close_groups(self, leases: list[Lease]) -> None:
         """Read the values of nested groups that have ended, and settle the items that close them."""

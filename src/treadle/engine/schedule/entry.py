@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from treadle.callables import call
+from treadle.engine.guarded_telemetry import GuardedSubmission
 from treadle.item import Fire, Schedule
 from treadle.retry import STORE_BACKOFF
 from treadle.work import Work
@@ -60,6 +61,8 @@ class ScheduleEntry:
         self.stored: Schedule | None = None
         self.pending: Fire | None = None
         """The occurrence that is being fired, until the store has answered."""
+        self.span: GuardedSubmission | None = None
+        """The span of what it submits."""
         self.maybe_fired = False
         """The pending occurrence may have been fired already: an answer was lost."""
         self.firing = False

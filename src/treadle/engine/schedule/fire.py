@@ -16,15 +16,17 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.callables import raised_by_user
-from treadle.engine.hooks import LOGGER, Hooks
+from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
-from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
+from treadle.log_lines import INFO, log_line
 from treadle.rules.submission import may_change, rejection_error
+from treadle.timing import to_datetime
+from treadle.wording import one_line
 
-from .entry import Recurrence, ScheduleEntry
+from .entry import ScheduleEntry
+from .fired_items import BuiltItems, FiredItems
 from .occurrence import decide
 from .store_clock import StoreClock
 
@@ -39,7 +41,7 @@ class OccurrenceFirer:
         backend: Backend,
         settings: Settings,
         hooks: Hooks,
-        items: ItemBuilder,
+        items: FiredItems,
         store_clock: StoreClock,
         on_fired: OnFired,
     ) -> None:
@@ -71,8 +73,10 @@ class OccurrenceFirer:
         lateness, until = entry.lateness(at, self._store_clock.now(), self.tolerance)
         next_at, fires = decide(recurrence.timing, at, until, lateness, recurrence.catch_up)
         if lateness == "missed":
-            LOGGER.info("schedule %r was missed at %r; catch_up=%r", recurrence.name, at, recurrence.catch_up)
-        items = await self._build_items(recurrence) if fires else ()
+            when = f"{to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"
+            name = one_line(recurrence.name, 100)
+            log_line(INFO, f"schedule {name} was missed at {when}; catch_up={recurrence.catch_up!r}")
+        items, entry.span = await self._items.build(recurrence) if fires else BuiltItems()
         return Fire(name=recurrence.name, at=at, next_at=next_at, items=items)
 
     async def _claim(self, name: str, at: float) -> bool:
@@ -80,18 +84,6 @@ class OccurrenceFirer:
         digest = hashlib.sha256(name.encode()).hexdigest()[:32]
         key = f"treadle:schedule:{digest}:{at!r}"
         return await self._backend.claim_key(key, self._owner, self._lease, tenant=DEFAULT_TENANT)
-
-    async def _build_items(self, recurrence: Recurrence) -> tuple[Item, ...]:
-        try:
-            work = await recurrence.make_work()
-            if work is None:
-                return ()
-            return (self._items.item(work, recurrence.options, tenant=recurrence.tenant),)
-        except BaseException as error:  # the user's code: the schedule goes on without it
-            if not raised_by_user(error):
-                raise
-            self._report(error, f"run of schedule {recurrence.name!r} failed: nothing is submitted this time")
-            return ()
 
     async def _commit(self, entry: ScheduleEntry, fire: Fire) -> bool:
         try:
@@ -102,12 +94,18 @@ class OccurrenceFirer:
             entry.maybe_fired = True
             raise
         entry.pending, entry.maybe_fired = None, False
-        if isinstance(answer, Rejected):
-            self._report(rejection_error(answer), f"the work of schedule {fire.name!r} cannot be stored")
-            entry.pending = replace(fire, items=())
-            return True
+        span, entry.span = entry.span, None
         if answer is None:
             return False
+        if isinstance(answer, Rejected):
+            error = rejection_error(answer)
+            if span is not None:
+                span.end(error)
+            self._report(error, f"the work of schedule {fire.name!r} cannot be stored")
+            entry.pending = replace(fire, items=())
+            return True
+        if span is not None:
+            span.end()
         stored = [item for item, each in zip(fire.items, answer, strict=True) if not each.existing]
         changing = [item for item, each in zip(fire.items, answer, strict=True) if may_change(item, each)]
         if stored or changing:

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
-from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
@@ -30,6 +29,7 @@ from treadle.retry import STORE_BACKOFF
 
 from .entry import Recurrence, ScheduleEntry
 from .fire import OccurrenceFirer, OnFired
+from .fired_items import FiredItems
 from .occurrence import user_function
 from .store_clock import StoreClock
 
@@ -45,7 +45,7 @@ class Scheduler:
     """Fires the schedules of this process. All its workers share one; it runs while one of them does."""
 
     def __init__(
-        self, backend: Backend, settings: Settings, hooks: Hooks, items: ItemBuilder, on_fired: OnFired
+        self, backend: Backend, settings: Settings, hooks: Hooks, items: FiredItems, on_fired: OnFired
     ) -> None:
         self._backend = backend
         self._clock = settings.clock

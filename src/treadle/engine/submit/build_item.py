@@ -81,6 +81,10 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     compensates: bool = False
     """It adds nothing to the group's value, nor does what it queues: it is the compensation of a dead item,
     was queued by one, or closes a group that other works follow."""
+    headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """What the item carries for its users. Unset: none, or those of its parent. See `treadle.headers`."""
+    trace: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Where the item came from, in the words of `treadle.engine.telemetry`."""
 
 
 LeaseTo: TypeAlias = Callable[[str, str, str], str | None]
@@ -99,6 +103,11 @@ def read_stored(data: bytes) -> ItemOptions:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DecodeError(f"its options cannot be read: {error}") from error
+
+
+def encode_stored(options: ItemOptions) -> bytes:
+    """The options of an item as they are stored. Nothing if there are none."""
+    return b"" if options == NO_OPTIONS else _encoder.encode(options)
 
 
 class ItemBuilder:
@@ -275,8 +284,9 @@ class ItemBuilder:
             timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
             # Always stored if there is one: the worker that settles the item may not have its type.
             on_dead=self.compensating(resolved, base.on_dead),
+            headers=msgspec.UNSET if resolved.headers is None else dict(resolved.headers),
         )
-        return b"" if stored == NO_OPTIONS else _encoder.encode(stored)
+        return encode_stored(stored)
 
     def compensating(
         self, resolved: Resolved, default: Compensation | None

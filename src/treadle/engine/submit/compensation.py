@@ -13,7 +13,7 @@ import msgspec
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.flow_control import Failure
-from treadle.item import Item, Lease, Reason
+from treadle.item import DeathReason, Item, Lease
 from treadle.work import Work
 
 from .build_item import Compensating, ItemBuilder, LineOptions, not_contributing, read_stored
@@ -26,7 +26,7 @@ class CompensationBuilder:
         self._builder = builder
 
     def items(
-        self, lease: Lease, reason: Reason, error: str, attempts: int, *, computed: bool
+        self, lease: Lease, reason: DeathReason, error: str, attempts: int, *, computed: bool
     ) -> tuple[Item, ...]:
         """The items to submit because the item of this lease died. Only if an attempt began, unless
         `on_dead_unstarted` says otherwise.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import force_setattr, replace
 
@@ -13,29 +13,90 @@ from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
 from treadle.item import Item, Rejected, Submitted
 from treadle.rules.submission import may_change, rejection_error
+from treadle.submit_middleware import NewItem, options_of, submit_through
 from treadle.work import Work
+
+from .build_item import LeaseTo
+from .carry import with_traces
 
 
 def submit(
-    core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any]
+    core: Core,
+    tenant: str,
+    works: Sequence[Work[Any, Any]],
+    options: dict[str, Any],
+    *,
+    awaited: bool = False,
 ) -> Awaitable[tuple[Submitted, ...]]:
-    """Submit works in one atomic step. `core` is connected, `options` are checked."""
+    """Submit works in one atomic step. `core` is connected, `options` are checked. awaited: the caller waits
+    for the end of the items."""
     tx = options.get("tx")
     if tx is not None:
         options = {name: value for name, value in options.items() if name != "tx"}
+    if not core.submits_plainly:
+        return _submit_through(core, tenant, works, options, tx, awaited)
+    where = _place(core, tx)
+    item, lease_to = core.item_builder.item, where.lease_to
+    items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
+    return _store(core, items, where)
+
+
+class SubmitPlace(NamedTuple):
+    """Where items are stored: in a transaction of the caller, in that of a handler, or by themselves. In the
+    last case a worker may start them at once."""
+
+    tx: Any
+    open_transaction: OpenTransaction | None
+    lease_to: LeaseTo | None
+
+
+def _place(core: Core, tx: Any) -> SubmitPlace:
     open_transaction = current_transaction(core.backend)
     if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
     runtime = core.local() if tx is None and open_transaction is None else None
-    item, lease_to = core.item_builder.item, None if runtime is None else runtime.offers
-    items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
+    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers)
+
+
+async def _submit_through(
+    core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any], tx: Any, awaited: bool
+) -> tuple[Submitted, ...]:
+    """As `submit`, through the submit middlewares and the telemetry."""
+    new = [NewItem(work, tenant, options) for work in works]
+    answers: tuple[Submitted, ...] = ()
+
+    async def store() -> None:
+        nonlocal answers
+        where = _place(core, tx)
+        changed = [options_of(each) for each in new] if core.submit_middleware else [options] * len(works)
+        items = tuple(
+            core.item_builder.item(work, each, tenant=tenant, lease_to=where.lease_to)
+            for work, each in zip(works, changed, strict=True)
+        )
+        answers = await _store_traced(core, items, where, awaited)
+
+    await submit_through(core.submit_middleware, new, store)
+    return answers
+
+
+async def _store_traced(
+    core: Core, items: tuple[Item, ...], where: SubmitPlace, awaited: bool
+) -> tuple[Submitted, ...]:
+    span = None if core.telemetry is None else core.telemetry.submission(items, awaited=awaited)
+    if span is None:
+        return await _store(core, items, where)
+    with span:
+        return await _store(core, with_traces(items, span.traces(len(items))), where)
+
+
+def _store(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> Awaitable[tuple[Submitted, ...]]:
     if len(items) > 1:
         _check_ids(items)
         core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")
-    if tx is not None:
-        return core.submitter.submit_within(items, tx)
-    if open_transaction is not None:
-        return _submit_in(open_transaction, items)
+    if where.tx is not None:
+        return core.submitter.submit_within(items, where.tx)
+    if where.open_transaction is not None:
+        return _submit_in(where.open_transaction, items)
     sent = core.settings.clock.monotonic()
     return core.submitter.submit(items, functools.partial(_submitted, core, items, sent), sent)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.combine import Combiner
+from treadle.engine.guarded_telemetry import StoreCalls
 from treadle.engine.settings import Settings
 from treadle.engine.store_retry import (
     CALLER_RETRY,
@@ -21,9 +22,12 @@ from treadle.engine.store_retry import (
     CallerPatience,
 )
 from treadle.engine.tasks import Tasks
+from treadle.engine.telemetry import Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
+from treadle.headers import trace_of
 from treadle.item import Filter, Item, Rejected, Submission, Submitted
+from treadle.metrics import ProcessMetrics
 from treadle.rules.submission import rejection_error
 
 Answer: TypeAlias = tuple[Submitted, ...]
@@ -53,11 +57,15 @@ class Submitter:
         tasks: Tasks,
         wakeups: WakeUps,
         on_lost: Callable[[], None],
+        store_calls: StoreCalls,
+        metrics: ProcessMetrics,
     ) -> None:
         self._backend = backend
         self._settings = settings
         self._wakeups = wakeups
         self._on_lost = on_lost
+        self._store_calls = store_calls
+        self._metrics = metrics
         self._unavailable: tuple[float, StoreUnavailable] | None = None
         """When the last write failed, and why."""
         self.leasing = 0
@@ -158,12 +166,17 @@ class Submitter:
 
     async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""
-        tries = 0
+        tries, monotonic = 0, self._settings.clock.monotonic
         patience = CallerPatience(self._settings.clock)
         try:
             while True:
                 try:
-                    answers = list(await self._backend.submit(submissions))
+                    sent = monotonic()
+                    with self._store_calls.traced("submit", lambda: _traces(submissions), len(submissions)):
+                        answers = list(await self._backend.submit(submissions))
+                    self._metrics.called(
+                        "submit", monotonic() - sent, sum([len(each.items) for each in submissions])
+                    )
                     if not tries:
                         return answers
                     pairs = zip(submissions, answers, strict=True)
@@ -220,6 +233,10 @@ class Submitter:
             return
         for request in requests:
             await self._write([request])
+
+
+def _traces(submissions: list[Submission]) -> Iterator[Trace | None]:
+    return (trace_of(item.options) for submission in submissions for item in submission.items)
 
 
 def _has_lease(items: tuple[Item, ...]) -> bool:

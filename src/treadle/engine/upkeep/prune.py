@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from treadle.backend import Inspected
 from treadle.engine.core import Core
 
+from .unserved_types import UnservedTypes
+
 INTERVAL = 30.0
 BUSY_INTERVAL = 1.0
 """The pause after at least a portion was removed."""
@@ -22,6 +24,7 @@ class Pruner:
         self._backend = core.backend
         self._clock = core.settings.clock
         self._hooks = core.hooks
+        self.unserved = UnservedTypes(core)
 
     async def run(self) -> None:
         """Prune until cancelled."""
@@ -33,6 +36,7 @@ class Pruner:
             if self._clock.monotonic() - inspected >= INTERVAL:
                 inspected = self._clock.monotonic()
                 await self._try(self.inspect, "could not ask the store for its problems; will retry")
+                await self._try(self.unserved.run_once, "could not ask for types that no worker has")
 
     async def _try(self, action: Callable[[], Awaitable[bool]], failed: str) -> bool:
         try:

@@ -9,10 +9,10 @@ from typing import Final
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.flow_control import Redrive
-from treadle.item import Filter, Reason
+from treadle.item import DeathReason, Filter
 from treadle.timing import seconds
 
-TRANSIENT: Final[tuple[Reason, ...]] = ("exhausted", "lease_lost")
+TRANSIENT: Final[tuple[DeathReason, ...]] = ("exhausted", "lease_lost")
 """Reasons of death that another attempt may avoid. The others would only repeat, or must not be undone: an
 item that waited for a success that never came has to stay dead."""
 LONGEST: Final = 60.0

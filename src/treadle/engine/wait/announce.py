@@ -21,7 +21,7 @@ from .wait_result import decode_group_value
 
 
 class Announcer:
-    """Emits these events and counts queued items. Call it after the commit.
+    """Emits these events and counts queued and cancelled items. Call it after the commit.
 
     start: starts a task.
     """
@@ -134,6 +134,7 @@ class Announcer:
 
     def cancelled(self, items: Iterable[ItemState], at: float) -> None:
         for item in items:
+            self._metrics.of(self._registry.name_of(item.type)).cancelled_one()
             self._ended(Cancelled, item, at)
 
     def completed(self, items: Iterable[ItemState], at: float, value: Any) -> None:

@@ -19,6 +19,7 @@ from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import NotFound, WorkCancelled, WorkFailed
 from treadle.group_ref import shown_names
+from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
 
 _MARK: Final = b"\x01"
@@ -85,7 +86,9 @@ def _own_value(registry: Registry, type: str, data: object) -> Any:
 
 
 def decode_state(registry: Registry, state: ItemState) -> ItemState:
-    """Decode the result of a state, in place. Users see it like this."""
+    """Decode the result and the headers of a state, in place. Users see it like this."""
+    if state.options:
+        state.headers = headers_of(state.options)
     if state.after:
         state.after, state.waiting_for = shown_names(state.after), shown_names(state.waiting_for)
     if isinstance(state.result, bytes):

@@ -84,6 +84,16 @@ class AvoidedLaneCases:
         assert await claim_ids(backend, types={"work": 9, "plain": 9}) == ["a0", "a1", "a2", "a3"]
 
     @needs("order")
+    async def test_avoided_lanes_keep_their_place(self, backend: Backend) -> None:
+        """When they are avoided no more, the lane that waited longest is served first."""
+        names = [f"l{n}" for n in range(8)]
+        await submit(backend, *(item(lane, lane=lane) for lane in names))
+        closed = lanes(*(("default", lane) for lane in names))
+        for _ in range(2):
+            assert await claim_ids(backend, avoid=closed) == []
+        assert await claim_ids(backend) == names
+
+    @needs("order")
     async def test_avoided_lanes_use_up_no_share(self, backend: Backend) -> None:
         """Even a claim of one item finds the item behind them, in any queue and tenant."""
         for n in range(3):

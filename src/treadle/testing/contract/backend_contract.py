@@ -15,6 +15,8 @@ from .debounce import KeyDebounceCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
 from .doomed import DoomedCases, VerdictCases
+from .explain import ExplainBlockedCases, ExplainDoomedCases
+from .explain_waiting import ExplainRunningCases, ExplainWaitingCases
 from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases
@@ -22,13 +24,16 @@ from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
+from .limit_use import LimitUseCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
+from .marks import DeadMarkCases, ItemMarkCases
 from .must_exist import MustExistCases
 from .nested_failures import NestedFailureCases, NestedLoadCases, NestedRemovalCases
 from .nested_groups import NestedGroupCases, NestedKeyCases
 from .operate import CancelCases, CompleteCases
+from .overview import OverviewCases, QueueAgeCases, UnservedTypeCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
 from .races_dependencies import DependencyRaceCases, SubmitRaceCases
@@ -109,6 +114,16 @@ class BackendContract(
     ReadCases,
     ListCases,
     CountCases,
+    ExplainBlockedCases,
+    ExplainDoomedCases,
+    ExplainWaitingCases,
+    ExplainRunningCases,
+    OverviewCases,
+    QueueAgeCases,
+    UnservedTypeCases,
+    ItemMarkCases,
+    DeadMarkCases,
+    LimitUseCases,
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,

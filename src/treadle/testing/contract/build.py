@@ -15,6 +15,7 @@ from treadle.item import (
     GROUP_MARK,
     Claim,
     Contribution,
+    DeathReason,
     Demand,
     ErrorInfo,
     GroupState,
@@ -23,7 +24,6 @@ from treadle.item import (
     ItemState,
     Lease,
     Outcome,
-    Reason,
     Rejected,
     Settled,
     Settlement,
@@ -199,7 +199,7 @@ def release(lease: Lease, delay: float = 0.0) -> Settlement:
     return Settlement(lease=lease, kind="release", delay=delay)
 
 
-def die(lease: Lease, *children: Item, reason: Reason | None = None) -> Settlement:
+def die(lease: Lease, *children: Item, reason: DeathReason | None = None) -> Settlement:
     """A death by the verdict, or by a handler that gave up."""
     why = reason or lease.verdict or "aborted"
     return Settlement(

@@ -16,12 +16,12 @@ from treadle.manual_lease import ClaimedLease
 from treadle.result import Result
 from treadle.retry import Retry
 
-from .fleet import PATIENCE, Checkpoint, Fleet, failure, until, until_status
+from .fleet import PATIENCE, Apps, Checkpoint, failure, until, until_status
 from .subject import needs
 
 
 class EngineSharingCases:
-    async def test_each_item_runs_once_among_three_workers(self, fleet: Fleet) -> None:
+    async def test_each_item_runs_once_among_three_workers(self, fleet: Apps) -> None:
         """100 items, three workers that claim at the same time."""
         ran: Counter[int] = Counter()
 
@@ -35,7 +35,7 @@ class EngineSharingCases:
         await asyncio.gather(*(handle.result(PATIENCE) for handle in handles))
         assert ran == Counter(range(100))
 
-    async def test_a_waiter_in_another_app_gets_the_result(self, fleet: Fleet) -> None:
+    async def test_a_waiter_in_another_app_gets_the_result(self, fleet: Apps) -> None:
         """That app neither submitted nor runs the item."""
         checkpoint = Checkpoint()
 
@@ -51,7 +51,7 @@ class EngineSharingCases:
         checkpoint.open()
         assert await waiting == "done"
 
-    async def test_ctx_claim_is_true_for_one_item_in_the_fleet(self, fleet: Fleet) -> None:
+    async def test_ctx_claim_is_true_for_one_item_in_the_fleet(self, fleet: Apps) -> None:
         """Also for later attempts of that item."""
 
         @work(name="welcome", retry=Retry(attempts=2, base=0))
@@ -67,7 +67,7 @@ class EngineSharingCases:
         assert sorted(values) == [False, False, False, True]
 
     @needs("schedules")
-    async def test_an_occurrence_fires_once_in_the_fleet(self, fleet: Fleet) -> None:
+    async def test_an_occurrence_fires_once_in_the_fleet(self, fleet: Apps) -> None:
         """Every app has the schedule."""
         ran: list[float] = []
 
@@ -101,7 +101,7 @@ async def _holds(value: bool) -> bool:
 
 
 class EngineDeadWorkerCases:
-    async def test_the_item_of_a_dead_worker_runs_elsewhere(self, fleet: Fleet) -> None:
+    async def test_the_item_of_a_dead_worker_runs_elsewhere(self, fleet: Apps) -> None:
         """The attempt is spent, and the history shows the loss."""
         checkpoint = Checkpoint()
 
@@ -120,7 +120,7 @@ class EngineDeadWorkerCases:
         assert [each.error_type for each in (await handle.state()).history] == ["LeaseLost"]
 
     @needs("fencing")
-    async def test_a_late_settlement_of_a_lost_worker_is_refused(self, fleet: Fleet) -> None:
+    async def test_a_late_settlement_of_a_lost_worker_is_refused(self, fleet: Apps) -> None:
         """Two runs overlap, and the one that lost its lease ends first. Only the other one counts, with its
         value and its children."""
         checkpoints = {1: Checkpoint(), 2: Checkpoint()}
@@ -155,7 +155,7 @@ class EngineDeadWorkerCases:
         await second.handle(handle.id).group(PATIENCE)
         assert ran == [2]
 
-    async def test_an_item_whose_workers_keep_dying_ends_dead(self, fleet: Fleet) -> None:
+    async def test_an_item_whose_workers_keep_dying_ends_dead(self, fleet: Apps) -> None:
         """More often in a row than `max_losses`: `dead: lease_lost`."""
         checkpoint = Checkpoint()
 
@@ -171,7 +171,7 @@ class EngineDeadWorkerCases:
         assert (await failure(second.handle(handle.id).result(PATIENCE))).reason == "lease_lost"
         assert checkpoint.arrivals == 1
 
-    async def test_a_lapsed_lease_frees_the_item(self, fleet: Fleet) -> None:
+    async def test_a_lapsed_lease_frees_the_item(self, fleet: Apps) -> None:
         """No call of `remove_worker` is needed."""
 
         @work(name="step", retry=Retry(attempts=3))
@@ -191,7 +191,7 @@ class EngineDeadWorkerCases:
 
 
 class EngineStopCases:
-    async def test_stop_lets_handlers_finish(self, fleet: Fleet) -> None:
+    async def test_stop_lets_handlers_finish(self, fleet: Apps) -> None:
         """Within the drain. They see the interrupt reason `stopping`."""
         checkpoint = Checkpoint()
         reasons: list[object] = []
@@ -210,7 +210,7 @@ class EngineStopCases:
         assert reasons == ["stopping"]
         assert await (await fleet.idle(slow)).handle(handle.id).result(PATIENCE) == "in time"
 
-    async def test_stop_releases_items_that_do_not_finish(self, fleet: Fleet) -> None:
+    async def test_stop_releases_items_that_do_not_finish(self, fleet: Apps) -> None:
         """Another worker starts them at once, and the attempt is not spent."""
         checkpoint = Checkpoint()
 
@@ -227,7 +227,7 @@ class EngineStopCases:
         second = await fleet.app(slow, worker_id="second")
         assert await second.handle(handle.id).result(PATIENCE) == "second 1"
 
-    async def test_drain_runs_everything_that_is_due(self, fleet: Fleet) -> None:
+    async def test_drain_runs_everything_that_is_due(self, fleet: Apps) -> None:
         """Including queued children. Items that are due later are left alone."""
         ran: list[str] = []
 
@@ -248,7 +248,7 @@ class EngineStopCases:
 
 
 class EngineOperatorCases:
-    async def test_cancel_stops_a_running_handler(self, fleet: Fleet) -> None:
+    async def test_cancel_stops_a_running_handler(self, fleet: Apps) -> None:
         """From another process. Waiters get `WorkCancelled`."""
         checkpoint = Checkpoint()
         ended: list[str] = []
@@ -269,7 +269,7 @@ class EngineOperatorCases:
         await until(lambda: _holds(ended == ["cancelled"]))
 
     @needs("operating")
-    async def test_complete_ends_an_item_without_a_worker(self, fleet: Fleet) -> None:
+    async def test_complete_ends_an_item_without_a_worker(self, fleet: Apps) -> None:
         """It has the operator's value and releases its dependents."""
 
         @work(name="step")
@@ -285,7 +285,7 @@ class EngineOperatorCases:
         assert await after.result(PATIENCE) == 2
 
     @needs("operating")
-    async def test_items_of_a_paused_queue_wait(self, fleet: Fleet) -> None:
+    async def test_items_of_a_paused_queue_wait(self, fleet: Apps) -> None:
         """Until it is resumed. Other queues go on."""
 
         @work(name="step")
@@ -301,7 +301,7 @@ class EngineOperatorCases:
         assert await paused.result(PATIENCE) == 1
 
     @needs("listing")
-    async def test_workflow_lists_items_by_creation(self, fleet: Fleet) -> None:
+    async def test_workflow_lists_items_by_creation(self, fleet: Apps) -> None:
         """Across groups, children included."""
 
         @work(name="leaf")
@@ -319,7 +319,7 @@ class EngineOperatorCases:
         assert [item.type for item in await app.workflow("order-1")] == ["root", "leaf", "leaf"]
 
     @needs("transactions")
-    async def test_ctx_transaction_settles_the_handlers_result(self, fleet: Fleet) -> None:
+    async def test_ctx_transaction_settles_the_handlers_result(self, fleet: Apps) -> None:
         """With its value and its children. An exception after the block undoes all of it."""
         ran: list[int] = []
 

@@ -12,12 +12,12 @@ from treadle.errors import Abort, GroupFailed
 from treadle.group_ref import group
 from treadle.result import Result
 
-from .fleet import PATIENCE, Fleet, failure
+from .fleet import PATIENCE, Apps, failure
 from .subject import needs
 
 
 class EngineGroupCases:
-    async def test_group_waits_for_every_member(self, fleet: Fleet) -> None:
+    async def test_group_waits_for_every_member(self, fleet: Apps) -> None:
         """Children join the group. `group()` returns the last contribution."""
         ran: list[int] = []
 
@@ -35,7 +35,7 @@ class EngineGroupCases:
         assert await handle.group(PATIENCE) in range(20)
         assert sorted(ran) == list(range(20))
 
-    async def test_next_runs_after_all_members_have_ended(self, fleet: Fleet) -> None:
+    async def test_next_runs_after_all_members_have_ended(self, fleet: Apps) -> None:
         """Fan-out and fan-in, chained. The released work reads the results of its dependencies."""
 
         @work(name="square")
@@ -59,7 +59,7 @@ class EngineGroupCases:
         assert await app.enqueue(flow(10)).group(PATIENCE) == 2 * sum(n * n for n in range(10))
 
     @needs("folds")
-    async def test_concurrent_appends_are_exact(self, fleet: Fleet) -> None:
+    async def test_concurrent_appends_are_exact(self, fleet: Apps) -> None:
         """Three workers append at once: nothing is lost and nothing is counted twice."""
 
         @work(name="one", doer=balanced(3))  # few at once, so that no worker runs everything
@@ -74,7 +74,7 @@ class EngineGroupCases:
         apps = [await fleet.app(one, many) for _ in range(3)]
         assert await apps[0].enqueue(many(60)).group(PATIENCE) == 60
 
-    async def test_after_releases_an_item_when_its_condition_is_met(self, fleet: Fleet) -> None:
+    async def test_after_releases_an_item_when_its_condition_is_met(self, fleet: Apps) -> None:
         """All prerequisites, or enough of them."""
 
         @work(name="step")
@@ -94,7 +94,7 @@ class EngineGroupCases:
         await app.start()
         assert [await both.result(PATIENCE), await enough.result(PATIENCE)] == [3, 4]
 
-    async def test_an_item_whose_condition_cannot_be_met_ends(self, fleet: Fleet) -> None:
+    async def test_an_item_whose_condition_cannot_be_met_ends(self, fleet: Apps) -> None:
         """`dead: unsatisfiable`."""
 
         @work(name="step")
@@ -108,7 +108,7 @@ class EngineGroupCases:
         waiting = await app.enqueue(step(), after=await app.enqueue(bad()))
         assert (await failure(waiting.result(PATIENCE))).reason == "unsatisfiable"
 
-    async def test_group_names_the_failed_member(self, fleet: Fleet) -> None:
+    async def test_group_names_the_failed_member(self, fleet: Apps) -> None:
         """`GroupFailed` carries its error."""
 
         @work(name="bad")
@@ -123,7 +123,7 @@ class EngineGroupCases:
         assert isinstance(error, GroupFailed)
         assert error.error == "bad leaf"
 
-    async def test_a_member_that_died_fails_a_group_with_a_value(self, fleet: Fleet) -> None:
+    async def test_a_member_that_died_fails_a_group_with_a_value(self, fleet: Apps) -> None:
         """`.value` is the value so far, and `group(partial=True)` returns it."""
 
         @work(name="good")
@@ -146,7 +146,7 @@ class EngineGroupCases:
         assert await handle.group(PATIENCE, partial=True) == 5
 
     @needs("nested", "folds")
-    async def test_a_crawl_of_nested_groups_sees_every_page(self, fleet: Fleet) -> None:
+    async def test_a_crawl_of_nested_groups_sees_every_page(self, fleet: Apps) -> None:
         """Each page with links is a group of its own, on two workers."""
 
         @work(name="page")
@@ -173,7 +173,7 @@ class EngineGroupCases:
         assert await apps[0].enqueue(crawl()).group(PATIENCE) == 3**4 + 3**3 + 3**2 + 3 + 1
 
     @needs("nested", "operating")
-    async def test_a_nested_failure_is_repaired(self, fleet: Fleet) -> None:
+    async def test_a_nested_failure_is_repaired(self, fleet: Apps) -> None:
         """The step that died, and all that waited for it, run in order and once."""
         ran: list[str] = []
         broken = [True]
@@ -204,7 +204,7 @@ class EngineGroupCases:
         assert ran == ["start", "fetch", "parse", "index"]
 
     @needs("nested")
-    async def test_an_item_runs_after_a_whole_group(self, fleet: Fleet) -> None:
+    async def test_an_item_runs_after_a_whole_group(self, fleet: Apps) -> None:
         """It has the value of the group."""
 
         @work(name="leaf")
@@ -227,7 +227,7 @@ class EngineGroupCases:
         assert await waiting.result(PATIENCE) == [3]
         assert await last.result(PATIENCE) == [[3]]
 
-    async def test_a_batch_function_runs_many_items_in_one_call(self, fleet: Fleet) -> None:
+    async def test_a_batch_function_runs_many_items_in_one_call(self, fleet: Apps) -> None:
         """Each item has its own value or its own failure."""
         sizes: list[int] = []
 
@@ -243,7 +243,7 @@ class EngineGroupCases:
         assert [await handle.result(PATIENCE) for handle in handles[1:]] == list(range(1, 10))
         assert max(sizes) > 1
 
-    async def test_a_hundred_large_results_are_returned_unchanged(self, fleet: Fleet) -> None:
+    async def test_a_hundred_large_results_are_returned_unchanged(self, fleet: Apps) -> None:
         """A hundred waiters, each for 1,000 bytes."""
 
         @work(name="leaf")

@@ -13,12 +13,12 @@ from treadle.errors import Abort, AttemptTimeout, Defer, DuplicateIdError, Group
 from treadle.flow_control import Failure
 from treadle.retry import Retry
 
-from .fleet import PATIENCE, Fleet, failure, until_status
+from .fleet import PATIENCE, Apps, failure, until_status
 from .subject import needs
 
 
 class EngineItemCases:
-    async def test_result_and_group_return_the_value(self, fleet: Fleet) -> None:
+    async def test_result_and_group_return_the_value(self, fleet: Apps) -> None:
         """Items are submitted, run and settled. Waiters for an item and for its group get the value."""
 
         @work(name="add")
@@ -31,7 +31,7 @@ class EngineItemCases:
         handles = await app.enqueue_many([add(n, n) for n in range(50)])
         assert [await handle.result(PATIENCE) for handle in handles] == [n + n for n in range(50)]
 
-    async def test_a_sync_handler_runs_in_a_thread(self, fleet: Fleet) -> None:
+    async def test_a_sync_handler_runs_in_a_thread(self, fleet: Apps) -> None:
         """Its value is returned like any other."""
 
         @work(name="shout")
@@ -41,7 +41,7 @@ class EngineItemCases:
         app = await fleet.app(shout)
         assert await app.enqueue(shout("hey")).result(PATIENCE) == "HEY"
 
-    async def test_an_item_submitted_without_a_worker_runs_later(self, fleet: Fleet) -> None:
+    async def test_an_item_submitted_without_a_worker_runs_later(self, fleet: Apps) -> None:
         """The app that submits it never runs a worker."""
 
         @work(name="later")
@@ -54,7 +54,7 @@ class EngineItemCases:
         await fleet.app(later)
         assert await handle.result(PATIENCE) == 5
 
-    async def test_a_failing_item_is_retried_until_it_succeeds(self, fleet: Fleet) -> None:
+    async def test_a_failing_item_is_retried_until_it_succeeds(self, fleet: Apps) -> None:
         """The store counts the attempts and keeps each failure."""
 
         @work(name="flaky", retry=Retry(attempts=3, base=0, jitter=0))
@@ -67,7 +67,7 @@ class EngineItemCases:
         assert await handle.result(PATIENCE) == 3
         assert [each.message for each in (await handle.state()).history] == ["attempt 1", "attempt 2"]
 
-    async def test_a_retry_waits_for_its_delay(self, fleet: Fleet) -> None:
+    async def test_a_retry_waits_for_its_delay(self, fleet: Apps) -> None:
         """By the store's clock."""
         attempts: list[int] = []
 
@@ -86,7 +86,7 @@ class EngineItemCases:
         await fleet.subject.advance(3601)
         assert await handle.result(PATIENCE) == 2
 
-    async def test_a_failure_at_the_last_attempt_ends_the_item(self, fleet: Fleet) -> None:
+    async def test_a_failure_at_the_last_attempt_ends_the_item(self, fleet: Apps) -> None:
         """`dead: exhausted`. Waiters get the error."""
 
         @work(name="bad", retry=Retry(attempts=2, base=0))
@@ -97,7 +97,7 @@ class EngineItemCases:
         error = await failure(handle.result(PATIENCE))
         assert (error.reason, error.attempts, error.error_type) == ("exhausted", 2, "ValueError")
 
-    async def test_abort_ends_the_item_at_once(self, fleet: Fleet) -> None:
+    async def test_abort_ends_the_item_at_once(self, fleet: Apps) -> None:
         """Remaining attempts are not used."""
 
         @work(name="bad")
@@ -108,7 +108,7 @@ class EngineItemCases:
         error = await failure(handle.result(PATIENCE))
         assert (error.reason, error.attempts) == ("aborted", 1)
 
-    async def test_a_deferred_attempt_is_not_counted(self, fleet: Fleet) -> None:
+    async def test_a_deferred_attempt_is_not_counted(self, fleet: Apps) -> None:
         """It may be deferred any number of times."""
         calls: list[int] = []
 
@@ -122,7 +122,7 @@ class EngineItemCases:
         assert await (await fleet.app(busy)).enqueue(busy()).result(PATIENCE) == 1
         assert calls == [1, 1, 1, 1]
 
-    async def test_a_timeout_fails_the_attempt(self, fleet: Fleet) -> None:
+    async def test_a_timeout_fails_the_attempt(self, fleet: Apps) -> None:
         """The handler is cancelled."""
 
         @work(name="slow", timeout=0.05, retry=Retry(attempts=1))
@@ -132,7 +132,7 @@ class EngineItemCases:
         error = await failure((await fleet.app(slow)).enqueue(slow()).result(PATIENCE))
         assert (error.reason, error.error_type) == ("exhausted", AttemptTimeout.__name__)
 
-    async def test_an_item_that_does_not_start_in_time_expires(self, fleet: Fleet) -> None:
+    async def test_an_item_that_does_not_start_in_time_expires(self, fleet: Apps) -> None:
         """`dead: expired`, by the store's clock. It is never run, and its compensation is."""
         failures: list[Failure] = []
 
@@ -150,7 +150,7 @@ class EngineItemCases:
         assert (await failure(handle.group(PATIENCE))).reason == "expired"
         assert [(each.id, each.reason) for each in failures] == [(handle.id, "expired")]
 
-    async def test_a_delayed_item_runs_when_it_is_due(self, fleet: Fleet) -> None:
+    async def test_a_delayed_item_runs_when_it_is_due(self, fleet: Apps) -> None:
         """By the store's clock."""
 
         @work(name="later")
@@ -163,7 +163,7 @@ class EngineItemCases:
         await fleet.subject.advance(3601)
         assert await handle.result(PATIENCE) == "now"
 
-    async def test_on_dead_submits_compensation(self, fleet: Fleet) -> None:
+    async def test_on_dead_submits_compensation(self, fleet: Apps) -> None:
         """In the step that ends the item. It keeps the group open and adds nothing to its value."""
         failures: list[Failure] = []
 
@@ -183,7 +183,7 @@ class EngineItemCases:
             (handle.id, "aborted", {"order": "o-1"})
         ]
 
-    async def test_an_undecodable_input_ends_the_item(self, fleet: Fleet) -> None:
+    async def test_an_undecodable_input_ends_the_item(self, fleet: Apps) -> None:
         """`dead: undecodable`, at once without `undecodable_grace`. No attempts are spent, and the item is
         kept."""
 
@@ -197,7 +197,7 @@ class EngineItemCases:
         await fleet.app(newer, undecodable_grace=0)
         assert (await failure(handle.result(PATIENCE))).reason == "undecodable"
 
-    async def test_a_worker_leaves_other_types_alone(self, fleet: Fleet) -> None:
+    async def test_a_worker_leaves_other_types_alone(self, fleet: Apps) -> None:
         """The item waits for a worker that has its type."""
 
         @work(name="mine")
@@ -215,7 +215,7 @@ class EngineItemCases:
         await fleet.app(theirs)
         assert await left_alone.result(PATIENCE) == 2
 
-    async def test_enqueuing_the_same_work_twice_is_refused(self, fleet: Fleet) -> None:
+    async def test_enqueuing_the_same_work_twice_is_refused(self, fleet: Apps) -> None:
         """Its id is taken."""
 
         @work(name="once")
@@ -227,7 +227,7 @@ class EngineItemCases:
         with pytest.raises(DuplicateIdError):
             await app.enqueue(new)
 
-    async def test_concurrent_enqueues_of_a_key_share_one_item(self, fleet: Fleet) -> None:
+    async def test_concurrent_enqueues_of_a_key_share_one_item(self, fleet: Apps) -> None:
         """One item is stored, and all handles wait for its value."""
 
         @work(name="keyed")
@@ -245,7 +245,7 @@ class EngineItemCases:
         await fleet.app(keyed)
         assert len({await handle.result(PATIENCE) for handle in handles}) == 1
 
-    async def test_a_key_is_free_when_the_group_has_ended(self, fleet: Fleet) -> None:
+    async def test_a_key_is_free_when_the_group_has_ended(self, fleet: Apps) -> None:
         """This is scope `open`, the default."""
 
         @work(name="keyed")
@@ -258,7 +258,7 @@ class EngineItemCases:
         second = await app.enqueue(keyed(2), key="order-42")
         assert (second.existing, await second.result(PATIENCE)) == (False, 2)
 
-    async def test_a_worker_of_one_tenant_runs_no_other_tenants_items(self, fleet: Fleet) -> None:
+    async def test_a_worker_of_one_tenant_runs_no_other_tenants_items(self, fleet: Apps) -> None:
         """They wait for a worker that serves their tenant."""
 
         @work(name="whose")
@@ -272,7 +272,7 @@ class EngineItemCases:
         await fleet.app(whose, worker_id="free")
         assert await other.result(PATIENCE) == "zoo by free"
 
-    async def test_another_tenants_item_is_not_found(self, fleet: Fleet) -> None:
+    async def test_another_tenants_item_is_not_found(self, fleet: Apps) -> None:
         """`NotFound`, as for a missing item."""
 
         @work(name="whose")
@@ -288,7 +288,7 @@ class EngineItemCases:
             await other_tenant.handle(handle.id).result(PATIENCE)
 
     @needs("operating")
-    async def test_a_requeued_item_runs_again(self, fleet: Fleet) -> None:
+    async def test_a_requeued_item_runs_again(self, fleet: Apps) -> None:
         """With all its attempts, and its group open again."""
         mended: list[bool] = []
 

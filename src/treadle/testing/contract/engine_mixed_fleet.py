@@ -11,7 +11,7 @@ from treadle.app import Treadle
 from treadle.decorators import work
 from treadle.doers import balanced
 
-from .fleet import PATIENCE, Checkpoint, Fleet
+from .fleet import PATIENCE, Apps, Checkpoint
 from .subject import needs
 
 POLL = 3 * PATIENCE
@@ -29,10 +29,10 @@ async def two(n: int) -> int:
 
 
 class EngineMixedFleetCases:
-    async def _app(self, fleet: Fleet, *types: Any, **settings: Any) -> Treadle:
+    async def _app(self, fleet: Apps, *types: Any, **settings: Any) -> Treadle:
         return await fleet.app(*types, poll_interval=POLL, **settings)
 
-    async def test_an_item_starts_at_once_beside_workers_of_other_types(self, fleet: Fleet) -> None:
+    async def test_an_item_starts_at_once_beside_workers_of_other_types(self, fleet: Apps) -> None:
         """Also if other apps than the two workers submit it."""
         for _ in range(2):
             await self._app(fleet, one)
@@ -43,7 +43,7 @@ class EngineMixedFleetCases:
             assert await submitted_by.enqueue(two(n)).result(PATIENCE) == n
             assert await submitted_by.enqueue(one(n)).result(PATIENCE) == n
 
-    async def test_an_item_starts_at_once_beside_full_workers(self, fleet: Fleet) -> None:
+    async def test_an_item_starts_at_once_beside_full_workers(self, fleet: Apps) -> None:
         """The full workers have its type."""
         checkpoint = Checkpoint()
 
@@ -61,7 +61,7 @@ class EngineMixedFleetCases:
             assert await producer.enqueue(two(n)).result(PATIENCE) == n
         checkpoint.open()
 
-    async def test_an_item_starts_at_once_when_its_worker_has_room_again(self, fleet: Fleet) -> None:
+    async def test_an_item_starts_at_once_when_its_worker_has_room_again(self, fleet: Apps) -> None:
         """Workers without the type have seen it meanwhile."""
         checkpoint = Checkpoint()
 
@@ -80,7 +80,7 @@ class EngineMixedFleetCases:
         assert [await handle.result(PATIENCE) for handle in waiting] == list(range(5))
 
     @needs("order")
-    async def test_an_item_starts_at_once_beside_restricted_workers(self, fleet: Fleet) -> None:
+    async def test_an_item_starts_at_once_beside_restricted_workers(self, fleet: Apps) -> None:
         """They run the type, but in another queue, or for another tenant."""
         await self._app(fleet, two, queues=["other"])
         await self._app(fleet, two, tenants=["other"])
@@ -90,7 +90,7 @@ class EngineMixedFleetCases:
             assert await handle.result(PATIENCE) == n
 
     @needs("operating")
-    async def test_items_of_a_resumed_queue_start_at_once(self, fleet: Fleet) -> None:
+    async def test_items_of_a_resumed_queue_start_at_once(self, fleet: Apps) -> None:
         """On the worker that has their type."""
         await self._app(fleet, one)
         worker = await self._app(fleet, two)

@@ -14,7 +14,7 @@ from treadle.errors import DuplicateIdError, InputError
 from treadle.events import Event, Queued
 from treadle.retry import Retry
 
-from .fleet import PATIENCE, Checkpoint, Fleet
+from .fleet import PATIENCE, Apps, Checkpoint
 from .subject import needs
 
 MANY = 20
@@ -23,7 +23,7 @@ MANY = 20
 
 class EngineTransactionCases:
     @needs("transactions")
-    async def test_ctx_transaction_includes_what_the_handler_requests(self, fleet: Fleet) -> None:
+    async def test_ctx_transaction_includes_what_the_handler_requests(self, fleet: Apps) -> None:
         """Many handlers at once, each with a claim, reads and submits in its block and after it."""
         ran: list[int] = []
         events: list[str] = []
@@ -64,7 +64,7 @@ class EngineTransactionCases:
         assert set(children) <= set(events)
 
     @needs("transactions")
-    async def test_ctx_transaction_undoes_what_the_handler_requested(self, fleet: Fleet) -> None:
+    async def test_ctx_transaction_undoes_what_the_handler_requested(self, fleet: Apps) -> None:
         """If the handler raises, also after the block. A refused request leaves the rest as it was."""
         submitted: list[str] = []
 
@@ -96,7 +96,7 @@ class EngineTransactionCases:
         assert await app.enqueue(other()).result(PATIENCE) is False
 
     @needs("transactions")
-    async def test_what_would_wait_for_the_transaction_is_refused(self, fleet: Fleet) -> None:
+    async def test_what_would_wait_for_the_transaction_is_refused(self, fleet: Apps) -> None:
         """A second transaction, waiting for other items, and what operators do."""
         refused: list[str] = []
 
@@ -136,7 +136,7 @@ class EngineTransactionCases:
         await app.pause("bulk")
 
     @needs("transactions")
-    async def test_a_claimed_key_waits_for_the_transaction_that_claimed_it(self, fleet: Fleet) -> None:
+    async def test_a_claimed_key_waits_for_the_transaction_that_claimed_it(self, fleet: Apps) -> None:
         """It is claimed if that transaction commits, free if it rolls back."""
         checkpoint = Checkpoint()
 

@@ -1,4 +1,4 @@
-"""Fleet: several apps on one store, like several processes; and a checkpoint inside their handlers."""
+"""Apps: several apps on one store, like several processes; and a checkpoint inside their handlers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 20.0
 SETTINGS: dict[str, Any] = {"poll_interval": 0.02, "lease": 10.0, "drain": PATIENCE}
 
 
-class Fleet:
+class Apps:
     """Apps that share the subject's store, each on its own connection. The fixture stops them."""
 
     def __init__(self, subject: Subject) -> None:

@@ -260,6 +260,14 @@ class NestedRemovalCases:
         assert await exists(backend, "a")
 
     @needs("nested", "operating")
+    async def test_of_a_nested_group_without_members_nothing_is_deleted(self, backend: Backend) -> None:
+        """Its closing item is a member of the group around it."""
+        await apply(backend, succeed(await start_one(backend, item("root")), *nested("g")))
+        assert (await backend.delete(["g"])).items == ()
+        assert await statuses(backend, "root", "g") == ["success", "ready"]
+        assert len((await backend.delete(["root"])).items) == 2
+
+    @needs("nested", "operating")
     async def test_ids_of_a_deleted_nested_group_are_free(self, backend: Backend) -> None:
         """The same workflow can be stored again."""
         for _ in range(2):

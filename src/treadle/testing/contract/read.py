@@ -115,6 +115,21 @@ class ListCases:
             read.history, read.waiting_for = (), ()
             assert listed == read
 
+    @needs("watching")
+    async def test_list_shows_the_history_if_asked(self, backend: Backend) -> None:
+        """As `get` shows it, of each item of the page."""
+        first, second = await start(backend, item("a"), item("b"))
+        await apply(backend, retry(first, message="one"), succeed(second))
+        await apply(backend, retry(await claim_one(backend), message="two"))
+        await apply(backend, die(await claim_one(backend)))
+        page = await backend.list(Filter(), history=True, oldest_first=True)
+        assert [one.id for one in page.items] == ["a", "b"]
+        assert [attempt.message for attempt in page.items[0].history] == ["one", "two", "no"]
+        for listed, read in zip(page.items, await backend.get(["a", "b"]), strict=True):
+            assert listed == read
+        page = await backend.list(Filter(status=("dead",)), history=True)
+        assert [len(one.history) for one in page.items] == [3]
+
     @needs("listing")
     async def test_list_filters_by_each_field(self, backend: Backend) -> None:
         """Every field of the filter, alone."""

@@ -153,6 +153,31 @@ class TimeCases:
         await subject.advance(50)
         assert (await claim_one(backend)).ready_at == near(now)
 
+    async def test_an_item_that_is_given_back_has_been_ready_all_the_time(self, subject: Subject) -> None:
+        """A limit holds it back: a worker claims it and gives it back, again and again."""
+        backend = subject.backend
+        now = await backend.now()
+        lease = await start_one(backend, item("a"))
+        for _ in range(2):
+            await subject.advance(100)
+            await apply(backend, release(lease))
+            if "watching" in backend.capabilities:
+                assert [age.oldest_ready for age in (await backend.overview()).ages] == [near(now)]
+            lease = await claim_one(backend)
+            assert lease.ready_at == near(now)
+
+    async def test_an_item_that_is_given_back_for_later_became_ready_when_it_was_due(
+        self, subject: Subject
+    ) -> None:
+        """As one that was submitted for later."""
+        backend = subject.backend
+        lease = await start_one(backend, item("a"))
+        await subject.advance(100)
+        now = await backend.now()
+        await apply(backend, release(lease, delay=50))
+        await subject.advance(150)
+        assert (await claim_one(backend)).ready_at == near(now + 50)
+
     async def test_an_item_that_is_tried_again_became_ready_anew(self, subject: Subject) -> None:
         """For each attempt."""
         backend = subject.backend

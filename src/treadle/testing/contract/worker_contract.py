@@ -12,7 +12,7 @@ from .engine_groups import EngineGroupCases
 from .engine_items import EngineItemCases
 from .engine_mixed_fleet import EngineMixedFleetCases
 from .engine_transactions import EngineTransactionCases
-from .fleet import Fleet
+from .fleet import Apps
 from .subject import Subject, missing
 
 
@@ -34,8 +34,8 @@ class WorkerContract(
     """
 
     @pytest_asyncio.fixture
-    async def fleet(self, subject: Subject) -> AsyncGenerator[Fleet]:
-        fleet = Fleet(subject)
+    async def fleet(self, subject: Subject) -> AsyncGenerator[Apps]:
+        fleet = Apps(subject)
         yield fleet
         await fleet.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from treadle.backend import Backend
 from treadle.item import Demand, Heartbeat
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .build import (
     LEASE,
@@ -33,12 +34,63 @@ from .check import consistent
 from .subject import Subject, needs
 
 
+def saying(host: str) -> bytes:
+    return encode_worker_info(WorkerInfo(host=host))
+
+
+async def infos(backend: Backend) -> dict[str, WorkerInfo | None]:
+    return {worker.id: worker.info for worker in await backend.workers()}
+
+
 class HeartbeatCases:
     async def test_the_first_heartbeat_registers_the_worker(self, backend: Backend) -> None:
         """`fresh` says that the worker was not known before."""
         assert (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
         assert not (await backend.beat(Heartbeat(worker="w", lease=100))).fresh
         assert (await backend.claim(Demand(worker="w", limit=1))).alive
+
+    @needs("watching")
+    async def test_a_worker_keeps_what_it_said_about_itself(self, backend: Backend) -> None:
+        """Until it says something else."""
+        await backend.beat(Heartbeat(worker="silent", lease=100))
+        await backend.beat(Heartbeat(worker="w", lease=100, info=saying("a")))
+        assert await infos(backend) == {"silent": None, "w": WorkerInfo(host="a")}
+        await backend.beat(Heartbeat(worker="w", lease=100, types=("work",)))
+        assert await infos(backend) == {"silent": None, "w": WorkerInfo(host="a")}
+        await backend.beat(Heartbeat(worker="w", lease=100, info=saying("b")))
+        assert await infos(backend) == {"silent": None, "w": WorkerInfo(host="b")}
+        assert {one.id: one.info for one in (await backend.overview()).workers} == await infos(backend)
+        await backend.remove_worker("w")
+        await backend.beat(Heartbeat(worker="w", lease=100))
+        assert await infos(backend) == {"silent": None, "w": None}
+        await backend.beat(Heartbeat(worker="w", lease=100, info=b"\x00\xff{"))  # of another version
+        assert await infos(backend) == {"silent": None, "w": None}
+
+    async def test_a_heartbeat_from_elsewhere_registers_no_worker(self, subject: Subject) -> None:
+        """It only renews the lease of one that is known: also if it was removed meanwhile."""
+        backend, renewal = subject.backend, Heartbeat(worker="w", lease=200, registers=False)
+        assert (await backend.beat(renewal)).fresh
+        assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+        await beat(backend, "w", 100)
+        assert not (await backend.beat(renewal)).fresh
+        await subject.advance(150)
+        assert (await backend.claim(Demand(worker="w", limit=1))).alive
+        await backend.remove_worker("w")
+        assert (await backend.beat(renewal)).fresh
+        assert not (await backend.claim(Demand(worker="w", limit=1))).alive
+
+    @needs("watching")
+    async def test_a_heartbeat_from_elsewhere_keeps_what_a_worker_said(self, backend: Backend) -> None:
+        """That of a connection of its own, for a worker whose event loop is blocked."""
+        await backend.beat(Heartbeat(worker="w", lease=100, info=saying("mine")))
+        connection = backend.heartbeat_connection()
+        await connection.open()
+        try:
+            await connection.beat(Heartbeat(worker="w", lease=1000, registers=False))
+        finally:
+            await connection.close()
+        worker = only(await backend.workers())
+        assert (worker.info, worker.until) == (WorkerInfo(host="mine"), near(await backend.now() + 1000))
 
     async def test_one_heartbeat_keeps_every_lease_of_a_worker(self, subject: Subject) -> None:
         """One row is written, for any number of leases. `held` may be empty."""

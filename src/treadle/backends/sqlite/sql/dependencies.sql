@@ -66,7 +66,7 @@ WHERE EXISTS (SELECT 1 FROM treadle_dependency AS x CROSS JOIN treadle_open AS o
     WHERE x.prerequisite = e.value)
 
 -- :name any_blocked
-SELECT 1 FROM treadle_open INDEXED BY treadle_open_blocked WHERE status = 0 LIMIT 1
+SELECT 1 FROM treadle_open INDEXED BY treadle_open_waiting WHERE status = 0 AND status < 2 LIMIT 1
 
 -- The dependents of items that end. The end is counted only for those that are still blocked.
 -- :name dependents

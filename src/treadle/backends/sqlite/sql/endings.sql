@@ -19,6 +19,12 @@ SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tok
     coalesce(max(nullif(v.began, ''), o.started), o.began)
 FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
 
+-- :name insert_dead
+WITH v (no, ended, reason, mark) AS (VALUES (?, ?, ?, ?))
+INSERT INTO treadle_dead (no, ended, queue, tenant, type, reason, mark)
+SELECT v.no, v.ended, o.queue, o.tenant, o.type, nullif(v.reason, ''), v.mark
+FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
+
 -- :name delete_open
 DELETE FROM treadle_open WHERE no IN (SELECT value FROM json_each(?))
 

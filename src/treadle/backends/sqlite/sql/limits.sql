@@ -9,7 +9,8 @@ INSERT OR REPLACE INTO treadle_claimed_key (key, tenant, owner, until) VALUES (?
 SELECT at, used, before FROM treadle_limit WHERE name = ? AND algorithm = ?
 
 -- :name set_limit_state
-INSERT OR REPLACE INTO treadle_limit (name, algorithm, at, used, before, idle_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO treadle_limit (name, algorithm, at, used, before, idle_at, limit_, window_)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :name all_permits
 SELECT coalesce(sum(count), 0) FROM treadle_permit WHERE name = ?

@@ -2,61 +2,103 @@
 -- The `from_` statements read the narrowest table that holds all items asked for, in the order of their numbers.
 
 -- :name from_open
-SELECT i.no FROM treadle_open AS o CROSS JOIN treadle_item AS i ON i.no = o.no
-LEFT JOIN treadle_done AS d ON d.no = i.no WHERE 1
+SELECT s.no FROM treadle_open AS s LEFT JOIN treadle_done AS d ON d.no = s.no WHERE 1
+
+-- Those that have ended, by one outcome.
+-- :name from_success
+SELECT s.no FROM treadle_done AS d CROSS JOIN treadle_item AS s ON s.no = d.no WHERE d.outcome = 10
+
+-- :name from_cancelled
+SELECT s.no FROM treadle_done AS d INDEXED BY treadle_done_cancelled CROSS JOIN treadle_item AS s ON s.no = d.no
+WHERE d.outcome = 12
 
 -- :name from_dead
-SELECT i.no FROM treadle_done AS d INDEXED BY treadle_done_dead CROSS JOIN treadle_item AS i ON i.no = d.no
-LEFT JOIN treadle_open AS o ON o.no = i.no WHERE d.outcome = 11
+SELECT s.no FROM treadle_dead AS s CROSS JOIN treadle_done AS d ON d.no = s.no WHERE 1
 
 -- :name from_all
-SELECT i.no FROM treadle_item AS i LEFT JOIN treadle_open AS o ON o.no = i.no
-LEFT JOIN treadle_done AS d ON d.no = i.no WHERE 1
+SELECT s.no FROM treadle_item AS s LEFT JOIN treadle_open AS o ON o.no = s.no
+LEFT JOIN treadle_done AS d ON d.no = s.no WHERE 1
 
 -- :name tenant
-AND i.tenant = ?
+AND s.tenant = ?
 
 -- :name type
-AND i.type = ?
+AND s.type = ?
 
 -- :name queue
-AND i.queue = ?
+AND s.queue = ?
+
+-- :name mark
+AND s.mark = ?
 
 -- :name workflow
-AND i.workflow = ?
+AND s.workflow = ?
 
 -- :name key
-AND i.key = ?
+AND s.key = ?
 
 -- :name reason
+AND s.reason = ?
+
+-- :name all_reason
 AND d.reason = ?
 
 -- :name failed_group
 AND d.failed_group IS NOT NULL
 
 -- :name since
-AND i.queued_at >= ?
+AND (SELECT i.queued_at FROM treadle_item AS i WHERE i.no = s.no) >= ?
 
 -- :name until
-AND i.queued_at < ?
+AND (SELECT i.queued_at FROM treadle_item AS i WHERE i.no = s.no) < ?
 
--- :name status
+-- :name all_since
+AND s.queued_at >= ?
+
+-- :name all_until
+AND s.queued_at < ?
+
+-- :name all_mark
+AND (SELECT m.mark FROM treadle_dead AS m WHERE m.no = s.no) = ?
+
+-- :name open_status
+AND s.status IN (SELECT value FROM json_each(?))
+
+-- :name all_status
 AND coalesce(o.status, d.outcome) IN (SELECT value FROM json_each(?))
 
 -- :name group
-AND i.no IN (SELECT no FROM treadle_item WHERE no = ? AND group_no = no UNION ALL SELECT no FROM treadle_item WHERE group_no = ? AND queued_by IS NOT NULL)
+AND s.no IN (SELECT no FROM treadle_item WHERE no = ? AND group_no = no UNION ALL SELECT no FROM treadle_item WHERE group_no = ? AND queued_by IS NOT NULL)
 
 -- :name redrives
 AND d.redrives < ?
 
 -- :name older
-AND i.no < ?
+AND s.no < ?
 
 -- :name newer
-AND i.no > ?
+AND s.no > ?
 
 -- :name newest_first
-ORDER BY i.no DESC LIMIT ?
+ORDER BY s.no DESC LIMIT ?
 
 -- :name oldest_first
-ORDER BY i.no LIMIT ?
+ORDER BY s.no LIMIT ?
+
+-- :name ended_older
+AND d.no < ?
+
+-- :name ended_newer
+AND d.no > ?
+
+-- :name ended_newest_first
+ORDER BY d.no DESC LIMIT ?
+
+-- :name ended_oldest_first
+ORDER BY d.no LIMIT ?
+
+-- :name last_number
+SELECT max(no) FROM treadle_item
+
+-- :name next_number
+SELECT no, queued_at FROM treadle_item WHERE no >= ? ORDER BY no LIMIT 1

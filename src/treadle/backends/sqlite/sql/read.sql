@@ -54,10 +54,8 @@ SELECT tenant, queue, type, status, count(*) FROM treadle_open WHERE tenant = co
 GROUP BY tenant, queue, type, status
 
 -- :name counts_dead
-SELECT i.tenant, i.queue, i.type, d.outcome, count(*)
-FROM treadle_done AS d INDEXED BY treadle_done_dead CROSS JOIN treadle_item AS i ON i.no = d.no
-WHERE d.outcome = 11 AND i.tenant = coalesce(?, i.tenant)
-GROUP BY i.tenant, i.queue, i.type
+SELECT tenant, queue, type, 11, count(*) FROM treadle_dead INDEXED BY treadle_dead_queue
+WHERE tenant = coalesce(?, tenant) GROUP BY queue, tenant, type
 
 -- :name counts_ended
 SELECT i.tenant, i.queue, i.type, d.outcome, count(*)

@@ -9,7 +9,8 @@ SELECT i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts,
        CASE WHEN o.no IS NULL THEN d.worker WHEN o.status = 4 THEN w.id END,
        d.ended, d.reason, d.result, a.error_type, a.message, coalesce(o.failures, d.failures),
        coalesce(o.losses, d.losses),
-       CASE WHEN o.no IS NULL THEN d.began WHEN o.status = 4 THEN o.started ELSE o.began END
+       CASE WHEN o.no IS NULL THEN d.began WHEN o.status = 4 THEN o.started ELSE o.began END,
+       CASE WHEN d.outcome = 11 THEN (SELECT m.mark FROM treadle_dead AS m WHERE m.no = d.no) END
 FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_open AS o ON o.no = i.no

@@ -2,10 +2,10 @@
 SELECT no, lease_until, lock_file, types FROM treadle_worker WHERE id = ? AND removed = 0
 
 -- :name register
-INSERT INTO treadle_worker (id, lease_until, lock_file, types) VALUES (?, ?, ?, ?)
+INSERT INTO treadle_worker (id, lease_until, lock_file, types, info) VALUES (?, ?, ?, ?, ?)
 
 -- :name renew
-UPDATE treadle_worker SET lease_until = ?, types = ? WHERE no = ?
+UPDATE treadle_worker SET lease_until = ?, types = ?, info = coalesce(?, info) WHERE no = ?
 
 -- :name set_lock_file
 UPDATE treadle_worker SET lock_file = ? WHERE no = ?
@@ -55,7 +55,8 @@ WHERE no IN (SELECT value FROM json_each(?)) AND begun = 0 AND status = 4
 WITH v (no, status, losses, due, ready_since, seq, verdict)
     AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?, nullif(?, '')))
 UPDATE treadle_open SET status = v.status, losses = v.losses, due = v.due,
-    ready_since = v.ready_since, seq = v.seq, verdict = v.verdict, token = NULL, worker = NULL,
+    ready_since = coalesce(v.ready_since, treadle_open.ready_since), seq = v.seq, verdict = v.verdict, token = NULL,
+    worker = NULL,
     began = CASE WHEN begun = 1 AND treadle_open.status = 4 THEN started ELSE began END
 FROM v WHERE treadle_open.no = v.no
 
@@ -64,5 +65,5 @@ SELECT no, token FROM treadle_open INDEXED BY treadle_open_worker WHERE worker =
 
 -- :name workers
 SELECT w.id, w.lease_until, w.types,
-       (SELECT count(*) FROM treadle_open AS o WHERE o.worker = w.no AND o.status = 4)
+       (SELECT count(*) FROM treadle_open AS o WHERE o.worker = w.no AND o.status = 4), w.info
 FROM treadle_worker AS w WHERE w.removed = 0 ORDER BY w.id

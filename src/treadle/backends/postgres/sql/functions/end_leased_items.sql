@@ -2,9 +2,10 @@
 -- their rows are not in the answer.
 --
 -- Most calls have the same values for every item. Their columns are then single values, and the first
--- statement, which does much less, is used. `p_all`: all columns of the answer are needed, so use the second.
+-- statement, which does much less, is used. `p_all`: all columns of the answer are needed, so use the second. So do
+-- deaths, whose rows have more columns.
 create or replace function treadle.end_leased_items(
-  p_now float8, settlements treadle.settlements, p_all boolean) returns treadle.ended_rows
+  p_now float8, settlements treadle.settlements, p_marks text[], p_all boolean) returns treadle.ended_rows
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -23,7 +24,7 @@ begin
 
   -- One value for all items.
   if p_all is not true and settlements.reason is null and cardinality(settlements.tenant) = 1
-      and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 then
+      and cardinality(settlements.kind) = 1 and cardinality(settlements.flags) = 1 and the_kind <> 7 then
     with ended as (
       delete from treadle.open_item o
         using unnest(settlements.no, settlements.token, settlements.result, settlements.ran) with ordinality
@@ -31,18 +32,14 @@ begin
         where o.no = any(settlements.no) and o.no = u.no and not o.token <> u.token and o.tenant = the_tenant
           and o.status = 5
         returning u.row, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
-          o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.verdict,
-          o.contributes, o.met < o.need as is_unmet
+          o.failures, o.losses, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.contributes, o.met < o.need as is_unmet
     ), recorded as (
       insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
           outcome, reason, flags, worker, result, began)
         select e.no, p_now, e.claimed, e.due,
           case when e.group_no is not null or the_flags & 8 <> 0 then null
-               when the_kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
-          e.token, e.last_token, e.attempt,
-          nullif(e.failures + (the_kind = 7 and e.verdict is null and e.begun)::int, 0), nullif(e.losses, 0),
-          e.redrives, the_kind,
-          case when the_kind = 7 then coalesce(e.verdict, 2) end,
+               else p_now + coalesce(e.keep, 86400) end,
+          e.token, e.last_token, e.attempt, nullif(e.failures, 0), nullif(e.losses, 0), e.redrives, the_kind, null,
           case when e.contributes then the_flags & 3 else 0 end
             | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
           case when e.worker = the_worker then the_worker_id
@@ -74,20 +71,21 @@ begin
   with ended as (
     delete from treadle.open_item o
       using unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.flags,
-              settlements.reason, settlements.result, settlements.ran) with ordinality
-            u(no, token, tenant, kind, flags, reason, result, ran, row)
+              settlements.reason, settlements.result, settlements.ran, p_marks) with ordinality
+            u(no, token, tenant, kind, flags, reason, result, ran, mark, row)
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
         and o.status = 5 and u.kind >= 6
-      returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due,
+      returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, u.mark, o.began, o.no, o.token, o.last_token,
+        o.group_no, o.due,
         o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,
-        o.deadline, o.verdict, o.contributes, o.met < o.need as is_unmet
+        o.deadline, o.verdict, o.contributes, o.tenant, o.queue, o.type, o.met < o.need as is_unmet
   ), named as materialized (
     select e.*, case when e.worker = the_worker then the_worker_id
                      else (select w.id from treadle.worker w where w.no = e.worker) end as worker_id
     from ended e
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-        outcome, reason, flags, worker, result, began)
+        outcome, reason, flags, worker, result, began, mark, tenant, queue, type)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -98,7 +96,9 @@ begin
         case when e.contributes then e.flags & 3 else 0 end
           | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
         e.worker_id, e.result,
-        case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end
+        case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
+        case when e.kind = 7 then coalesce(e.mark, '') end, case when e.kind = 7 then e.tenant end,
+        case when e.kind = 7 then e.queue end, case when e.kind = 7 then e.type end
       from named e
   )
   select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind),

@@ -73,7 +73,8 @@ begin
       wait := greatest(wait, treadle.permit_wait(p_algorithm[k], p_limit[k], p_window[k], state, now));
       if p_algorithm[k] < 3 then
         update treadle.limit_state s set at = state.at, used = state.used, before = state.before,
-            until = treadle.limit_idle_at(p_algorithm[k], p_limit[k], p_window[k], state)
+            until = treadle.limit_idle_at(p_algorithm[k], p_limit[k], p_window[k], state),
+            limit_ = p_limit[k], window_ = p_window[k]
           where s.name = state.name;
       elsif given > 0 then
         insert into treadle.permit as p (name, worker, held) values (p_name[k], p_worker, given)
@@ -193,4 +194,60 @@ begin
     from (select x.name, sum(x.count)::int as count from unnest(p_name, p_count) x(name, count) group by x.name) u
     where p.name = u.name and p.worker = p_worker;
   delete from treadle.permit p where p.name = any(p_name) and p.worker = p_worker and p.held = 0;
+end $$;
+
+-- How far limits are used: those of these names, or the first `p_count` by name of each algorithm. Those that
+-- are not in use are left out.
+--
+-- For slots `used` is the number of permits. worker, held: up to 100 holders. lease_worker, lease_item: the items whose
+-- leases have permits of their own, up to 100.
+create or replace function treadle.limit_uses(p_names text[], p_count int)
+returns table (
+  algorithm int, name text, now float8, at float8, used float8, before float8, limit_ int, window_ float8, worker text[],
+  held int[], lease_worker text[], lease_item text[])
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  now float8 := treadle.clock(); names text[] := p_names; next_name text := '';
+begin
+  if p_names is null then
+    names := '{}';
+    for k in 1 .. p_count loop
+      select p.name into next_name from treadle.permit p where p.name > next_name order by p.name, p.worker limit 1;
+      exit when next_name is null;
+      names := names || next_name;
+    end loop;
+    return query
+      select a.code, substr(s.name, 3), now, s.at, s.used, s.before, s.limit_, s.window_, null::text[], null::int[],
+        null::text[], null::text[]
+      from unnest(array[0, 1, 2]) a(code)
+      cross join lateral (
+        select * from treadle.limit_state s
+        where s.name > a.code || ':' and s.name < a.code || ';' and s.until > now and s.until < 'infinity'
+        order by s.name limit p_count) s;
+  else
+    return query
+      select a.code, n.name, now, s.at, s.used, s.before, s.limit_, s.window_, null::text[], null::int[], null::text[],
+        null::text[]
+      from unnest(array[0, 1, 2]) a(code) cross join unnest(p_names) n(name)
+      join treadle.limit_state s on s.name = a.code || ':' || n.name and s.until > now and s.until < 'infinity';
+  end if;
+  return query
+    select 3, n.name, now, 0::float8, h.used::float8, 0::float8, null::int, null::float8, h.workers, h.held, l.workers,
+      l.items
+    from (select distinct u.name from unnest(names) u(name)) n
+    cross join lateral (
+      select sum(p.held) as used, (array_agg(p.worker order by p.held desc, p.worker))[1:100] as workers,
+        (array_agg(p.held order by p.held desc, p.worker))[1:100] as held
+      from treadle.permit p where p.name = n.name and p.held > 0) h
+    cross join lateral (
+      select array_agg(x.worker) as workers, array_agg(x.id) as items from (
+        select p.worker, i.id from treadle.lease_permit p
+        join treadle.open_item o on o.no = p.no and o.token = p.token and o.status = 5
+        join treadle.item i on i.no = o.no
+        where p.name = n.name order by p.name, p.token limit 100) x) l
+    where h.used > 0;
 end $$;

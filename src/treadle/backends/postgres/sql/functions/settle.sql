@@ -17,9 +17,10 @@
 -- p_folds    some settlement has a version
 -- p_returns  some settlement does not end its item
 -- p_plain, p_cycles  see `store_items`
+-- p_marks    the fingerprints of deaths, one element per row; null: none has one. Version 4 does not pass it
 create or replace function treadle.settle(
   settlements treadle.settlements, children treadle.new_items, p_folds boolean, p_returns boolean,
-  p_plain boolean, p_cycles boolean,
+  p_plain boolean, p_cycles boolean, p_marks text[] default null,
   out settled_at float8,
   out ended_row int[], out ended_group bigint[],      -- items that ended; their groups, if those have a row
   out moved_row int[], out moved_version int[], out moved_value bytea[], out moved_final boolean[],
@@ -53,7 +54,7 @@ begin
   now := treadle.clock(); settled_at := now;
 
   -- The items themselves: end them, or return them to their queues.
-  ended := treadle.end_leased_items(now, settlements,
+  ended := treadle.end_leased_items(now, settlements, p_marks,
     p_returns or settlements.failed_row is not null or children.id is not null);
   ended_row := ended.row; ended_group := ended.group_no; silent_row := ended.silent_row;
   if p_returns then
@@ -177,7 +178,7 @@ begin
         losses = case when u.kind = 3 or o.verdict is not null then o.losses else 0 end,
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
-        ready_since = p_now,
+        ready_since = case when u.kind = 3 and u.run_at is null and u.delay = 0 then o.ready_since else p_now end,
         began = case when u.ran is null then o.began else greatest(p_now - u.ran, o.claimed) end,
         last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,

@@ -3,7 +3,7 @@
 -- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost.
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
-  p_tenant text[],
+  p_tenant text[], p_info bytea default null,
   out fresh boolean, out lost_row int[], out lost_code smallint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
@@ -15,10 +15,10 @@ begin
   fresh := false;
   loop
     update treadle.worker w set until = now + p_lease,
-        types = case when p_keep_types then w.types else p_types end
+        types = case when p_keep_types then w.types else p_types end, info = coalesce(p_info, w.info)
       where w.id = p_worker and not w.gone;
     exit when found;
-    insert into treadle.worker (id, until, types) values (p_worker, now + p_lease, p_types)
+    insert into treadle.worker (id, until, types, info) values (p_worker, now + p_lease, p_types, p_info)
       on conflict (id) where not gone do nothing;
     fresh := found;
     exit when fresh;
@@ -27,6 +27,17 @@ begin
     select array_agg(l.place), array_agg(l.loss) into lost_row, lost_code
       from treadle.lease_losses(p_no, p_token, p_tenant) l;
   end if;
+end $$;
+
+-- Keep a worker alive on behalf of its process, and register none. Answer whether it is known.
+create or replace function treadle.renew(p_worker text, p_lease float8, p_info bytea) returns boolean
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
+as $$
+begin
+  update treadle.worker w set until = treadle.clock() + p_lease, info = coalesce(p_info, w.info)
+    where w.id = p_worker and not w.gone;
+  return found;
 end $$;
 
 -- Why tokens do not own their items: 0 this token settled it  1 taken  2 completed  3 cancelled  4 not found.
@@ -174,7 +185,7 @@ begin
                    then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
         losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
         began = case when o.verdict is null and o.begun then o.claimed else o.began end,
-        ready_since = p_now, token = null, worker = null
+        ready_since = case when o.verdict is null and not o.begun then o.ready_since else p_now end, token = null, worker = null
       where o.no = any(nos);
   end if;
   insert into treadle.lost_type (type, lost)

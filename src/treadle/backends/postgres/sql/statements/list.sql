@@ -1,7 +1,7 @@
 -- The parts of a list: see `ListQuery` in read.py. Aliases: i item, o open_item, e ended_item.
 
 -- :name list
-select * from treadle.read_items(array({numbers}), false)
+select * from treadle.read_items(array({numbers}), :history)
 
 -- :name numbers
 select {front}.no from {tables} where {conditions} order by {front}.no {direction} limit :limit
@@ -32,6 +32,9 @@ false
 
 -- :name reason
 e.reason = :reason::smallint
+
+-- :name mark
+e.mark = :mark
 
 -- :name failed_group
 e.flags & 8 = 0

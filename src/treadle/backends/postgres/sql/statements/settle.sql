@@ -10,7 +10,7 @@ from treadle.settle(
   )::treadle.settlements,
   row({item_columns}, null, null, null, treadle.names(:group_id), null, :contributes::text::boolean[],
     :closes::text::boolean[], {policy_columns})::treadle.new_items,
-  :folds::boolean, :returns::boolean, :plain::boolean, :cycles::boolean) s
+  :folds::boolean, :returns::boolean, :plain::boolean, :cycles::boolean, :marks::text[]) s
 
 -- :name unlocked_items
 select treadle.unlocked_items(:nos::bigint[])

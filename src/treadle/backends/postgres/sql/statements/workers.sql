@@ -1,6 +1,10 @@
 -- :name beat
 select * from treadle.beat(
-  :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[])
+  :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[],
+  :info::bytea)
+
+-- :name renew
+select treadle.renew(:worker, :lease, :info::bytea)
 
 -- :name begin
 select * from treadle.begin_attempts(:no::bigint[], :token::bigint[], :tenant::text[])
@@ -13,5 +17,6 @@ select * from treadle.unknown_leases(:worker, :known::bigint[])
 
 -- :name workers
 select w.id, w.until, w.types,
-  (select pg_catalog.count(*) from treadle.open_item o where o.worker = w.no and o.status = 5 and o.verdict is null)
+  (select pg_catalog.count(*) from treadle.open_item o where o.worker = w.no and o.status = 5 and o.verdict is null),
+  w.info
 from treadle.worker w where not w.gone order by w.id

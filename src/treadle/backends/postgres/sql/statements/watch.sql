@@ -1,0 +1,14 @@
+-- :name explain
+select (e.item).*, e.now, e.verdict, e.need, e.met, e.open, e.counting, e.name, e.name_state, e.name_type, e.keeps_place, e.begun,
+  e.paused, e.lost, e.ahead, e.lanes, e.lane_holder, e.worker_id, e.worker_until, e.worker_types,
+  e.worker_running, e.worker_info
+from treadle.explain(:id, :tenant) e
+
+-- :name overview
+select * from treadle.overview(:tenant, :cap)
+
+-- :name marks
+select * from treadle.dead_marks(:tenant, :count, :cap)
+
+-- :name limits
+select * from treadle.limit_uses(:names::text[], :count)

@@ -1,0 +1,198 @@
+"""Reads for operators: why an item waits, how the store stands, how far limits are used, what has died.
+
+Each is one statement, so that all of an answer is from one instant, and one round trip. The functions in
+sql/functions read a bounded number of rows. Should one take long all the same, the server is told to stop
+after `READ_SECONDS` and the caller gets `StoreUnavailable`: a read must never harm the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from treadle.fleet import Fleet
+from treadle.item import Algorithm, Counting, Status, WorkerState
+from treadle.item_facts import (
+    DeadMark,
+    Explanation,
+    LimitHolder,
+    LimitUse,
+    Overview,
+    Prerequisite,
+    PrerequisiteStatus,
+    QueueAge,
+    UnservedType,
+)
+from treadle.rules.limits import LimitState
+from treadle.rules.watching import (
+    CountKey,
+    capped_counts,
+    rate_use,
+    unserved_since,
+    why_again,
+)
+from treadle.worker_info import decode_worker_info
+
+from .codes import ALGORITHM_CODES, VERDICTS, decoded, status_of
+from .columns import split
+from .connection import PostgresVerbs, Record
+from .read import state_of
+from .statements import statements
+
+_sql = statements("watch")
+
+READ_SECONDS: Final = 2.0
+"""How long a read for operators may take."""
+MISSING: Final = -1
+ANY_END: Final = 1
+ALGORITHMS: Final[dict[int, Algorithm]] = {code: name for name, code in ALGORITHM_CODES.items()}
+
+
+class PostgresWatch(PostgresVerbs):
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        found = (await self._read("explain", id, tenant))[0]
+        return None if found["id"] is None else _explanation(found)
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        return _overview((await self._read("overview", tenant, cap))[0], cap)
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
+        rows = await self._read("limits", None if names is None else list(names), count)
+        uses = [use for row in rows if (use := _limit_use(row)) is not None]
+        uses.sort(key=lambda use: (use.name, use.algorithm))
+        return uses if names is not None else uses[:count]
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        return [
+            DeadMark(mark, type, decoded(error_type) or "", decoded(error) or "", *rest)
+            for mark, type, error_type, error, *rest in await self._read("marks", tenant, count, cap)
+        ]
+
+    async def _read(self, name: str, *arguments: object) -> list[Record]:
+        return await self._calls.rows(_sql(name), *arguments, within=READ_SECONDS)
+
+
+# -- one item ----------------------------------------------------------------------------------------------
+
+
+def _explanation(found: Record) -> Explanation:
+    item, verdict = state_of(found), VERDICTS[found["verdict"]]
+    again = why_again(item, verdict, keeps_place=bool(found["keeps_place"]))
+    counting: Counting = "done" if item.status == "blocked" and found["counting"] == ANY_END else "success"
+    return Explanation(
+        now=found["now"],
+        item=item,
+        verdict=verdict,
+        need=found["need"] or 0,
+        met=found["met"] or 0,
+        open=found["open"] or 0,
+        counting=counting,
+        prerequisites=tuple(_prerequisites(found)),
+        begun=item.status != "running" or bool(found["begun"]),
+        freed=again.freed,
+        given_back=again.given_back,
+        paused=tuple(tenant or None for tenant in found["paused"] or ()),
+        unknown_since=found["lost"],
+        ahead=found["ahead"] or 0,
+        lanes=found["lanes"] or 0,
+        lane_holder=found["lane_holder"],
+        workers=_workers(found),
+    )
+
+
+def _prerequisites(found: Record) -> Iterator[Prerequisite]:
+    columns = (found[name] or () for name in ("name", "name_state", "name_type"))
+    for name, state, type in zip(*columns, strict=True):
+        status: PrerequisiteStatus = "missing" if state == MISSING else status_of(state)
+        yield Prerequisite(name, status, type)
+
+
+def _workers(found: Record) -> tuple[WorkerState, ...]:
+    columns = (found[f"worker_{name}"] or () for name in ("id", "until", "types", "running", "info"))
+    return tuple(
+        WorkerState(id, until, None if types is None else split(types), running, decode_worker_info(info))
+        for id, until, types, running, info in zip(*columns, strict=True)
+    )
+
+
+# -- the whole ---------------------------------------------------------------------------------------------
+
+
+def _overview(found: Record, cap: int) -> Overview:
+    counts, cut = _counted(found)
+    workers, now = _workers(found), found["now"]
+    fleet = Fleet(workers, now)
+    lost: dict[str, float] = dict(_rows(found, "lost_type", "lost"))
+    ready: Counter[str] = Counter()
+    for (_, _, type, status), count in counts.items():
+        if status == "ready":
+            ready[type] += count
+    return Overview(
+        now=now,
+        counts=capped_counts(counts, cap, cut),
+        ages=tuple(QueueAge(*age) for age in _rows(found, "age_queue", "age")),
+        unserved=tuple(
+            UnservedType(type, min(count, cap), unserved_since(type, workers, lost, now))
+            for type, count in sorted(ready.items())
+            if not fleet.serves(type=type)
+        ),
+        paused=tuple(
+            (queue, tenant or None) for queue, tenant in _rows(found, "paused_queue", "paused_tenant")
+        ),
+        workers=workers,
+    )
+
+
+def _counted(found: Record) -> tuple[Counter[CountKey], set[tuple[str, Status]]]:
+    """What was counted, and the queues and statuses of which there are more. What was counted along an index
+    is exact, unless it was cut: then what the pages have may be more."""
+    counts: Counter[CountKey] = Counter()
+    cut: set[tuple[str, Status]] = set()
+    cut_statuses: set[Status] = set()
+    names = ("tenant", "queue", "type", "status", "count")
+    for tenant, queue, type, code, count, is_cut in _rows(
+        found, *(f"first_{name}" for name in (*names, "cut"))
+    ):
+        status = status_of(code)
+        if queue is None:
+            cut_statuses.add(status)
+            continue
+        counts[tenant, queue, type, status] += count
+        if is_cut:
+            cut.add((queue, status))
+    for tenant, queue, type, code, count in _rows(found, *(f"seen_{name}" for name in names)):
+        status = status_of(code)
+        if status in cut_statuses:
+            cut.add((queue, status))
+        if found["is_whole"] or (queue, status) in cut:
+            key = tenant, queue, type, status
+            counts[key] = max(counts[key], count)
+    cut.update((queue, status) for _, queue, _, status in counts if status in cut_statuses)
+    return counts, cut
+
+
+def _rows(found: Record, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(found[name] or () for name in columns), strict=True)
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def _limit_use(row: Record) -> LimitUse | None:
+    name, used = row["name"], row["used"]
+    if row["worker"] is not None:
+        return LimitUse(name, "slots", float(used), holders=tuple(_holders(row)))
+    rate = None if row["limit_"] is None else (row["limit_"], row["window_"])
+    state = LimitState(row["at"], used, row["before"])
+    return rate_use(name, ALGORITHMS[row["algorithm"]], rate, state, row["now"])
+
+
+def _holders(row: Record) -> Iterator[LimitHolder]:
+    items: dict[str, list[str]] = {}
+    for worker, item in zip(row["lease_worker"] or (), row["lease_item"] or (), strict=True):
+        items.setdefault(worker, []).append(item)
+    for worker, held in zip(row["worker"], row["held"], strict=True):
+        yield LimitHolder(worker, held, tuple(items.get(worker, ())))

@@ -1,0 +1,134 @@
+-- The columns are those of watch._OpenRow, in this order.
+-- :name open_item
+SELECT status, verdict, need, met, pending, any_end_counts, rank, seq, begun FROM treadle_open WHERE no = ?
+
+-- :name prerequisites
+SELECT i.id, coalesce(o.status, d.outcome), i.type
+FROM json_each(?) AS e
+CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?
+LEFT JOIN treadle_open AS o ON o.no = i.no
+LEFT JOIN treadle_done AS d ON d.no = i.no
+
+-- :name prerequisite_group
+SELECT type, ended, failed, cancelled FROM treadle_group WHERE no = ?
+
+-- The group of an item that is alone.
+-- :name prerequisite_alone
+SELECT i.type, d.ended, d.failed_group IS NOT NULL, coalesce(d.outcome = 12, 0)
+FROM treadle_item AS i LEFT JOIN treadle_done AS d ON d.no = i.no WHERE i.no = ?
+
+-- :name pauses
+SELECT queue, tenant FROM treadle_pause ORDER BY queue, tenant
+
+-- :name lost_types
+SELECT type, since FROM treadle_unknown_type
+
+-- :name ready_ahead
+SELECT count(*) FROM (SELECT 1 FROM treadle_open INDEXED BY treadle_open_ready
+    WHERE status = 2 AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) < (?, ?) LIMIT ?)
+
+-- :name parked_ahead
+SELECT count(*) FROM (SELECT 1 FROM treadle_open INDEXED BY treadle_open_parked
+    WHERE status = 3 AND type = ? AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) < (?, ?) LIMIT ?)
+
+-- :name lane_holder
+SELECT i.id FROM treadle_open AS o INDEXED BY treadle_open_holder CROSS JOIN treadle_item AS i ON i.no = o.no
+WHERE o.holds_lane = 1 AND o.type = ? AND o.tenant = ? AND o.lane = ? AND o.no <> ? LIMIT 1
+
+-- The lines of a queue and the first item of each: one step in the index each. Tenants from ?2 to ?3. A blob is greater
+-- than every text.
+-- :name ready_lines
+WITH RECURSIVE line (no) AS (
+    SELECT (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_ready
+            WHERE n.status = 2 AND n.queue = ?1 AND n.tenant >= ?2 AND n.tenant <= ?3
+            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1)
+    UNION ALL
+    SELECT coalesce(
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_ready
+            WHERE n.status = 2 AND n.queue = ?1 AND n.tenant = o.tenant AND n.lane > o.lane
+            ORDER BY n.lane, n.rank, n.seq LIMIT 1),
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_ready
+            WHERE n.status = 2 AND n.queue = ?1 AND n.tenant > o.tenant AND n.tenant <= ?3
+            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1))
+    FROM line CROSS JOIN treadle_open AS o ON o.no = line.no
+)
+SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
+
+-- The same for the items that are parked under one type.
+-- :name parked_lines
+WITH RECURSIVE line (no) AS (
+    SELECT (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_parked
+            WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND n.tenant >= ?2 AND n.tenant <= ?3
+            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1)
+    UNION ALL
+    SELECT coalesce(
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_parked
+            WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND n.tenant = o.tenant AND n.lane > o.lane
+            ORDER BY n.lane, n.rank, n.seq LIMIT 1),
+        (SELECT n.no FROM treadle_open AS n INDEXED BY treadle_open_parked
+            WHERE n.status = 3 AND n.type = ?5 AND n.queue = ?1 AND n.tenant > o.tenant AND n.tenant <= ?3
+            ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1))
+    FROM line CROSS JOIN treadle_open AS o ON o.no = line.no
+)
+SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
+
+-- :name limits
+SELECT name, algorithm, limit_, window_, at, used, before FROM treadle_limit
+WHERE (name, algorithm) > (?, ?) ORDER BY name, algorithm LIMIT ?
+
+-- :name named_limits
+SELECT l.name, l.algorithm, l.limit_, l.window_, l.at, l.used, l.before
+FROM json_each(?) AS e CROSS JOIN treadle_limit AS l ON l.name = e.value
+
+-- :name next_slots
+SELECT name FROM treadle_permit WHERE name >= ? ORDER BY name LIMIT 1
+
+-- :name slots_holders
+SELECT w.no, w.id, p.count FROM treadle_permit AS p CROSS JOIN treadle_worker AS w ON w.no = p.worker
+WHERE p.name = ?
+
+-- The items whose leases have permits, if the leases are valid.
+-- :name slots_items
+SELECT p.worker, i.id FROM treadle_lease_permit AS p
+CROSS JOIN treadle_open AS o ON o.no = p.no AND o.token = p.token
+CROSS JOIN treadle_item AS i ON i.no = o.no
+WHERE p.name = ? ORDER BY p.token
+
+-- The marks of the newest deaths. Tenants from ?1 to ?2: a blob is greater than every text.
+-- :name newest_deaths
+SELECT mark FROM (SELECT mark, tenant FROM treadle_dead INDEXED BY treadle_dead_ended
+    ORDER BY ended DESC, tenant DESC, mark DESC LIMIT ?3)
+WHERE tenant >= ?1 AND tenant <= ?2
+
+-- :name next_mark
+SELECT mark FROM treadle_dead INDEXED BY treadle_dead_mark WHERE mark >= ? ORDER BY mark LIMIT 1
+
+-- :name next_mark_of_tenant
+SELECT mark FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ? AND mark >= ? ORDER BY mark LIMIT 1
+
+-- How many items of a mark are dead, the first and the one that died last.
+-- :name mark
+SELECT (SELECT count(*) FROM (SELECT 1 FROM treadle_dead INDEXED BY treadle_dead_mark WHERE mark = ?1 LIMIT ?2)),
+       (SELECT no FROM treadle_dead INDEXED BY treadle_dead_mark WHERE mark = ?1 ORDER BY no LIMIT 1),
+       (SELECT no FROM treadle_dead INDEXED BY treadle_dead_mark_ended WHERE mark = ?1
+        ORDER BY ended DESC LIMIT 1)
+
+-- The first is the first of those counted.
+-- :name mark_of_tenant
+SELECT (SELECT count(*) FROM (SELECT 1 FROM treadle_dead INDEXED BY treadle_dead_tenant
+            WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)),
+       (SELECT min(no) FROM (SELECT no FROM treadle_dead INDEXED BY treadle_dead_tenant
+            WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)),
+       (SELECT no FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ?3 AND mark = ?1
+        ORDER BY ended DESC LIMIT 1)
+
+-- :name deaths
+SELECT m.no, m.type, m.tenant, m.ended, i.id, a.error_type, a.message
+FROM json_each(?) AS e
+CROSS JOIN treadle_dead AS m ON m.no = e.value
+CROSS JOIN treadle_item AS i ON i.no = m.no
+LEFT JOIN treadle_attempt AS a
+    ON a.no = m.no AND a.place = (SELECT max(place) FROM treadle_attempt WHERE no = m.no)
+
+-- :name queued_at
+SELECT no, queued_at FROM treadle_item WHERE no IN (SELECT value FROM json_each(?))

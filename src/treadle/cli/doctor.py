@@ -1,0 +1,199 @@
+"""`treadle doctor`: checks of the store and the fleet that a person should run now and then.
+
+Each check says `fine`, `note` (it may be as you want it) or `problem`. The exit code is 4 if there is a
+problem.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+import typer
+
+from treadle.backend import Inspected
+from treadle.engine.declared_limits import declared_limits, declared_rule
+from treadle.engine.why.wording import command
+from treadle.fleet import Fleet
+from treadle.operator import core_of
+from treadle.wording import duration, listed, plural
+
+from .exit_codes import UNHEALTHY
+from .fleet import is_reached
+from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
+from .shell import Shell, operator_command
+from .text import speaks_unicode, styled, terminal_width, wrapped
+from .worker_rows import fleet_text
+
+SKEW: Final = 2.0
+"""Seconds by which the clocks of this machine and of the store may differ."""
+SLOW: Final = 1.0
+"""Seconds after which an answer of the store is slow."""
+
+Outcome = Literal["fine", "note", "problem"]
+OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
+    "fine": ("✓", "+", "green"),
+    "note": ("·", ".", "yellow"),
+    "problem": ("✕", "x", "red"),
+}
+
+
+INDENT: Final = " " * 15
+CheckName = Literal["workers", "queues", "items", "schedules"]
+CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
+    "killing": "items",
+    "no_worker": "workers",
+    "silent": "workers",
+    "blocked": "workers",
+    "undecodable": "items",
+    "late": "queues",
+    "schedule": "schedules",
+    "not_submitted": "items",
+    "paused": "queues",
+    "dead": "items",
+}
+FINE: Final[dict[CheckName, str]] = {
+    "workers": "",
+    "queues": f"none is paused, and no item has been ready for more than {duration(MAX_WAIT)}",
+    "items": "none is dead, waits in vain, cannot be decoded, or ended workers",
+    "schedules": "",
+}
+"""What is said of each if there is no problem. Of workers and schedules: how many there are."""
+
+
+class Finding(NamedTuple):
+    """What one check found."""
+
+    check: str
+    outcome: Outcome
+    text: str
+    fix: str = ""
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "doctor")(doctor)
+
+
+async def doctor(shell: Shell) -> int | None:
+    """Check the store and the fleet: schema, clocks, long transactions, workers, items, schedules, limits.
+
+    The exit code is 4 if there is a problem: what is one for `treadle status`, and what only this command
+    looks at. A note may be as you want it.
+    """
+    worst = False
+    async for finding in _findings(shell):
+        worst = worst or finding.outcome == "problem"
+        if shell.json:
+            shell.emit(finding._asdict())
+        else:
+            shell.lines(finding_lines(finding, terminal_width()))
+        shell.flush()
+    return UNHEALTHY if worst else None
+
+
+def finding_lines(finding: Finding, width: int | None) -> Iterable[str]:
+    """A finding, and what to do about it, in lines that fit."""
+    shape, ascii_shape, style = OUTCOME_SHAPES[finding.outcome]
+    mark = styled(shape if speaks_unicode() else ascii_shape, style)
+    first, *rest = wrapped(finding.text, width, INDENT)
+    yield f"{mark} {styled(finding.check.ljust(12), 'dim')} {first.removeprefix(INDENT)}"
+    yield from rest
+    if finding.fix:
+        yield from (styled(line, "dim") for line in wrapped(finding.fix, width, INDENT))
+
+
+async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
+    # The store was opened without migrating it: a schema of another version would have been refused.
+    yield Finding("schema", "fine", "the store has the schema of this version of treadle")
+    yield await _clock(shell)
+    for finding in await _inspected(shell):
+        yield finding
+    began = time.monotonic()
+    seen = await look_at(shell)
+    took = time.monotonic() - began
+    if took > SLOW:
+        yield Finding(
+            "speed", "note", f"an overview took {duration(took)}", "is the store overloaded, or far away?"
+        )
+    for finding in (*_of_problems(seen), *_versions(seen.fleet)):
+        yield finding
+    for finding in await _limits(shell):
+        yield finding
+
+
+async def _clock(shell: Shell) -> Finding:
+    before = time.time()
+    now = await shell.now()
+    skew = now - (before + time.time()) / 2
+    if abs(skew) <= SKEW:
+        return Finding("clock", "fine", "this machine and the store agree about the time")
+    direction = "behind" if skew > 0 else "ahead of"
+    return Finding(
+        "clock",
+        "problem",
+        f"the clock of this machine is {duration(abs(skew))} {direction} the store's",
+        "set one of them: run_at= and deadline= are instants of the caller's clock, and the store's decides",
+    )
+
+
+async def _inspected(shell: Shell) -> list[Finding]:
+    if not isinstance(shell.backend, Inspected):
+        return []
+    if shell.tenant is not None:
+        return []  # what else goes on in the database is not the tenant's
+    problems = await shell.backend.inspect()
+    if not problems:
+        return [Finding("database", "fine", "no transaction has been open for long")]
+    return [Finding("database", "problem", str(problem)) for problem in problems]
+
+
+def _of_problems(seen: StoreLook) -> Iterable[Finding]:
+    """The problems of `treadle status`, by what they concern."""
+    found: dict[CheckName, list[Finding]] = {check: [] for check in FINE}
+    for problem in seen.problems:
+        check = CHECK_OF[problem.kind]
+        found[check].append(Finding(check, "problem", problem.text, problem.fix))
+    if not seen.fleet.taking and not found["workers"]:
+        missing = seen.fleet.no_worker()
+        text = f"{missing.text}; nothing waits for one"
+        found["workers"].append(Finding("workers", "note", text, missing.fix))
+    for check, findings in found.items():
+        fine = _fine(check, seen)
+        yield from findings or ([Finding(check, "fine", fine)] if fine else [])
+
+
+def _fine(check: CheckName, seen: StoreLook) -> str:
+    """What is said if there is no problem. Empty: nothing."""
+    if check == "workers":
+        return fleet_text(seen.fleet)
+    if check == "schedules":
+        count = len(seen.schedules)
+        fired = count and seen.fleet.taking
+        return f"{plural(count, 'schedule')}, each with a process that has its code" if fired else ""
+    return FINE[check]
+
+
+def _versions(fleet: Fleet) -> Iterable[Finding]:
+    versions = sorted({worker.info.version for worker in fleet.live if worker.info and worker.info.version})
+    if len(versions) > 1:
+        text = f"workers run different versions of treadle: {listed(versions)}"
+        yield Finding("versions", "note", text, "after a deploy this should not stay so")
+
+
+async def _limits(shell: Shell) -> Sequence[Finding]:
+    """Limits in use that the code of the app does not have: of an earlier version, or of another app."""
+    if shell.app is None:
+        return []
+    declared = declared_limits(core_of(shell.client))
+    uses = await shell.client.limits()
+    unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
+    full = [use.name for use in uses if is_reached(use)]
+    found: list[Finding] = []
+    if unknown:
+        text = f"{plural(len(unknown), 'limit')} in use that this app does not have: {listed(unknown, 3)}"
+        found.append(Finding("limits", "note", text, "of earlier code, or of another app on this store"))
+    if full:
+        text = f"{plural(len(full), 'limit')} reached: {listed(full, 3)}"
+        found.append(Finding("limits", "note", text, command("limits", tenant=shell.tenant)))
+    return found or [Finding("limits", "fine", f"{plural(len(uses), 'limit')} in use, none reached")]

@@ -1,0 +1,154 @@
+"""`treadle workers` and `treadle limits`: what the whole fleet shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from treadle.fleet import Fleet
+from treadle.item import Filter, ItemState
+from treadle.item_facts import LimitHolder, LimitUse
+from treadle.wording import did_you_mean, listed
+
+from .exit_codes import REFUSED
+from .pages import first_items
+from .shell import Shell, operator_command
+from .shown import item_lines, ref_json
+from .text import Cell, ago, number
+from .worker_rows import WORKER_COLUMNS, worker_json, worker_row
+
+MOST_RUNNING: Final = 1000
+"""Running items that `workers --items` looks at."""
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "workers")(workers)
+    operator_command(commands, "limits")(limits)
+
+
+# ----------------------------------------------------------------------------------------------- workers
+
+
+async def workers(
+    shell: Shell,
+    items: Annotated[bool, typer.Option("--items", help="also what each of them runs")] = False,
+) -> int | None:
+    """List the workers: whether they are alive, what they serve and how much they run."""
+    fleet = await read_fleet(shell)
+    running = await _running(shell) if items else {}
+    if shell.json:
+        for worker in fleet.workers:
+            own = {"items": [ref_json(each) for each in running.get(worker.id, ())]} if items else {}
+            shell.emit({**worker_json(fleet, worker), **own})
+        return None
+    if not fleet.workers:
+        shell.print("no workers")
+        return None
+    shell.table(
+        WORKER_COLUMNS,
+        [worker_row(fleet, worker) for worker in fleet.workers],
+        numbers=("RUNNING", "PID"),
+        keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
+        drop=("QUEUES", "TYPES", "UP", "HOST"),
+    )
+    for worker in fleet.workers:
+        if running.get(worker.id):
+            shell.print()
+            shell.print(f"Worker {worker.id}", "bold")
+            shell.lines(item_lines(running[worker.id], fleet.now))
+    return None
+
+
+async def read_fleet(shell: Shell) -> Fleet:
+    """The workers that the shell may see."""
+    return Fleet(await shell.client.workers(), await shell.now())
+
+
+async def _running(shell: Shell) -> dict[str, list[ItemState]]:
+    found: dict[str, list[ItemState]] = {}
+    states, more = await first_items(shell, Filter(tenant=shell.tenant, status=("running",)), MOST_RUNNING)
+    for state in states:
+        found.setdefault(state.worker or "", []).append(state)
+    if more:
+        shell.warn(f"only {MOST_RUNNING:,} running items were looked at")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+async def limits(
+    shell: Shell,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="only these limits")] = None,
+    count: Annotated[int, typer.Option("--limit", min=1, help="the most limits")] = 500,
+) -> int | None:
+    """List the limits that are in use, how far, and who holds their permits.
+
+    A tenant sees its own limits and those that all tenants share.
+    """
+    uses = await shell.client.limits(names or None, count=count)
+    missing = set(names or ()) - {use.name for use in uses}
+    if missing:
+        used = [use.name for use in await shell.client.limits(count=count)]
+        for name in sorted(missing):
+            others = f"in use: {listed(used)}" if used else "none is"
+            shell.warn(f"no limit {name!r} is in use: {did_you_mean(name, used, others)}")
+    code = REFUSED if missing else None
+    if shell.json:
+        for use in uses:
+            shell.emit(limit_json(use))
+        return code
+    if not uses:
+        if not missing:
+            shell.print("no limit is in use")
+        return code
+    now = await shell.now()
+    live = {worker.id for worker in (await read_fleet(shell)).live}
+    shell.table(
+        ("LIMIT", "USED", "NEXT", "HELD BY"),
+        [(use.name, limit_used(use), _next(use, now), _holders(use.holders, live)) for use in uses],
+        numbers=("USED",),
+        keep=("USED", "NEXT"),
+        drop=("HELD BY",),
+    )
+    return code
+
+
+def limit_used(use: LimitUse) -> Cell:
+    """How far a limit is used: 5 of 5."""
+    if use.limit is None:
+        return Cell(number(use.used))
+    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if is_reached(use) else "")
+
+
+def is_reached(use: LimitUse) -> bool:
+    """Whether nothing may start under a limit now, as far as is known."""
+    return use.retry_after > 0 or (use.limit is not None and use.used >= use.limit)
+
+
+def _next(use: LimitUse, now: float) -> str:
+    return ago(now + use.retry_after, now) if use.retry_after > 0 else ""
+
+
+def _holders(holders: Sequence[LimitHolder], live: set[str]) -> str:
+    texts: list[str] = []
+    for each in holders:
+        name = each.worker if each.worker in live else f"{each.worker} (silent)"
+        texts.append(f"{listed(each.items, 3)} on {name}" if each.items else f"{each.count} by {name}")
+    return listed(texts, 4)
+
+
+def limit_json(use: LimitUse) -> dict[str, Any]:
+    """A limit for programs: the names of `LimitUse`."""
+    return {
+        "name": use.name,
+        "algorithm": use.algorithm,
+        "used": use.used,
+        "limit": use.limit,
+        "retry_after": use.retry_after,
+        "holders": [
+            {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders
+        ],
+    }

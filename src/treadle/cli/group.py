@@ -1,0 +1,275 @@
+"""`treadle group` and `treadle workflow`: items as a tree, by who queued whom, or as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from treadle.engine.read_refs import by_tenant
+from treadle.errors import InputError, NotFound
+from treadle.group_ref import GroupRef, shown_names
+from treadle.ids import check_id, check_name
+from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Status
+from treadle.wording import plain, plural
+
+from .pages import first_items
+from .shell import Shell, operator_command
+from .shown import (
+    group_json,
+    group_text,
+    names_json,
+    read_group_value,
+    ref_json,
+    status_cell,
+    value_text,
+    what,
+    when,
+)
+from .text import Cell, fact_lines, speaks_unicode, table_lines, terminal_width
+
+DotOption = Annotated[bool, typer.Option("--dot", help="as a graph for Graphviz")]
+MermaidOption = Annotated[bool, typer.Option("--mermaid", help="as a graph for Mermaid")]
+MostOption = Annotated[int, typer.Option("--limit", min=1, help="the most items")]
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "group")(group)
+    operator_command(commands, "workflow")(workflow)
+
+
+class Tree(NamedTuple):
+    """Items, in the order of submission, and whether there are more of them."""
+
+    items: list[ItemState]
+    more: bool
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "items": [
+                {
+                    **ref_json(item),
+                    "group_id": item.group_id,
+                    "parent": item.parent,
+                    "after": names_json(item.after),
+                }
+                for item in self.items
+            ],
+            "more": self.more,
+        }
+
+
+async def group(
+    shell: Shell,
+    id: Annotated[str, typer.Argument(metavar="ID", help="the id of a group, or of a member")],
+    dot: DotOption = False,
+    mermaid: MermaidOption = False,
+    limit: MostOption = 500,
+) -> int | None:
+    """Show a group: how it stands, its value, and its members as a tree. Nested groups are included."""
+    _check_forms(dot, mermaid)
+    found = await _find_group(shell, check_id(id))
+    tree = await group_members(shell, found, limit)
+    if shell.json:
+        shell.emit({**group_json(shell.registry, found), **tree.json()})
+        return None
+    if dot or mermaid:
+        _draw(shell, tree, dot)
+        return None
+    now = await shell.now()
+    value, problem = read_group_value(shell.registry, found)
+    shell.lines(
+        fact_lines(
+            [
+                ("group", found.id),
+                ("state", Cell(group_text(found, now), _group_style(found))),
+                (_value_name(found), value_text(value) if found.contributed else ""),
+                ("", f"cannot be read by this code: {problem}" if problem else ""),
+                ("outer group", found.outer or ""),
+            ]
+        )
+    )
+    shell.print()
+    shell.lines(tree_lines(tree.items, now, terminal_width()))
+    _say_more(shell, tree)
+    return None
+
+
+async def workflow(
+    shell: Shell,
+    id: Annotated[str, typer.Argument(metavar="ID", help="the workflow")],
+    dot: DotOption = False,
+    mermaid: MermaidOption = False,
+    limit: MostOption = 500,
+) -> int | None:
+    """Show the items of a workflow as a tree."""
+    _check_forms(dot, mermaid)
+    where = Filter(tenant=shell.tenant, workflow=check_name(id, "ID"))
+    tree = Tree(*await first_items(shell, where, limit))
+    if not tree.items:
+        raise NotFound(id, "workflow")
+    if shell.json:
+        shell.emit({"id": id, **tree.json()})
+        return None
+    if dot or mermaid:
+        _draw(shell, tree, dot)
+        return None
+    now = await shell.now()
+    tenants = by_tenant(tree.items)
+    for n, (tenant, items) in enumerate(tenants.items()):
+        if len(tenants) > 1:
+            shell.lines([""] if n else [])
+            shell.print(f"tenant {plain(tenant)}", "bold")
+        shell.lines(tree_lines(items, now, terminal_width()))
+    _say_more(shell, tree)
+    return None
+
+
+def _check_forms(dot: bool, mermaid: bool) -> None:
+    if dot and mermaid:
+        raise InputError("--dot and --mermaid exclude each other")
+
+
+def _say_more(shell: Shell, tree: Tree) -> None:
+    if tree.more:
+        shell.warn(f"only the first {plural(len(tree.items), 'item')}: give a higher --limit for more")
+
+
+async def _find_group(shell: Shell, id: str) -> GroupState:
+    """The group of this id, or the group that the item of this id belongs to."""
+    (found,) = await shell.backend.group([id], tenant=shell.tenant)
+    if found is not None:
+        return found
+    (item,) = await shell.backend.get([id], tenant=shell.tenant)
+    if item is not None:
+        (found,) = await shell.backend.group([item.group_id], tenant=item.tenant)
+    if found is None:
+        raise NotFound(id, "group")
+    return found
+
+
+async def group_members(shell: Shell, root: GroupState, limit: int) -> Tree:
+    """The members of a group, and of the groups inside it."""
+    items: list[ItemState] = []
+    waiting, more = [root.id], False
+    while waiting and len(items) < limit:
+        where = Filter(tenant=root.tenant, group_id=waiting.pop(0))
+        found, rest = await first_items(shell, where, limit - len(items))
+        items += found
+        more = more or rest
+        waiting += [item.id for item in found if item.type == GROUP_TYPE]
+    return Tree(items, more or bool(waiting))
+
+
+def _value_name(group: GroupState) -> str:
+    """What the value of a group is called. That of a group that has not ended well is not whole."""
+    whole = group.ended_at is not None and not group.failed and group.cancelled is None
+    return "value" if whole else "partial value"
+
+
+def _group_style(group: GroupState) -> str:
+    return "red" if group.failed else "cyan" if group.ended_at is None else "green"
+
+
+# -------------------------------------------------------------------------------------------------- text
+
+
+TREE_COLUMNS: Final = ("ITEM", "STATE", "ID", "WHEN", "WHAT")
+
+
+def tree_lines(items: Sequence[ItemState], now: float, width: int | None) -> list[str]:
+    """Items as a tree: each below the one that queued it, those of a nested group below its closing item."""
+    groups = {item.id: item.group_id for item in items}
+    closing = {item.id for item in items if item.type == GROUP_TYPE}
+    below: dict[str | None, list[ItemState]] = {}
+    for item in items:
+        above = item.parent if item.parent in groups else None
+        if item.group_id in closing and groups.get(item.parent or "") != item.group_id:
+            above = item.group_id
+        below.setdefault(above, []).append(item)
+    rows = [_row(prefix, item, now) for prefix, item in _walk(below)]
+    return table_lines(TREE_COLUMNS, rows, width=width, keep=("STATE", "ID", "WHEN"), drop=("WHAT", "WHEN"))
+
+
+def _row(prefix: str, item: ItemState, now: float) -> tuple[str, ...]:
+    waits = f"waits for {plural(len(item.after), 'item')}" if item.status == "blocked" and item.after else ""
+    kind = "nested group" if item.type == GROUP_TYPE else item.type
+    return prefix + kind, status_cell(item.status), item.id, when(item, now), Cell(waits or what(item), "dim")
+
+
+def _walk(below: dict[str | None, list[ItemState]]) -> Iterator[tuple[str, ItemState]]:
+    """Every item with what stands before it in its line. Without recursion: trees may be deep."""
+    branch, last_branch, bar = ("├─ ", "└─ ", "│  ") if speaks_unicode() else ("|- ", "`- ", "|  ")
+    stack = [("", "", item) for item in reversed(below.get(None, ()))]
+    while stack:
+        prefix, indent, item = stack.pop()
+        yield prefix, item
+        children = below.get(item.id, [])
+        for index, child in reversed(list(enumerate(children, 1))):
+            is_last = index == len(children)
+            stack.append(
+                (indent + (last_branch if is_last else branch), indent + ("   " if is_last else bar), child)
+            )
+
+
+# ------------------------------------------------------------------------------------------------ graphs
+
+FILLS: Final[dict[Status, str]] = {
+    "blocked": "#eeeeee",
+    "scheduled": "#e8e0f5",
+    "ready": "#fff6d6",
+    "running": "#d6ecff",
+    "success": "#d9f2d9",
+    "dead": "#f9d6d5",
+    "cancelled": "#e0e0e0",
+}
+
+
+def _draw(shell: Shell, tree: Tree, dot: bool) -> None:
+    shell.lines(dot_lines(tree.items) if dot else mermaid_lines(tree.items))
+    _say_more(shell, tree)
+
+
+def _edges(items: Sequence[ItemState]) -> Iterator[tuple[int, int, bool]]:
+    """From the parent, and from what it waits for (True), to each item. By their places in `items`."""
+    places = {item.id: place for place, item in enumerate(items)}
+    for place, item in enumerate(items):
+        after = {str(name) for name in shown_names(item.after) if not isinstance(name, GroupRef)}
+        if item.parent in places and item.parent not in after:
+            yield places[item.parent], place, False
+        yield from ((places[name], place, True) for name in sorted(after) if name in places)
+
+
+def dot_lines(items: Sequence[ItemState]) -> Iterable[str]:
+    """A graph for Graphviz. Dashed: waits for."""
+    yield "digraph treadle {"
+    yield '  rankdir=LR; node [shape=box, style="rounded,filled", fontname="sans-serif"];'
+    for place, item in enumerate(items):
+        label = "\\n".join(_dot(part) for part in (item.type, item.id, item.status))
+        yield f'  n{place} [label="{label}", fillcolor="{FILLS[item.status]}"];'
+    for source, target, waits in _edges(items):
+        yield f"  n{source} -> n{target}{' [style=dashed]' if waits else ''};"
+    yield "}"
+
+
+def _dot(text: str) -> str:
+    return plain(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def mermaid_lines(items: Sequence[ItemState]) -> Iterable[str]:
+    """A graph for Mermaid. Dotted: waits for."""
+    yield "flowchart LR"
+    for place, item in enumerate(items):
+        label = "<br/>".join(_mermaid(part) for part in (item.type, item.id, item.status))
+        yield f'  n{place}["{label}"]:::{item.status}'
+    for source, target, waits in _edges(items):
+        yield f"  n{source} {'-.->' if waits else '-->'} n{target}"
+    used = {item.status for item in items}
+    for status, fill in FILLS.items():
+        if status in used:
+            yield f"  classDef {status} fill:{fill},stroke:#888888,color:#222222"
+
+
+def _mermaid(text: str) -> str:
+    return "".join(each if each.isalnum() or each in " ._-/" else f"#{ord(each)};" for each in plain(text))

@@ -1,0 +1,379 @@
+"""Problems: what `treadle status` and `treadle doctor` find wrong with the store, judged in one place.
+
+The kinds, the most urgent first:
+
+    killing        workers died, one after the other, while they ran an item
+    no_worker      items wait that no live worker can run: none is alive, has the type or serves the queue;
+                   or schedules, and no worker is alive
+    silent         a worker has sent no heartbeat for longer than its lease
+    blocked        the event loop of a worker does not run: a handler blocks it, or the process is stopped
+    undecodable    items whose arguments do not fit the code of the workers that have claimed them
+    late           an item of a queue that is not paused has been ready for longer than it may be
+    schedule       no process has the code of a schedule, or none has fired it
+    not_submitted  blocked items have waited as long for ids that were never submitted
+    paused         a queue is paused
+    dead           there are dead items
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal, NamedTuple, get_args
+
+from treadle.engine.read_refs import get_refs
+from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
+from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
+from treadle.engine.why.wording import (
+    command,
+    give_up_killer,
+    item_name,
+    kill_command,
+    killed_text,
+    process_name,
+    tenant_option,
+    worker_name,
+)
+from treadle.item import Count, Filter, ItemState, Status, WorkerState
+from treadle.item_facts import Overview
+from treadle.schedule import ScheduleState
+from treadle.why import Reason
+from treadle.wording import duration, listed, plural
+from treadle.worker_info import UndecodableType
+
+from .shell import Shell
+
+ProblemKind = Literal[
+    "killing",
+    "no_worker",
+    "silent",
+    "blocked",
+    "undecodable",
+    "late",
+    "schedule",
+    "not_submitted",
+    "paused",
+    "dead",
+]
+PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
+MAX_WAIT: Final = 300.0
+"""Seconds for which a ready item may wait."""
+BLOCKED_LOOKED_AT: Final = 50
+"""So many blocked items, the oldest, are looked at for what they wait for."""
+OPEN_LOOKED_AT: Final = 500
+"""So many running items, and as many that wait for a worker, are looked at for those that ended workers."""
+KILLING: Final = 3
+"""So many workers in a row have died while they ran an item that it is a problem."""
+LISTED_QUICKLY: Final = 10_000
+"""Among so many open items, the blocked ones and those that ended workers are found in some milliseconds."""
+MOST_OF_KIND: Final = 3
+"""If more types, queues or tenants than these have no worker, they are one problem."""
+UNSERVED_CAP: Final = 10_000
+"""So many ready items of a type that no worker has are counted."""
+By = Literal["queue", "type", "tenant"]
+WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
+
+
+class Problem(NamedTuple):
+    """Something that a person should look at."""
+
+    kind: ProblemKind
+    text: str
+    fix: str
+    refs: tuple[str, ...] = ()
+    """The items, queues, types or workers that it speaks of."""
+
+
+class StoreLook(NamedTuple):
+    """What one look at the store has found."""
+
+    overview: Overview
+    fleet: WorkerFleet
+    problems: tuple[Problem, ...]
+    """The most urgent first."""
+    schedules: tuple[ScheduleState, ...]
+    """Those that have not ended."""
+
+
+async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> StoreLook:
+    """Look at the store as a shell may see it. quick: leave out what takes longer in a larger store."""
+    overview = await shell.client.overview(cap=UNSERVED_CAP)
+    fleet = WorkerFleet(overview.workers, overview.now)
+    count, more = total(each for each in overview.counts if each.status != "dead")
+    leave_out = quick and (more or count > LISTED_QUICKLY)
+    stuck = [] if leave_out else await _read_stuck(shell, overview, max_wait)
+    items = [] if leave_out else await _read_items(shell, overview)
+    schedules = await _read_schedules(shell)
+    problems = find_problems(
+        overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=shell.tenant
+    )
+    return StoreLook(overview, fleet, tuple(problems), schedules)
+
+
+async def _read_items(shell: Shell, overview: Overview) -> list[ItemState]:
+    """Items that run, or could: the oldest."""
+    found: list[ItemState] = []
+    there = {count.status for count in overview.counts}
+    for statuses in _TRIED:
+        if there.intersection(statuses):
+            where = Filter(tenant=shell.tenant, status=statuses)
+            found += (await shell.backend.list(where, limit=OPEN_LOOKED_AT, oldest_first=True)).items
+    return found
+
+
+_TRIED: Final[tuple[tuple[Status, ...], ...]] = (("running",), ("scheduled", "ready"))
+
+
+async def _read_schedules(shell: Shell) -> tuple[ScheduleState, ...]:
+    if "schedules" not in shell.backend.capabilities:
+        return ()
+    return tuple(each for each in await shell.client.schedules.list() if not each.ended)
+
+
+async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list[ItemState]:
+    """Blocked items that have waited for too long for ids that were never submitted: some of the oldest."""
+    if not any(count.status == "blocked" for count in overview.counts):
+        return []
+    where = Filter(tenant=shell.tenant, status=("blocked",), until=overview.now - max_wait)
+    page = await shell.backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True)
+    found = await get_refs(shell.backend, [(item.tenant, item.id) for item in page.items])
+    return [each for each in found.values() if each.waiting_for]
+
+
+def find_problems(
+    overview: Overview,
+    fleet: WorkerFleet,
+    max_wait: float,
+    stuck: Sequence[ItemState] = (),
+    *,
+    items: Sequence[ItemState] = (),
+    schedules: Sequence[ScheduleState] = (),
+    tenant: str | None = None,
+) -> Iterator[Problem]:
+    """What is not healthy. What follows from another problem is not one of its own.
+
+    stuck: blocked items that wait for ids that were never submitted.
+    items: some that run, or could.
+    schedules: those that have not ended.
+    tenant: whose overview it is. None: of all.
+    """
+    yield from _killing(items)
+    if fleet.taking:
+        yield from _unserved(overview, fleet)
+        yield from _stuck_workers(fleet, items)
+        yield from _undecodable(overview, fleet)
+        yield from _late(overview, fleet, max_wait, tenant)
+        yield from _schedule_problems(schedules, overview.now, tenant)
+    else:
+        yield from _no_worker(overview, fleet, items, schedules)
+    if stuck:
+        yield _not_submitted(stuck, tenant)
+    for queue, whose in overview.paused:
+        whom = "" if whose is None else f" for tenant {whose}"
+        fix = command("resume", queue, tenant=whose)
+        yield Problem("paused", f"queue {queue} is paused{whom}", fix, (queue,))
+    dead = [each for each in overview.counts if each.status == "dead"]
+    if dead:
+        count, more = total(dead)
+        types = tuple(dict.fromkeys(each.type for each in sorted(dead, key=lambda each: -each.count)))
+        text = f"{plural(count, 'dead item', more)}: {listed(types, 3)}"
+        yield Problem("dead", text, command("dead", tenant=tenant), types)
+
+
+def _of(kind: ProblemKind, reason: Reason, more: str = "") -> Problem:
+    """A problem that `why` explains in the same words. more: what is said besides."""
+    return Problem(kind, f"{reason.text}; {more}" if more else reason.text, reason.fix, reason.refs)
+
+
+def _waits(count: int, noun: str, more: bool = False) -> str:
+    return f"{plural(count, noun, more)} {'waits' if count == 1 and not more else 'wait'}"
+
+
+def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
+    killers = sorted((each for each in items if each.losses >= KILLING), key=lambda each: -each.losses)
+    for each in killers[:MOST_OF_KIND]:
+        text = f"{item_name(each.id, each.type)}: {killed_text(each.losses)}"
+        yield Problem("killing", text, give_up_killer(each), (each.id,))
+    more = killers[MOST_OF_KIND:]
+    if more:
+        text = f"the same is the case for {plural(len(more), 'other item')}: they may have run beside these"
+        yield Problem(
+            "killing", text, "see what the logs say of these first", tuple(each.id for each in more)
+        )
+
+
+def _no_worker(
+    overview: Overview,
+    fleet: WorkerFleet,
+    items: Sequence[ItemState],
+    schedules: Sequence[ScheduleState],
+) -> Iterator[Problem]:
+    waiting = [each for each in overview.counts if each.status in WAITING]
+    left = max((each.since for each in overview.unserved if each.since is not None), default=None)
+    count, more = total(waiting)
+    said = [_waits(count, "open item", more) if waiting else "", _unfired_text(schedules)]
+    if any(said):
+        yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)))
+    else:
+        yield from _stuck_workers(fleet, items)
+
+
+def _stuck_workers(fleet: WorkerFleet, items: Sequence[ItemState]) -> Iterator[Problem]:
+    if fleet.silent:
+        yield _silent(fleet)
+    if fleet.blocked:
+        ids = {worker.id for worker in fleet.blocked}
+        runs = [item_name(each.id, each.type) for each in items if each.worker in ids]
+        more = f"there {'runs' if len(runs) == 1 else 'run'} {listed(runs)}" if runs else ""
+        yield _of("blocked", fleet.worker_blocked(fleet.blocked), more)
+
+
+def _silent(fleet: WorkerFleet) -> Problem:
+    names, first = listed(map(worker_name, fleet.silent), 3), fleet.silent[0]
+    text = f"{plural(len(fleet.silent), 'worker')} silent: {names}"
+    fix = f"look at {process_name(first)}: it is gone, or stopped ({kill_command('CONT', first)}). "
+    fix += "The next claim of any worker frees its items"
+    return Problem("silent", text, fix, tuple(worker.id for worker in fleet.silent))
+
+
+def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None) -> Iterator[Problem]:
+    """Queues with late items, except those in which only items wait that no worker can run."""
+    missing = {each.type for each in overview.unserved}
+    ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
+    idle = {
+        queue
+        for queue, counts in ready.items()
+        if not any(
+            each.capped or (each.type not in missing and fleet.serves(queue=queue, tenant=each.tenant))
+            for each in counts
+        )
+    }
+    stopped = {queue for queue, whose in overview.paused if whose in (None, tenant)}
+    for age in overview.ages:
+        waited = overview.now - age.oldest_ready
+        if waited > max_wait and age.queue not in stopped | idle:
+            text = f"queue {age.queue}: an item has been ready for {duration(waited)}"
+            yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,))
+
+
+def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
+    missing = list(dict.fromkeys(name for item in stuck for name in item.waiting_for))
+    waits = _waits(len(stuck), "blocked item", len(stuck) >= BLOCKED_LOOKED_AT)
+    text = f"{waits} for ids that were never submitted: "
+    first = stuck[0]
+    fix = command("why", first.id, tenant=tenant or tenant_option(first.tenant))
+    return Problem("not_submitted", text + listed(missing, 3), fix, tuple(item.id for item in stuck))
+
+
+# -- who is missing ------------------------------------------------------------------------------------
+
+
+def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
+    ready = [each for each in overview.counts if each.status == "ready"]
+    cut = {each.type for each in ready if each.capped}
+    types = [
+        _of(
+            "no_worker",
+            fleet.no_worker_for_type(each.type, each.since, None),
+            _waits(each.count, "ready item", each.count >= UNSERVED_CAP or each.type in cut),
+        )
+        for each in overview.unserved
+    ]
+    yield from _at_most("type", types)
+    queues = [
+        _of("no_worker", no_worker_for_queue(fleet.taking, "", queue), _ready_waits(counts))
+        for queue, counts in counts_by(ready, "queue").items()
+        if not fleet.serves(queue=queue)
+    ]
+    yield from _at_most("queue", queues)
+    tenants = [
+        _of("no_worker", no_worker_for_tenant(fleet.taking, tenant), _ready_waits(counts))
+        for tenant, counts in counts_by(ready, "tenant").items()
+        if not fleet.serves(tenant=tenant)
+    ]
+    yield from _at_most("tenant", tenants)
+
+
+def _ready_waits(counts: Sequence[Count]) -> str:
+    count, more = total(counts)
+    return _waits(count, "ready item", more)
+
+
+def _at_most(noun: By, problems: Sequence[Problem]) -> Iterator[Problem]:
+    """The problems of types, queues or tenants that no worker has. Many of them are one."""
+    if len(problems) <= MOST_OF_KIND:
+        yield from problems
+        return
+    names = tuple(each.refs[0] for each in problems)
+    text = f"no worker for {len(names):,} {noun}s of which items are ready: {listed(names, MOST_OF_KIND)}"
+    have = "whose app has them" if noun == "type" else "that serves them"
+    yield Problem("no_worker", text, f"start a worker {have}", names)
+
+
+def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
+    by_type: dict[str, list[tuple[WorkerState, UndecodableType]]] = {}
+    open_types = {each.type for each in overview.counts if each.status != "dead"}
+    for worker in fleet.taking:
+        for type, said in worker.info.undecodable.items() if worker.info is not None else ():
+            if type in open_types:  # not only another tenant's
+                by_type.setdefault(type, []).append((worker, said))
+    for type, those in sorted(by_type.items()):
+        # What a worker says may be a minute old.
+        there, more = total(each for each in overview.counts if each.type == type and each.status != "dead")
+        most = max(said.count for _, said in those)
+        count = most if more else min(most, there)
+        items = plural(count, "item") if count else "items"
+        workers = [worker for worker, _ in those]
+        text = misfit_text(f"the arguments of {items} of {type}", workers, those[0][1].error)
+        if count:
+            text += f"; {dies_text(fleet.now, (said for _, said in those), count)}"
+        yield Problem("undecodable", text, FIX, (type,))
+
+
+# -- schedules -----------------------------------------------------------------------------------------
+
+
+def _schedule_problems(
+    schedules: Sequence[ScheduleState], now: float, tenant: str | None
+) -> Iterator[Problem]:
+    """Schedules that are not fired although workers are alive."""
+    orphaned = _orphaned(schedules)
+    for each in orphaned[:MOST_OF_KIND]:
+        text = f"no running process has schedule {each.name}: last seen {duration(now - each.seen_at)} ago"
+        end = command("schedules cancel", each.name, tenant=tenant)
+        yield Problem("schedule", text, f"start a worker of its app, or end it: {end}", (each.name,))
+    more = tuple(each.name for each in orphaned[MOST_OF_KIND:])
+    if more:
+        text = f"nor has one of these schedules: {listed(more, 3)}"
+        yield Problem("schedule", text, command("schedules", tenant=tenant), more)
+    overdue = tuple(each.name for each in schedules if each.state == "overdue")
+    if overdue:
+        text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {listed(overdue, 3)}"
+        yield Problem("schedule", text, command("why --schedule", overdue[0], tenant=tenant), overdue)
+
+
+def _unfired_text(schedules: Sequence[ScheduleState]) -> str:
+    """Which schedules are not fired because no worker takes items. Empty: none."""
+    names = [each.name for each in _orphaned(schedules)]
+    are = "is" if len(names) == 1 else "are"
+    return f"{plural(len(names), 'schedule')} {are} not fired: {listed(names, 3)}" if names else ""
+
+
+def _orphaned(schedules: Sequence[ScheduleState]) -> list[ScheduleState]:
+    return [each for each in schedules if each.state == "orphaned"]
+
+
+# -- counts --------------------------------------------------------------------------------------------
+
+
+def counts_by(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
+    """The counts by queue, type or tenant, in the order of names."""
+    found: dict[str, list[Count]] = {}
+    for each in counts:
+        found.setdefault(getattr(each, by), []).append(each)
+    return dict(sorted(found.items()))
+
+
+def total(counts: Iterable[Count]) -> tuple[int, bool]:
+    """The sum, and whether there may be more."""
+    given = list(counts)
+    return sum(each.count for each in given), any(each.capped for each in given)

@@ -1,0 +1,287 @@
+"""`treadle status`: how the whole store stands: problems first, then queues and workers.
+
+It is healthy if there is no problem: see `problems`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Final, NamedTuple, cast, get_args
+
+import typer
+
+from treadle.errors import InputError, StoreUnavailable
+from treadle.fleet import Fleet
+from treadle.item import Count, Status
+from treadle.item_facts import Overview
+from treadle.wording import capped, duration, listed, plain, plural
+
+from .exit_codes import UNHEALTHY
+from .filters import names_in, read_duration
+from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
+from .shell import PatientReader, Shell, operator_command
+from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
+from .text import (
+    WIDTH,
+    Cell,
+    clock,
+    columns,
+    iso,
+    speaks_unicode,
+    styled,
+    table_lines,
+    terminal_width,
+    wrapped,
+)
+from .worker_rows import fleet_text, worker_json
+
+SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
+"""Those that an overview counts."""
+MOST_ROWS: Final = 30
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "status")(status)
+
+
+async def status(
+    shell: Shell,
+    by: Annotated[str, typer.Option("--by", help="a row for each queue, type or tenant")] = "queue",
+    watch: Annotated[bool, typer.Option("--watch", help="look again and again, until Ctrl-C")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, help="seconds between two looks of --watch")
+    ] = 2.0,
+    max_wait: Annotated[
+        str, typer.Option("--max-wait", metavar="DURATION", help="how long a ready item may wait")
+    ] = "5m",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="KIND", help=f"no problem: {', '.join(PROBLEM_KINDS)}"),
+    ] = None,
+) -> int | None:
+    """Show how the store stands: problems, queues, workers.
+
+    The exit code is 4 if there is a problem: items that end their workers, no worker for items that wait,
+    silent or blocked workers, arguments that do not decode, items that wait for longer than --max-wait, or
+    for ids that were never submitted, schedules that no process fires, paused queues, dead items.
+    """
+    if by not in get_args(By):
+        raise InputError.of("--by", by, "must be queue, type or tenant")
+    ignored = set(names_in(ignore))
+    if unknown := ignored - set(PROBLEM_KINDS):
+        raise InputError.of(
+            "--ignore", min(unknown), f"does not exist: it is one of {', '.join(PROBLEM_KINDS)}"
+        )
+    look = _Look(shell, cast("By", by), read_duration(max_wait, "--max-wait"), frozenset(ignored))
+    if watch:
+        return await _watch(shell, look, every)
+    seen = await look()
+    if shell.json:
+        shell.emit(seen.json())
+    else:
+        shell.lines(seen.lines(terminal_width()))
+    return UNHEALTHY if seen.problems else None
+
+
+class _Look:
+    """Looks at the store."""
+
+    def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[str]) -> None:
+        self._shell = shell
+        self._by: By = by
+        self._max_wait = max_wait
+        self._ignored = ignored
+
+    async def __call__(self) -> StatusView:
+        found = await look_at(self._shell, self._max_wait, quick=True)
+        left = tuple(each for each in found.problems if each.kind not in self._ignored)
+        return StatusView(found.overview, found.fleet, left, self._by)
+
+
+class StatusView(NamedTuple):
+    """What one look at the store has seen."""
+
+    overview: Overview
+    fleet: Fleet
+    problems: tuple[Problem, ...]
+    by: By
+
+    def json(self) -> dict[str, Any]:
+        overview = self.overview
+        return {
+            "now": iso(overview.now),
+            "healthy": not self.problems,
+            "problems": [problem._asdict() for problem in self.problems],
+            "statuses": {
+                status: _total_json(each for each in overview.counts if each.status == status)
+                for status in SHOWN_STATUSES
+            },
+            "queues": [
+                {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
+                for queue, counts in counts_by(overview.counts, "queue").items()
+            ],
+            "types": [
+                {"type": type, **_row_json(counts)}
+                for type, counts in counts_by(overview.counts, "type").items()
+            ],
+            "tenants": [
+                {"tenant": tenant, **_row_json(counts)}
+                for tenant, counts in counts_by(overview.counts, "tenant").items()
+            ],
+            "unserved": [
+                {"type": each.type, "count": each.count, "since": iso(each.since)}
+                for each in overview.unserved
+            ],
+            "paused": [{"queue": queue, "tenant": tenant} for queue, tenant in overview.paused],
+            "workers": [worker_json(self.fleet, each) for each in self.fleet.workers],
+        }
+
+    def lines(self, width: int | None) -> list[str]:
+        return [
+            *_problem_lines(self.problems, self.overview.now, width),
+            "",
+            *_count_lines(self.overview, self.by, width),
+            "",
+            plain(fleet_text(self.fleet)),
+        ]
+
+
+# ---------------------------------------------------------------------------------------------- problems
+
+
+def _problem_lines(problems: Sequence[Problem], now: float, width: int | None) -> list[str]:
+    at = clock(now, now).partition(" (")[0]
+    if not problems:
+        return [f"{styled(_shape('success') + ' healthy', 'green')}  {styled(at, 'dim')}"]
+    head = styled(f"{_shape('dead')} {plural(len(problems), 'problem')}", "red")
+    lines = [f"{head}  {styled(at, 'dim')}"]
+    arrow = "→" if speaks_unicode() else "->"
+    for each in problems:
+        text, fix = f"  {plain(each.text)}", f"{arrow} {plain(each.fix)}"
+        if columns(text) + columns(fix) + 2 <= (width or WIDTH):
+            lines.append(f"{text}  {styled(fix, 'dim')}")
+        else:
+            lines += wrapped(each.text, width, "  ")
+            lines += [styled(line, "dim") for line in wrapped(fix, width, "      ")]
+    return lines
+
+
+def _shape(status: Status) -> str:
+    return (SHAPES if speaks_unicode() else ASCII_SHAPES)[status]
+
+
+# ------------------------------------------------------------------------------------------------ counts
+
+
+def _total_json(counts: Iterable[Count]) -> dict[str, Any]:
+    count, more = total(counts)
+    return {"count": count, "capped": more}
+
+
+def _row_json(counts: Sequence[Count]) -> dict[str, Any]:
+    return {
+        status: _total_json(each for each in counts if each.status == status) for status in SHOWN_STATUSES
+    }
+
+
+def _ages(overview: Overview) -> dict[str, float]:
+    return {age.queue: age.oldest_ready for age in overview.ages}
+
+
+def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
+    rows = counts_by(overview.counts, by)
+    if by == "queue":
+        rows.update((queue, []) for queue, _ in overview.paused if queue not in rows)
+    if not rows:
+        return ["no open and no dead items"]
+    names = sorted(rows)
+    heads = [by.upper(), *(status.upper() for status in SHOWN_STATUSES), "OLDEST WAIT", ""]
+    cells = [[name, *_count_cells(rows[name]), *_wait(overview, by, name)] for name in names[:MOST_ROWS]]
+    if len(rows) > 1:
+        others = len(rows) - len(cells)
+        if others:
+            rest = [each for name in names[MOST_ROWS:] for each in rows[name]]
+            cells.append([Cell(f"and {others:,} more", "dim"), *_count_cells(rest), "", ""])
+        cells.append([Cell("all", "bold"), *_count_cells(overview.counts), "", ""])
+    return table_lines(heads, cells, width=width, numbers=heads[1:-1])
+
+
+def _count_cells(counts: Sequence[Count]) -> list[Cell]:
+    cells: list[Cell] = []
+    for status in SHOWN_STATUSES:
+        count, more = total(each for each in counts if each.status == status)
+        cells.append(
+            Cell(capped(count, more), STATUS_STYLES[status])
+            if count
+            else Cell("·" if speaks_unicode() else ".", "dim")
+        )
+    return cells
+
+
+def _wait(overview: Overview, by: By, name: str) -> tuple[str, str]:
+    if by != "queue":
+        return "", ""
+    oldest = _ages(overview).get(name)
+    pauses = [tenant for queue, tenant in overview.paused if queue == name]
+    paused = "" if not pauses else "paused" if None in pauses else f"paused for {listed(map(str, pauses), 2)}"
+    return "" if oldest is None else duration(overview.now - oldest), Cell(paused, "yellow")
+
+
+# ----------------------------------------------------------------------------------------------- watching
+
+
+async def _watch(shell: Shell, look: _Look, every: float) -> int | None:
+    """Look again and again. Ctrl-C ends it. A store that does not answer is looked at again."""
+    import sys
+
+    if shell.json or not sys.stdout.isatty():
+        return await _watch_lines(shell, look, every)
+    from rich.live import Live
+    from rich.text import Text
+
+    loop = asyncio.get_running_loop()
+    last: list[str] = []
+    looked_at = loop.time()
+    with Live(Text("..."), auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+        try:
+            while True:
+                try:
+                    lines = last = (await look()).lines(terminal_width())
+                    looked_at = loop.time()
+                except StoreUnavailable as error:
+                    lines = away_lines(error, last, loop.time() - looked_at, terminal_width())
+                live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+                await asyncio.sleep(every)
+        except asyncio.CancelledError:
+            return None
+
+
+def away_lines(error: StoreUnavailable, last: list[str], seconds: float, width: int | None) -> list[str]:
+    """What is shown while the store does not answer. last: the lines of the last look, which is so old."""
+    shape = "✕" if speaks_unicode() else "x"
+    lines = [styled(line, "red") for line in wrapped(f"{shape} the store does not answer: {error}", width)]
+    if last:
+        lines += ["", f"{duration(seconds)} ago it was:", ""]
+        lines += (styled(_STYLE.sub("", line), "dim") for line in last)
+    return lines
+
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+async def _watch_lines(shell: Shell, look: _Look, every: float) -> int | None:
+    """Without a terminal: one look after the other."""
+    reader = PatientReader(shell)
+    try:
+        while True:
+            seen = await reader.read(look)
+            if seen is not None and shell.json:
+                shell.emit(seen.json())
+            elif seen is not None:
+                shell.lines([*seen.lines(None), ""])
+            shell.flush()
+            await asyncio.sleep(every)
+    except asyncio.CancelledError:
+        return None

@@ -1,0 +1,253 @@
+"""`treadle cancel`, `complete`, `trigger`, `requeue`, `update` and `repair`: change items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+
+from treadle.client import Client
+from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
+from treadle.item import OPEN, TERMINAL, ItemState, Status
+from treadle.wording import plural
+
+from .bulk import change_items
+from .bulk_verb import BulkVerb, PortionOutcome, all_or_none, tell_refusal
+from .canary import CanaryOption, CanaryWaitOption, canary_judge
+from .exit_codes import REFUSED
+from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
+from .selection import IdsArgument, Refusal, Selection, read_wanted
+from .shell import Shell, operator_command
+from .stays_dead import Requeue, RequeuePreview
+
+WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "cancel")(cancel)
+    operator_command(commands, "complete")(complete)
+    operator_command(commands, "trigger")(trigger)
+    operator_command(commands, "requeue")(requeue)
+    operator_command(commands, "update")(update)
+    operator_command(commands, "repair")(repair)
+
+
+# ------------------------------------------------------------------------------------------------ cancel
+
+
+async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
+    """Cancel items, and what they have queued. Running handlers are interrupted.
+
+    With filters: open items. An item that has ended may be named: then what it has queued is cancelled.
+    """
+    statuses = () if selection.ids else OPEN_STATUSES
+    verb = BulkVerb(
+        "cancel",
+        "cancelled",
+        _cancel,
+        statuses,
+        "only open items can be cancelled",
+        "were queued by them",
+        along=", and what they have queued",
+    )
+    return await change_items(shell, verb, selection, filters)
+
+
+async def _cancel(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
+    open = [item.id for item in items if item.status in OPEN]
+    changed = await client.cancel(open) if open else 0
+    refused: list[Refusal] = []
+    for item in items:
+        if item.status in TERMINAL:
+            below = await client.cancel(item.id)
+            changed += below
+            if not below:
+                refused.append(Refusal(item.id, item.tenant, AlreadyEnded(item.id, item.status)))
+    return PortionOutcome(changed, refused)
+
+
+# ---------------------------------------------------------------------------------------------- complete
+
+
+async def complete(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    value: Annotated[str, typer.Option("--value", metavar="JSON", help="the result, as JSON")] = "null",
+) -> int | None:
+    """End open items as a success, without a worker. Running handlers are interrupted."""
+    result = read_json(value, "--value")
+
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
+        outcomes = [await all_or_none([item], partial(_complete, client, item, result)) for item in items]
+        return PortionOutcome(
+            sum(each.changed for each in outcomes), [item for each in outcomes for item in each.refused]
+        )
+
+    verb = BulkVerb("complete", "completed", change, OPEN_STATUSES, "only open items can be completed")
+    return await change_items(shell, verb, selection, filters)
+
+
+async def _complete(client: Client, item: ItemState, value: object, ids: list[str]) -> int:
+    try:
+        await client.complete(ids[0], value)
+    except EncodeError as error:
+        raise ConflictError(
+            f"item {item.id!r} is of type {item.type}, and the value is no result of it: {error}"
+        ) from None
+    return 1
+
+
+def read_json(text: str, field: str) -> Any:
+    """A JSON value that was given on the command line. InputError."""
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "surrogateescape"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError.of(field, text, f"is no JSON: {error}") from None
+
+
+# ----------------------------------------------------------------------------------------------- trigger
+
+
+async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
+    """Run scheduled items now."""
+
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
+        async def call(ids: list[str]) -> int:
+            await client.trigger(ids)
+            return len(ids)
+
+        return await all_or_none(items, call)
+
+    verb = BulkVerb("trigger", "triggered", change, ("scheduled",), "only scheduled items can be triggered")
+    return await change_items(shell, verb, selection, filters)
+
+
+# ----------------------------------------------------------------------------------------------- requeue
+
+AloneOption = Annotated[
+    bool, typer.Option("--alone", help="leave items that could not run because of them as they are")
+]
+CancelledOption = Annotated[bool, typer.Option("--cancelled", help="cancelled items too")]
+
+
+async def requeue(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    alone: AloneOption = False,
+    cancelled: CancelledOption = False,
+    canary: CanaryOption = 0,
+    canary_wait: CanaryWaitOption = "60s",
+) -> int | None:
+    """Run dead items again, with all their attempts, oldest first.
+
+    Items that could not run because one of them had died wait for it again.
+    With --canary, the others follow only if the first ones succeed.
+    """
+    seconds = read_duration(canary_wait, "--canary-wait")
+
+    how = Requeue(alone=alone, cancelled=cancelled)
+    statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
+    advice = "only dead items can be requeued" + (
+        "" if cancelled else ", and with --cancelled cancelled ones"
+    )
+    along = "" if alone else ", and what could not run because of them"
+    verb = BulkVerb(
+        "requeue",
+        "requeued",
+        how.change,
+        statuses,
+        advice,
+        "wait for them",
+        along=along,
+        preview=lambda: RequeuePreview(how),
+        remedy=how.remedy,
+    )
+    judge = canary_judge(shell, seconds)
+    return await change_items(shell, verb, selection, filters, canary=canary, judge=judge)
+
+
+# ------------------------------------------------------------------------------------------------ update
+
+
+async def update(
+    shell: Shell,
+    ids: IdsArgument = None,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="DURATION", help="start at the earliest so long from now")
+    ] = None,
+    run_at: Annotated[
+        str | None, typer.Option("--run-at", metavar="TIME", help="start at the earliest then")
+    ] = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="a higher number goes first")] = None,
+    lane: Annotated[str | None, typer.Option("--lane", help="another lane")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="another queue")] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            "--deadline", metavar="TIME", help="dead if it has not succeeded by then; none: no deadline"
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="say what would happen, and change nothing")
+    ] = False,
+) -> int | None:
+    """Change when and where items run that have not started. What is not given stays as it is."""
+    if not ids:
+        raise InputError("say which items: give their ids")
+    if delay is not None and run_at is not None:
+        raise InputError("--delay and --run-at exclude each other")
+    now = await shell.now()
+    changes: dict[str, Any] = {
+        name: value
+        for name, value in (("priority", priority), ("lane", lane), ("queue", queue))
+        if value is not None
+    }
+    if delay is not None:
+        changes["run_at"] = now + read_duration(delay, "--delay")
+    if run_at is not None:
+        changes["run_at"] = read_start(run_at, now, "--run-at")
+    if deadline is not None:
+        changes["deadline"] = None if deadline == "none" else read_start(deadline, now, "--deadline")
+    if not changes:
+        raise InputError("say what to change: --delay, --run-at, --priority, --lane, --queue or --deadline")
+
+    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
+        return await all_or_none(items, lambda ids: client.update(ids, **changes))
+
+    advice = "only items that have not started can be updated"
+    verb = BulkVerb("update", "updated", change, WAITING_STATUSES, advice)
+    return await change_items(shell, verb, Selection(ids=ids, dry_run=dry_run), ItemFilters())
+
+
+# ------------------------------------------------------------------------------------------------ repair
+
+
+async def repair(
+    shell: Shell,
+    groups: Annotated[
+        list[str],
+        typer.Argument(metavar="GROUP", help="the ids of groups. -: read them from standard input"),
+    ],
+) -> int | None:
+    """Run the failed part of groups again: what died first, and what could not run because of it."""
+    refused = False
+    for wanted in read_wanted(shell, groups):
+        client = shell.client if wanted.tenant is None else shell.client.tenant(wanted.tenant)
+        try:
+            changed = await client.repair(wanted.id)
+        except NotFound as error:
+            refused = True
+            tell_refusal(shell, Refusal(wanted.id, wanted.tenant, error))
+            continue
+        if shell.json:
+            shell.emit({"verb": "repair", "id": wanted.id, "changed": changed})
+        elif changed:
+            shell.print(f"repaired {wanted.id}: {plural(changed, 'item')} open again")
+        else:
+            shell.print(f"nothing to repair in {wanted.id}: no death failed it")
+    return REFUSED if refused else None

@@ -1,0 +1,222 @@
+"""`treadle worker`: run the workers of an app in processes, under a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from treadle.app import Treadle
+from treadle.backend import store_name
+from treadle.cli import log_format as logs
+from treadle.cli.banner import banner, facts_of, summary
+from treadle.cli.child import ChildOptions
+from treadle.cli.exit_codes import AWAY, REFUSED, USAGE
+from treadle.cli.filters import names_in
+from treadle.cli.http_server import CannotListen
+from treadle.cli.load import CannotLoad, load, report
+from treadle.cli.log_format import LogFormat, LogLevel
+from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
+from treadle.cli.names import misspelt_queues
+from treadle.cli.open_store import StoreAway
+from treadle.cli.reload import FileWatcher
+from treadle.cli.supervisor import Supervisor
+from treadle.errors import InputError, TreadleError, message_of
+from treadle.log_lines import INFO, WARNING, log_line
+from treadle.operator import core_of
+from treadle.store_metrics import StoreReader
+from treadle.wording import one_line
+
+
+def worker(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            help="the app, as package.module:name; default: --app, or TREADLE_APP", metavar="[MODULE:APP]"
+        ),
+    ] = None,
+    app_option: Annotated[
+        str | None, typer.Option("--app", metavar="MODULE:APP", help="the same, as other commands take it")
+    ] = None,
+    queues: Annotated[str, typer.Option(help="serve only these queues, separated by commas")] = "",
+    tenants: Annotated[str, typer.Option(help="serve only these tenants, separated by commas")] = "",
+    concurrency: Annotated[
+        int, typer.Option(min=0, help="the most items at once, per process; 0: as the app is set")
+    ] = 0,
+    processes: Annotated[int, typer.Option(min=1, help="the number of worker processes")] = 1,
+    burst: Annotated[bool, typer.Option(help="run the items that are due, then exit")] = False,
+    reload: Annotated[bool, typer.Option(help="restart when a Python file of the project changes")] = False,
+    max_block: Annotated[
+        float, typer.Option(min=1.0, help="kill a process whose event loop is blocked for this many seconds")
+    ] = 60.0,
+    wait: Annotated[
+        float, typer.Option(min=0.0, help="seconds to wait for a store that is unavailable at the start")
+    ] = 60.0,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="serve /metrics, /health/live and /health/ready there; :9100 means any address",
+        ),
+    ] = "",
+    store_metrics: Annotated[
+        bool,
+        typer.Option(help="with --metrics: also how the whole store stands. One place for it is enough"),
+    ] = True,
+    log_level: Annotated[
+        LogLevel, typer.Option(envvar="TREADLE_LOG", case_sensitive=False, help="the least level to log")
+    ] = LogLevel.info,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="text for people, json for programs")
+    ] = LogFormat.text,
+) -> None:
+    """Run workers: a supervisor, and the worker processes that it starts.
+
+    SIGTERM or Ctrl-C lets handlers finish (for the app's `drain` seconds). A second one kills the processes.
+
+    The exit code is 0 when it was stopped, or when a burst is done, also if items died; 1 if the store
+    refuses it, or an error may have left items of a burst; 2 if it was called in a wrong way, the port is in
+    use, or the app cannot be loaded; 3 if the store is unavailable.
+    """
+    address = _address(metrics, log_format)
+    app = _which_app(app, app_option, log_format)
+    opened = _load(app, log_format)
+    from treadle.backends.memory import MemoryBackend
+
+    if processes > 1 and isinstance(opened.backend, MemoryBackend):
+        _refuse(
+            f"{app} keeps its items in memory, and processes share no memory: each of the {processes} would "
+            "have a store of its own. Use a sqlite:// or postgresql:// store, or --processes 1",
+            log_format,
+        )
+    options = ChildOptions(
+        app=app,
+        worker="",
+        liveness="",
+        queues=tuple(names_in(queues)) or None,
+        tenants=tuple(names_in(tenants)) or None,
+        concurrency=concurrency or None,
+        burst=burst,
+        wait=wait,
+        log_level=log_level,
+        log_format=log_format,
+        metrics=address is not None,
+    )
+    _announce(opened, options, processes)
+    supervisor = Supervisor(
+        opened.backend,
+        core_of(opened).settings,
+        options,
+        processes=processes,
+        max_block=max_block,
+        opened=partial(_remark, opened, options.queues or (), is_new=_makes_store(opened)),
+    )
+    serving = _serving(supervisor, opened, address, store_metrics)
+    raise typer.Exit(_run(supervisor, reload, serving, log_format))
+
+
+def _which_app(argument: str | None, option: str | None, format: LogFormat) -> str:
+    if argument and option and argument != option:
+        _refuse(f"{argument} and --app {option} are two apps: give one", format)
+    named = argument or option or os.environ.get("TREADLE_APP")
+    if not named:
+        _refuse("say which app: `treadle worker shop.jobs:app`, or set TREADLE_APP", format)
+    return named
+
+
+def _load(app: str, format: LogFormat) -> Treadle:
+    try:
+        return load(app)
+    except CannotLoad as error:
+        report(error, format)
+        raise typer.Exit(USAGE) from None
+
+
+def _refuse(message: str, format: LogFormat, code: int = USAGE) -> NoReturn:
+    """End the command, and say why."""
+    logs.say_refusal(message, format)
+    raise typer.Exit(code)
+
+
+def _announce(app: Treadle, options: ChildOptions, processes: int) -> None:
+    """Set logging up, unless the app has, and say what begins."""
+    logs.set_up(options.log_level, options.log_format)
+    text = banner(app, options, processes)
+    if options.log_format == LogFormat.json:
+        log_line(INFO, " ".join(text.split()), facts_of(app, options, processes))
+    else:
+        typer.echo(text, err=True)
+
+
+def _makes_store(app: Treadle) -> bool:
+    """Whether the file of the store does not exist yet. Its path may be mistyped."""
+    kind, mark, path = store_name(app.backend).partition(":///")
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # it cannot be used: that is said later
+        return kind == "sqlite" and bool(mark) and not Path(path).expanduser().exists()
+    return False
+
+
+async def _remark(app: Treadle, queues: Sequence[str], *, is_new: bool) -> None:
+    """Say what may be a mistake, once the store is open."""
+    if is_new:
+        log_line(WARNING, f"made a new, empty store: {one_line(store_name(app.backend))}")
+    for remark in await misspelt_queues(app, app.backend, queues) if queues else ():
+        log_line(WARNING, one_line(f"--queues: {remark}"))
+
+
+def _address(metrics: str, format: LogFormat) -> ListenAddress | None:
+    try:
+        return read_address(metrics) if metrics else None
+    except InputError as error:
+        _refuse(one_line(message_of(error)), format)
+
+
+def _serving(
+    supervisor: Supervisor, app: Treadle, address: ListenAddress | None, store_metrics: bool
+) -> AbstractAsyncContextManager[None]:
+    """What serves the metrics, while it is entered."""
+    if address is None:
+        return contextlib.nullcontext()
+    core, backend = core_of(app), app.backend
+    from treadle.backends.memory import MemoryBackend
+
+    # A store in memory is that of this process, which is empty, and not that of the child.
+    shown = store_metrics and not isinstance(backend, MemoryBackend)
+    store = StoreReader(core, connect=False) if shown else None
+    return MetricsServer(supervisor, Health(supervisor, backend), store).serve(address)
+
+
+def _run(
+    supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None], format: LogFormat
+) -> int:
+    """Returns the exit code."""
+    began = time.monotonic()
+    try:
+        code = asyncio.run(_supervise(supervisor, reload, serving))
+    except CannotListen as error:
+        _refuse(f"--metrics: {error}", format)
+    except StoreAway as error:
+        _refuse(str(error), format, AWAY)
+    except TreadleError as error:  # the store refuses: a newer schema, a missing directory
+        _refuse(one_line(message_of(error)), format, REFUSED)
+    log_line(INFO, summary(supervisor.report(), time.monotonic() - began))
+    return code
+
+
+async def _supervise(supervisor: Supervisor, reload: bool, serving: AbstractAsyncContextManager[None]) -> int:
+    async with serving:
+        if not reload:
+            return await supervisor.run()
+        watcher = asyncio.ensure_future(FileWatcher().run(supervisor.restart))
+        try:
+            return await supervisor.run()
+        finally:
+            watcher.cancel()

@@ -1,0 +1,114 @@
+"""Workers as operators see them: what each says about itself, and whether it is alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.engine.run.built_in import BUILT_IN
+from treadle.fleet import Fleet, WorkerStanding, last_beat
+from treadle.item import WorkerState
+from treadle.wording import listed, plural
+
+from .text import Cell, ago, iso, speaks_unicode
+
+_STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
+    "alive": ("●", "*", "green"),
+    "blocked": ("■", "#", "red"),
+    "draining": ("◐", ">", "yellow"),
+    "pressed": ("◑", "=", "yellow"),
+    "manual": ("○", "o", ""),
+    "silent": ("✕", "x", "red"),
+}
+
+
+def fleet_text(fleet: Fleet) -> str:
+    """The fleet in one line."""
+    if not fleet.workers:
+        return "no workers"
+    parts = [plural(len(fleet.live), "worker")]
+    running = [worker.running for worker in fleet.live if worker.running is not None]
+    if running:
+        ahead = sum(map(_claimed_ahead, fleet.live))
+        parts.append(f"{sum(running) - ahead:,} running")
+        parts += [f"{ahead:,} claimed ahead"] if ahead else []
+    words = [word for worker in fleet.workers if (word := fleet.standing(worker)) != "alive"]
+    parts += [f"{words.count(word)} {word}" for word in _STANDINGS if word in words]
+    return ", ".join(parts)
+
+
+def state_cell(fleet: Fleet, worker: WorkerState) -> Cell:
+    """How a worker stands: by word and shape."""
+    standing = fleet.standing(worker)
+    shape, ascii_shape, style = _STANDINGS[standing]
+    return Cell(f"{shape if speaks_unicode() else ascii_shape} {standing}", style)
+
+
+def _running_text(worker: WorkerState) -> str:
+    if worker.running is None:
+        return ""
+    ahead, room = _claimed_ahead(worker), None if worker.info is None else worker.info.room
+    text = f"{worker.running - ahead}" if room is None else f"{worker.running - ahead}/{room}"
+    return f"{text} +{ahead}" if ahead else text
+
+
+def _claimed_ahead(worker: WorkerState) -> int:
+    """How many of its items have not begun, as it said last."""
+    return min(worker.running or 0, 0 if worker.info is None else worker.info.waiting)
+
+
+def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
+    """A worker for programs: the names of `WorkerState`, and some of `WorkerInfo`. Null: not known."""
+    info = worker.info
+    return {
+        "id": worker.id,
+        "state": fleet.standing(worker),
+        "until": iso(worker.until),
+        "last_beat_at": iso(last_beat(worker)),
+        "running": worker.running,
+        "types": worker.types,
+        "info": None
+        if info is None
+        else {
+            "host": info.host,
+            "pid": info.pid,
+            "version": info.version,
+            "started_at": iso(info.started_at) if info.started_at else None,
+            "queues": info.queues,
+            "tenants": info.tenants,
+            "room": info.room,
+            "rooms": dict(info.rooms),
+            "waiting": info.waiting,
+            "pressed_until": iso(info.pressed_until),
+            "declined": dict(info.declined),
+            "undecodable": {
+                type: {
+                    "count": each.count,
+                    "error": each.error,
+                    "until": iso(each.until),
+                    "sooner": each.sooner,
+                }
+                for type, each in info.undecodable.items()
+            },
+            "blocked_since": iso(info.blocked_since),
+            "draining": info.draining,
+        },
+    }
+
+
+WORKER_COLUMNS = ("ID", "STATE", "RUNNING", "HOST", "PID", "UP", "SEEN", "QUEUES", "TYPES")
+
+
+def worker_row(fleet: Fleet, worker: WorkerState) -> list[str]:
+    """A worker as a row of a table."""
+    info, now = worker.info, fleet.now
+    return [
+        worker.id,
+        state_cell(fleet, worker),
+        _running_text(worker),
+        "" if info is None else info.host,
+        "" if info is None or not info.pid else str(info.pid),
+        "" if info is None or not info.started_at else ago(info.started_at, now).removesuffix(" ago"),
+        ago(last_beat(worker), now),
+        "" if info is None else "all" if info.queues is None else listed(info.queues, 3),
+        "all" if worker.types is None else listed((each for each in worker.types if each not in BUILT_IN), 4),
+    ]

@@ -1,0 +1,1 @@
+"""Treadle with other libraries. Each module needs the extra of the same name: `treadle[otel]`."""

@@ -1,0 +1,73 @@
+"""Declared limits: the fleet-wide limits that the code in this process has. The store does not know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from treadle.doers.base import AdaptedDoer
+from treadle.doers.limit_rules import LimitRule
+from treadle.doers.limited import LimitedDoer
+from treadle.doers.on_full import OnFullDoer
+from treadle.item import ItemState, Limit
+
+from .core import Core
+from .run.built_in import BUILT_IN
+
+
+def declared_limits(core: Core) -> dict[str, LimitRule]:
+    """The limits of all doers known here, by how the names begin under which they are counted. If two doers
+    differ, a name is that of the first."""
+    found: dict[str, LimitRule] = {}
+    for doer, owner in _doers(core).values():
+        for rule in _rules(doer):
+            found.setdefault(rule.start(owner), rule)
+    return found
+
+
+def declared_rule(declared: Mapping[str, LimitRule], name: str) -> LimitRule | None:
+    """The rule that a limit of this name belongs to. None: there is none here."""
+    return next((rule for start, rule in declared.items() if name.startswith(start)), None)
+
+
+def limit_of(declared: Mapping[str, LimitRule], name: str) -> int | None:
+    """How much the code allows under a name. None: it is not known here."""
+    rule = declared_rule(declared, name)
+    return None if rule is None else rule.limit
+
+
+def limits_of(core: Core, item: ItemState) -> tuple[Limit, ...] | None:
+    """The limits that an item waits for. None: not known, because the code of its type is not here."""
+    if item.type in BUILT_IN:
+        return ()
+    type = core.registry.get(item.type)
+    if type is None or not type.has_handler:
+        return None
+    doer = _pattern(type.options.get("doer", core.worker_doer))
+    if doer is None:
+        return None
+    if not isinstance(doer, LimitedDoer):  # with `on_full` no item waits for its limit
+        return ()
+    _, owner = _doers(core)[id(doer)]
+    return tuple(rule.limit_for(owner, item.tenant, item.lane) for rule in doer.rules)
+
+
+def _doers(core: Core) -> dict[int, tuple[object, str]]:
+    """The doers known here, by identity, each with the name under which a worker binds it: `app`, or the
+    first type that has it."""
+    found: dict[int, tuple[object, str]] = {}
+    named = [("app", core.worker_doer)]
+    named += [(type.name, type.options.get("doer")) for type in core.registry.types.values()]
+    for name, doer in named:
+        pattern = _pattern(doer)
+        found.setdefault(id(pattern), (pattern, name))
+    return found
+
+
+def _pattern(doer: object) -> object:
+    return doer.doer if isinstance(doer, AdaptedDoer) else doer
+
+
+def _rules(doer: object) -> Sequence[LimitRule]:
+    if isinstance(doer, LimitedDoer):
+        return doer.rules
+    return (doer.rule,) if isinstance(doer, OnFullDoer) else ()

@@ -1,0 +1,125 @@
+"""Outage: the store is unavailable, and is so for every loop of the process at once. Say it once.
+
+One line when it begins, one per minute while it lasts, one when it is over, however many calls fail. There is
+no traceback: nothing is wrong with the program.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from treadle.errors import StoreFull, StoreUnavailable, message_of
+from treadle.log_lines import WARNING, log_line
+from treadle.wording import duration, one_line, plural
+
+SUMMARY: Final = 60.0
+"""Seconds between two lines about an outage that lasts."""
+PAUSE: Final = 30.0
+"""When the begin of an outage was logged, no other begin is logged for so many seconds: the store may come
+and go."""
+OUTDATED: Final = 15.0
+"""A call that failed so many seconds ago, and has not failed again since, no longer counts as failing. Loops
+try again sooner."""
+LOOPS: Final = frozenset(("claim", "settle", "renew"))
+"""The loops that call the store again and again, and tell when it has answered. The outage is over when all
+of those that failed have got an answer."""
+
+
+class StoreOutage:
+    """Whether the store is unavailable, as one process sees it. Threads may share it."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.store = ""
+        """What to call the store, without passwords."""
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._failing: dict[str, float] = {}
+        """The loops whose last call failed, and when."""
+        self._last_failure = 0.0
+        self._calls = 0
+        self._said: float | None = None
+        """When the last line about this outage was logged."""
+        self._next_begin = 0.0
+        """No line about the begin of an outage comes before this."""
+        self._unsaid = 0
+        """How many outages were not logged since the last line."""
+
+    def failed(self, error: BaseException, source: str) -> None:
+        """A call of `source` has failed."""
+        with self._lock:
+            line = self._failed(error, source, self._monotonic())
+        if line:
+            log_line(WARNING, line)
+
+    def answered(self, source: str) -> None:
+        """The store has answered `source`."""
+        if self._since is None:
+            return
+        with self._lock:
+            line = self._answered(source, self._monotonic())
+        if line:
+            log_line(WARNING, line)
+
+    def _failed(self, error: BaseException, source: str, now: float) -> str:
+        if self._since is not None and now - self._last_failure > SUMMARY:
+            self._end()  # no call told that it was over
+        if self._since is None:
+            self._since, self._calls, self._said = now, 0, None
+        self._calls += 1
+        self._last_failure = now
+        if source in LOOPS:
+            self._failing[source] = now
+        if self._said is None:
+            return self._begin_line(error, now)
+        if now - self._said < SUMMARY:
+            return ""
+        self._said = now
+        return (
+            f"{self._name()} has been unavailable for {duration(now - self._since)}: "
+            f"{plural(self._calls, 'call')} failed. {_text(error)}"
+        )
+
+    def _begin_line(self, error: BaseException, now: float) -> str:
+        if now < self._next_begin:
+            return ""
+        self._said, self._next_begin = now, now + PAUSE
+        unsaid, self._unsaid = self._unsaid, 0
+        before = f" It was {unsaid} more times since this was last logged." if unsaid else ""
+        return f"{self._name()} is unavailable, trying again: {_text(error)}.{before}"
+
+    def _answered(self, source: str, now: float) -> str:
+        if self._since is None:
+            return ""
+        self._failing.pop(source, None)
+        self._failing = {each: at for each, at in self._failing.items() if now - at < OUTDATED}
+        if self._failing:
+            return ""
+        lasted, calls, said = now - self._since, self._calls, self._said is not None
+        self._end()
+        if not said:
+            self._unsaid += 1
+            return ""
+        return (
+            f"{self._name()} is available again after {duration(lasted)}: {plural(calls, 'call')} had failed"
+        )
+
+    def _end(self) -> None:
+        self._since = self._said = None
+        self._failing.clear()
+
+    def _name(self) -> str:
+        return f"the store {one_line(self.store)}" if self.store else "the store"
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the store is at fault, for now, and not the program."""
+    return isinstance(error, StoreUnavailable | StoreFull)
+
+
+def _text(error: BaseException) -> str:
+    """Why. The class says nothing new."""
+    return one_line(message_of(error).rstrip("."))

@@ -1,0 +1,164 @@
+"""Outcome log: what a person must know about attempts that did not succeed. It is called after the commit.
+
+A failed attempt is a warning on one line. A death is an error, with the traceback. Lost leases come in
+numbers when a store was away: the first is a line of its own, the others are collected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from treadle.engine.guarded_telemetry import GuardedAttempt
+from treadle.engine.settings import Settings
+from treadle.item import Lease, Loss
+from treadle.log_lines import (
+    ERROR,
+    INFO,
+    WARNING,
+    error_text,
+    item_fields,
+    log_line,
+    traceback_of,
+)
+from treadle.wording import MINUTE, duration, one_line
+
+from .decide import Die, RunAgain
+from .held import UNREAD, HeldLease
+
+COLLECT = 1.0
+"""Seconds for which lost leases are collected after the first."""
+MOST_NAMED = 10
+"""The most items that a line names."""
+
+
+class OutcomeLog:
+    def __init__(self, settings: Settings) -> None:
+        self._failures = settings.log_failures
+        self._clock = settings.clock
+        self._losses: list[Lease] = []
+        """Leases whose loss is not logged yet."""
+        self._next_loss = 0.0
+        """Before this time, lost leases are collected."""
+        self._collecting: asyncio.TimerHandle | None = None
+
+    def failed(
+        self,
+        lease: Lease,
+        decision: RunAgain,
+        held: HeldLease | None,
+        span: GuardedAttempt | None,
+    ) -> None:
+        """An attempt failed and is tried again."""
+        if not self._failures or decision.kind != "retry":
+            return
+        log_line(
+            WARNING,
+            f"{named(lease)} failed ({_attempt(lease)}), {_when(decision.delay)}: {_why(decision)}",
+            _fields(lease, held, span),
+        )
+
+    def died(
+        self,
+        lease: Lease,
+        decision: Die,
+        held: HeldLease | None,
+        span: GuardedAttempt | None,
+        *,
+        begun: bool,
+    ) -> None:
+        """begun: its attempt began, here or with a lease of `claim_one`."""
+        if not self._failures:
+            return
+        after = f" after {_attempt(lease)}" if begun else ""
+        log_line(
+            ERROR,
+            f"{named(lease)} is dead{after}, {decision.reason}: {_why(decision)}",
+            {**_fields(lease, held, span), "reason": decision.reason},
+            error=decision.error,
+            trace="" if decision.error is None else traceback_of(decision.error),
+        )
+
+    def lost(self, held: HeldLease, why: Loss) -> None:
+        """An attempt has lost its lease."""
+        lease = held.lease
+        if why != "taken":
+            done = {"completed": "completed", "cancelled": "cancelled", "not_found": "deleted"}[why]
+            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held, held.span))
+            return
+        now = self._clock.monotonic()
+        if now >= self._next_loss and not self._losses:
+            self._next_loss = now + COLLECT
+            log_line(
+                WARNING,
+                f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
+                _fields(lease, held, held.span),
+            )
+            return
+        self._losses.append(lease)
+        if self._collecting is None:
+            loop = asyncio.get_running_loop()
+            self._collecting = loop.call_later(max(COLLECT, self._next_loss - now), self.flush)
+
+    def flush(self) -> None:
+        """Log the losses that were collected."""
+        if self._collecting is not None:
+            self._collecting.cancel()
+            self._collecting = None
+        losses, self._losses = self._losses, []
+        if losses:
+            self._next_loss = self._clock.monotonic() + MINUTE
+            log_line(
+                WARNING,
+                f"{len(losses)} more items lost their leases, and their outcomes here are ignored: "
+                f"{named_items(losses)}",
+            )
+
+
+_LOST = "this worker could not renew it in time. Another one may run the item: the outcome here is ignored"
+
+
+def named(lease: Lease) -> str:
+    """The type and the id of an item, for a line."""
+    return f"{one_line(lease.type, 100)} {one_line(lease.id, 100)}"
+
+
+def named_items(leases: list[Lease]) -> str:
+    """The items of these leases, but not more than `MOST_NAMED`."""
+    names = ", ".join(named(lease) for lease in leases[:MOST_NAMED])
+    more = len(leases) - MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def _fields(lease: Lease, held: HeldLease | None, span: GuardedAttempt | None) -> dict[str, Any]:
+    """The fields of a record: as `ctx.log` of the attempt has them. The span of the attempt may belong to
+    another trace than the submit."""
+    fields = item_fields(lease)
+    if span is not None:
+        fields |= span.log_fields
+    if held is not None and held.bound.log_context is not None and held.input is not UNREAD:
+        fields |= held.bound.log_context.fields(held.input)
+    return fields
+
+
+def _attempt(lease: Lease) -> str:
+    """Which attempt it is, and of how many. Attempts that were lost with their worker are numbered too, but
+    do not count."""
+    failure = lease.failures + 1
+    if lease.attempts is None:
+        return f"attempt {lease.attempt}"
+    if failure == lease.attempt:
+        return f"attempt {lease.attempt} of {lease.attempts}"
+    return f"attempt {lease.attempt}, failure {failure} of {lease.attempts}"
+
+
+def _when(delay: float) -> str:
+    """When it is tried again."""
+    return f"tried again in {duration(delay)}" if delay > 0.05 else "tried again at once"
+
+
+def _why(decision: RunAgain | Die) -> str:
+    """The error, on one line."""
+    if decision.failure is not None:
+        return one_line(str(decision.failure))
+    return "the error is not known here" if decision.error is None else error_text(decision.error)

@@ -1,0 +1,62 @@
+"""Tenant view: what a client of one tenant may see of workers and limits, which all tenants share.
+
+It learns which workers could run its items, and whether they have room. It does not learn who the other
+tenants are, what is theirs, or where the workers run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
+from treadle.fleet import serves
+from treadle.item import WorkerState
+from treadle.item_facts import LimitUse
+from treadle.worker_info import UndecodableType
+
+
+def seen_workers(workers: Iterable[WorkerState], tenant: str | None) -> tuple[WorkerState, ...]:
+    """Those that serve the tenant, as it may see them. None: all workers, as they are."""
+    if tenant is None:
+        return tuple(workers)
+    return tuple(_seen_worker(worker, tenant) for worker in workers if serves(worker, tenant=tenant))
+
+
+def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
+    info = worker.info
+    if info is not None:
+        tenants = None if info.tenants is None else (tenant,)
+        undecodable = {
+            type: UndecodableType(0, "", each.until, each.sooner) for type, each in info.undecodable.items()
+        }
+        info = replace(
+            info,
+            host="",
+            pid=0,
+            tenants=tenants,
+            declined={},
+            undecodable=undecodable,
+            waiting=0,
+            schedules=None,
+        )
+    return replace(worker, running=None, info=info)
+
+
+def has_others(workers: Iterable[WorkerState], tenant: str | None, now: float) -> bool:
+    """Whether workers are alive that do not serve the tenant. All that it learns of them."""
+    return any(worker.until > now and not serves(worker, tenant=tenant) for worker in workers)
+
+
+def seen_limits(uses: Iterable[LimitUse], tenant: str | None) -> list[LimitUse]:
+    """The limits of the tenant, and those that all tenants share without their holders. None: all limits."""
+    if tenant is None:
+        return list(uses)
+    seen: list[LimitUse] = []
+    for use in uses:
+        if is_limit_of_tenant(use.name, tenant):
+            seen.append(use)
+        elif is_limit_of_all(use.name):
+            seen.append(replace(use, holders=()))
+    return seen

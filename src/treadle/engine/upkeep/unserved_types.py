@@ -1,0 +1,47 @@
+"""Unserved types: log that items wait whose type no live worker has. Once for each type, then rarely."""
+
+from __future__ import annotations
+
+from treadle.engine.core import Core
+from treadle.engine.seldom import Seldom
+from treadle.item_facts import UnservedType
+from treadle.log_lines import WARNING, log_line
+from treadle.wording import duration, one_line, plural
+
+AGAIN = 3600.0
+"""Seconds until a type is named again."""
+MOST_COUNTED = 1000
+MOST_NAMED = 20
+"""The most types that are named at once."""
+
+
+class UnservedTypes:
+    def __init__(self, core: Core) -> None:
+        self._backend = core.backend
+        self._seldom = Seldom(AGAIN, core.settings.clock.monotonic)
+
+    async def run_once(self) -> bool:
+        """Ask the store, and log what is new. Returns whether there is something."""
+        if "watching" not in self._backend.capabilities:
+            return False
+        overview = await self._backend.overview(cap=MOST_COUNTED)
+        for each in overview.unserved[:MOST_NAMED]:
+            if self._seldom.occurrence(each.type) is not None:
+                _log(each, overview.now)
+        return bool(overview.unserved)
+
+
+def _log(unserved: UnservedType, now: float) -> None:
+    items = plural(unserved.count, "ready item", unserved.count >= MOST_COUNTED)
+    since = (
+        ""
+        if unserved.since is None
+        else f", and none has had it for {duration(max(0.0, now - unserved.since))}"
+    )
+    wait = "waits" if unserved.count == 1 else "wait"
+    log_line(
+        WARNING,
+        f"no live worker has the type {one_line(unserved.type, 100)}{since}: {items} {wait}. "
+        "Start a worker that has it, or name it in aliases= of its new type",
+        {"type": unserved.type},
+    )

@@ -1,0 +1,103 @@
+"""Facts: what was found out about an item, a group, a queue or a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from treadle.engine.schedule.standing import ScheduleStanding
+from treadle.item import Count, ItemState, Limit, Schedule, WorkerState
+from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
+
+
+class LimitFact(msgspec.Struct, frozen=True):
+    """A limit that applies to an item. use: how far it is used; None: nothing of it is."""
+
+    limit: Limit
+    use: LimitUse | None = None
+
+
+class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A group that is open, has failed, or whose root is not stored any more."""
+
+    id: str
+    tenant: str
+    open: int
+    """How many members have not ended."""
+    members: tuple[ItemState, ...] = ()
+    """Some of these: those that are not blocked come first."""
+    failed: int = 0
+    """How many members died whose death no item tolerates."""
+    cause: ItemState | None = None
+    """The first of these that is not the effect of another."""
+    ended_at: float | None = None
+    now: float = 0.0
+
+
+class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An item."""
+
+    explained: Explanation
+    limits: tuple[LimitFact, ...] | None = None
+    """The limits of its type. None: not known, because the code of the type is not here."""
+    causes: tuple[Prerequisite, ...] = ()
+    """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
+    root: Prerequisite | None = None
+    """For an item that died, or can only die, because of another: the first that ended without counting. It
+    has to run again before those after it can."""
+    group: GroupFacts | None = None
+    """If it is a root that has ended, and its group is open or has failed: the group."""
+    others: bool = False
+    """Workers are alive that the one who asks may not see."""
+
+
+class NoItem(msgspec.Struct, frozen=True, kw_only=True):
+    """No item and no group has this id."""
+
+    id: str
+    tenant: str | None = None
+
+
+class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue."""
+
+    name: str
+    tenant: str | None = None
+    now: float
+    counts: tuple[Count, ...] = ()
+    """Of this queue: open and dead items."""
+    age: QueueAge | None = None
+    paused: tuple[str | None, ...] = ()
+    """None for the pause for all tenants, the tenant for that of one."""
+    unserved: tuple[UnservedType, ...] = ()
+    """Types of this queue that no live worker has."""
+    ready_since: Mapping[str, float] = {}
+    """By type of these: since when the oldest item could run."""
+    workers: tuple[WorkerState, ...] = ()
+    others: bool = False
+    """Workers are alive that the one who asks may not see."""
+    queues: tuple[str, ...] = ()
+    """All queues that have items or pauses."""
+    declared: tuple[str, ...] = ()
+    """The queues of the types that this process has."""
+
+
+class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule. stored: None if there is none of this name. tenant: whose it is, if only those are seen."""
+
+    name: str
+    tenant: str | None = None
+    now: float
+    stored: Schedule | None = None
+    state: ScheduleStanding | Literal["unknown"] = "unknown"
+    orphaned: bool = False
+    """No live worker has its code."""
+    taking: int = 0
+    """How many workers claim items."""
+    names: tuple[str, ...] = ()
+    """All schedules that are known."""
+
+
+Facts: TypeAlias = ItemFacts | GroupFacts | NoItem | QueueFacts | ScheduleFacts

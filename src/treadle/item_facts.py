@@ -1,0 +1,155 @@
+"""What a store answers to an operator's questions: why an item waits, how the whole stands, what has died.
+
+All of it is plain data, as in `treadle.item`. `treadle.backend` says how it is read. The engine turns the
+facts about one item into reasons: `treadle.engine.why`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
+
+PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
+"""`missing`: it is not submitted, or it was pruned before the dependent was submitted."""
+
+
+class Prerequisite(msgspec.Struct, frozen=True, gc=False):
+    """One name in the `after` of an item, and where it stands."""
+
+    id: str
+    """As in `after`: with `GROUP_MARK` for a whole group."""
+    status: PrerequisiteStatus
+    """For a group: `running` while it is open, then `success` or `dead`."""
+    type: str = ""
+    """Empty if it is missing."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The facts about one item that say why it is where it is, all from one instant."""
+
+    now: float
+    """The store's clock."""
+    item: ItemState
+    """With history and `waiting_for`, as from `get`."""
+    verdict: Verdict | None = None
+    """If it is doomed: why."""
+    need: int = 0
+    met: int = 0
+    open: int = 0
+    """For a blocked item: how many prerequisites it needs, how many counted, how many can still count. Those
+    of a doomed item may be older."""
+    counting: Counting = "success"
+    """For a blocked item: which ends of prerequisites count."""
+    prerequisites: tuple[Prerequisite, ...] = ()
+    """For a blocked or doomed item: up to 100 of those in `after`. Those that have not ended come first, then
+    those that ended without counting, then the others, each in the order of `after`."""
+    begun: bool = True
+    """For a running item: whether its attempt counts as begun. False: it waits in its worker."""
+    freed: bool = False
+    """It is scheduled, or ready, because its worker died while it ran."""
+    given_back: bool = False
+    """It is scheduled, or ready, because a worker gave it back (`release`), or died before it began: it keeps
+    its place. False once a delay with which it was given back is over."""
+    paused: tuple[str | None, ...] = ()
+    """The pauses of its queue: None for the pause for all tenants, its tenant for that of its own."""
+    unknown_since: float | None = None
+    """For an open item: since when no live worker has had its type. None: one has it, or none ever had."""
+    ahead: int = 0
+    """For a ready item: how many items of its line go first, up to 1,000."""
+    lanes: int = 0
+    """For a ready item: how many lines of its queue have ready items, up to 100, its own included. With a
+    tenant: of its lines."""
+    lane_holder: str | None = None
+    """For a ready item: the other item that holds its lane, if its type has strict lanes."""
+    workers: tuple[WorkerState, ...] = ()
+    """All workers that have a lease, lapsed or not, up to 1,000."""
+
+
+class QueueAge(msgspec.Struct, frozen=True, gc=False):
+    """Since when the items of a queue have waited."""
+
+    queue: str
+    oldest_ready: float
+    """When the item became ready that has waited for the longest time. Only the first items of at most 200
+    lines of the queue are looked at. Paused queues are included."""
+
+
+class UnservedType(msgspec.Struct, frozen=True, gc=False):
+    """A type of which items are ready, and that no worker has that claims items: see `treadle.fleet`. Doomed
+    items do not count."""
+
+    type: str
+    count: int
+    """Up to the cap of the call."""
+    since: float | None
+    """When the last worker that had it was removed, or its lease lapsed. None: there never was one, as far as
+    the store knows, or it is still alive and stops."""
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How the store stands now. What it costs does not depend on how many items are kept."""
+
+    now: float
+    """The store's clock."""
+    counts: tuple[Count, ...] = ()
+    """Open and dead items by tenant, queue, type and status: at most `cap` of each queue and status. If there
+    may be more, the counts of that queue and status say `capped`: they are lower bounds. What all of them
+    cost together is bounded too, so in a large store fewer than `cap` are counted where there are many. Where
+    there are few, in a queue and status, they are counted exactly."""
+    ages: tuple[QueueAge, ...] = ()
+    unserved: tuple[UnservedType, ...] = ()
+    paused: tuple[tuple[str, str | None], ...] = ()
+    """As `Backend.paused`."""
+    workers: tuple[WorkerState, ...] = ()
+
+
+class LimitHolder(msgspec.Struct, frozen=True, gc=False):
+    """Who holds permits of a `slots` limit."""
+
+    worker: str
+    count: int
+    items: tuple[str, ...] = ()
+    """Items whose leases hold them, where the limit is strict or has `on_full`. Otherwise empty: the permits
+    belong to the worker."""
+
+
+class LimitUse(msgspec.Struct, frozen=True, gc=False):
+    """How far a limit is used now."""
+
+    name: str
+    algorithm: Algorithm
+    used: float
+    """Permits in use: held slots, or starts that count now."""
+    limit: int | None = None
+    """As the last request said. For `slots`: as the code of the type says. None: unknown, because the code is
+    not here. A backend does not know it."""
+    retry_after: float = 0.0
+    """Seconds until one more start is allowed. 0 for `slots`."""
+    holders: tuple[LimitHolder, ...] = ()
+    """For `slots`: up to 100."""
+
+
+class DeadMark(msgspec.Struct, frozen=True, gc=False):
+    """Dead items that died alike: of one type, by one error, at one place."""
+
+    mark: str
+    """The fingerprint: `Settlement.mark`. Items that died before there were fingerprints have `old:TYPE`."""
+    type: str
+    """Of the newest of them: the one that died last."""
+    error_type: str
+    error: str
+    """The message of the newest of them."""
+    count: int
+    """Up to the cap of the call."""
+    capped: bool
+    oldest_queued_at: float
+    """When the oldest of them was submitted."""
+    last_at: float
+    """When the newest of them died."""
+    sample: str
+    """The id of the newest of them."""
+    tenant: str
+    """Of the newest of them. They may belong to several tenants."""

@@ -1,0 +1,84 @@
+"""Observer: the methods of a client that say how things stand, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from treadle.engine.core import Core
+from treadle.engine.declared_limits import declared_limits, limit_of
+from treadle.engine.tenant_view import seen_limits, seen_workers
+from treadle.engine.why import why_item, why_queue
+from treadle.errors import UnsupportedError
+from treadle.ids import check_name, ids_of
+from treadle.item import WorkerState
+from treadle.item_facts import LimitUse, Overview
+from treadle.options import HasId
+from treadle.why import Why
+
+
+class Observer:
+    """Reads how the store stands: for one tenant, or for all if it has no tenant."""
+
+    _core: Core
+    _tenant: str | None
+
+    def connect(self) -> Coroutine[Any, Any, None]:
+        """Open the backend. All methods do it when they need it. Idempotent."""
+        return self._core.connect()
+
+    async def why(self, id: str | HasId) -> Why:
+        """Say why an item is where it is: the most binding reason first, and what to do about it. If it waits
+        for other items, the reasons of the first one that is not blocked follow. For the root of a group that
+        has ended: which members keep the group open."""
+        (id,) = ids_of(id)
+        await self._begin_read()
+        return await why_item(self._core, id, self._tenant)
+
+    async def why_queue(self, name: str) -> Why:
+        """Say why the items of a queue wait: whether it is paused, whether a worker serves it, and the
+        reasons of the item that has waited for the longest time."""
+        check_name(name, field="queue")
+        await self._begin_read()
+        return await why_queue(self._core, name, self._tenant)
+
+    async def workers(self) -> list[WorkerState]:
+        """Return the workers that have a lease in the store, lapsed or not, by id. `info` is what each says
+        about itself. A client of one tenant gets those that serve the tenant. It is told which types and
+        queues they serve and whether they have room, but not where they run, or whom else they serve."""
+        await self._core.connect()
+        workers = seen_workers(await self._core.backend.workers(), self._tenant)
+        return sorted(workers, key=lambda worker: worker.id)
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
+        """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
+        first `count`. The store does not know how much `slots` allow: the code of the type does, if it is
+        here. A client of one tenant gets no limits of other tenants, and is not told who holds those that all
+        share."""
+        await self._begin_read()
+        declared = declared_limits(self._core)
+        found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
+        uses = [
+            msgspec.structs.replace(use, limit=limit_of(declared, use.name)) if use.limit is None else use
+            for use in found
+        ]
+        return sorted(uses, key=lambda use: use.name)
+
+    async def overview(self, *, cap: int = 10_000) -> Overview:
+        """Return how the store stands: what waits, since when, who works. It looks at no more than `cap`
+        items of each queue and status, so it does not take longer when more items are kept."""
+        await self._begin_read()
+        overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
+        return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
+
+    async def _begin_read(self) -> None:
+        await begin_read(self._core)
+
+
+async def begin_read(core: Core) -> None:
+    """Open the backend, for a read that not all backends have."""
+    if "watching" not in core.backend.capabilities:
+        raise UnsupportedError("watching", type(core.backend).__name__)
+    await core.connect()

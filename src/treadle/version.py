@@ -1,0 +1,3 @@
+"""The version of treadle."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,99 @@
+"""PostgreSQL: an overview of more items than it looks at."""
+
+import asyncpg
+
+from tests.backends.postgres_store import READY, connected, opened
+from treadle.backends.postgres import PostgresBackend
+from treadle.item import Count
+from treadle.item_facts import Overview
+from treadle.testing.contract.build import beat, claim, dependent, die, end, item, items, submit, verdicts
+
+MANY = 20_000
+
+
+async def test_what_there_is_little_of_is_counted_exactly(postgres_url: str) -> None:
+    """Beside many ready items of one queue, of which some are counted. The answer says so."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await submit(backend, item("old", queue="first"), item("late", queue="first", delay=900))
+        await admin.execute(READY, MANY)
+        await _some_of_each(backend)
+        found = await backend.overview()
+        exact = {_labels(one): one.count for one in await backend.counts()}
+        many = ("default", "default", "work", "ready")
+        counted = {_labels(one): one for one in found.counts}
+        assert counted.keys() == exact.keys()
+        assert {one for one in counted if counted[one].capped} == {many}
+        assert 1_000 < counted.pop(many).count < exact.pop(many)
+        assert {key: one.count for key, one in counted.items()} == exact
+        assert [age.queue for age in found.ages] == ["default", "first", "q"]
+        await _tenant_sees_its_own(backend)
+
+
+async def _some_of_each(backend: PostgresBackend) -> None:
+    await end(backend, *items(3, queue="q"), how=die)
+    await submit(
+        backend, *items(4, queue="q", type="t"), *items(2, queue="q", delay=100), item(queue="q", tenant="x")
+    )
+    await submit(backend, dependent("p", queue="q"), dependent("p", "r", queue="q"))
+    await submit(backend, dependent("lost", queue="q", expires_in=-1), *items(3, type="alien", queue="q"))
+    await verdicts(backend, types={"work": 1})
+    await beat(backend, "w")
+    assert len(await claim(backend, 2, types={"t": 2}, queues=("q",))) == 2
+
+
+async def _tenant_sees_its_own(backend: PostgresBackend) -> None:
+    found = await backend.overview(tenant="x")
+    assert found.counts == (Count("x", "q", "work", "ready", 1),)
+    assert [age.queue for age in found.ages] == ["q"]
+
+
+async def test_of_many_items_that_wait_some_are_counted(postgres_url: str) -> None:
+    """Of each status, although no index has its queues."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await admin.execute(READY, MANY)
+        await admin.execute("update treadle.open_item set status = 1, due = 1e12 where no % 2 = 0")
+        await admin.execute("analyze treadle.open_item")
+        found = await backend.overview()
+        assert {(one.status, one.capped) for one in found.counts} == {("ready", True), ("scheduled", True)}
+        assert all(1_000 < one.count < MANY // 2 for one in found.counts)
+        assert found.unserved[0].count > 1_000
+
+
+async def test_of_many_deaths_some_of_each_kind_are_counted(postgres_url: str) -> None:
+    """By tenant, queue and type. Few are counted exactly, also those of one tenant beside many others."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await end(backend, *items(3, tenant="a", queue="q"), *items(2, tenant="z", type="t"), how=die)
+        assert _dead(await backend.overview()) == {"a": (3, False), "z": (2, False)}
+        await _kill(admin, MANY)
+        found = _dead(await backend.overview())
+        assert (found["a"], found["z"]) == ((3, False), (2, True))
+        assert found["default"][1]
+        assert 1_000 < found["default"][0] < MANY
+        assert _dead(await backend.overview(tenant="z")) == {"z": (2, False)}
+        (mine,) = await backend.marks(tenant="z")
+        assert (mine.count, mine.capped) == (2, False)
+        (mark,) = await backend.marks()
+        assert (mark.count, mark.capped) == (10_000, True)
+        await admin.execute("update treadle.ended_item set type = 't' || no % 700")
+        counts = (await backend.overview()).counts
+        assert len({_labels(one) for one in counts}) == 500
+        assert all(one.capped for one in counts)
+
+
+async def _kill(admin: "asyncpg.Connection", count: int) -> None:
+    await admin.execute(READY, count)
+    await admin.execute(
+        """
+        with gone as (delete from treadle.open_item returning *)
+        insert into treadle.ended_item (no, ended, due, attempt, outcome, reason, mark, tenant, queue, type)
+          select no, 0, 0, 1, 7, 2, '', tenant, queue, type from gone
+        """
+    )
+
+
+def _dead(found: Overview) -> dict[str, tuple[int, bool]]:
+    return {one.tenant: (one.count, one.capped) for one in found.counts if one.status == "dead"}
+
+
+def _labels(count: Count) -> tuple[str, str, str, str]:
+    return count.tenant, count.queue, count.type, count.status

@@ -1,0 +1,130 @@
+"""What operators read takes about as many steps in SQLite whether few or many items are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from treadle.backends.sqlite import SqliteBackend, overview, read, watch
+from treadle.backends.sqlite.statements import Tx
+from treadle.item import Demand, ErrorInfo, Filter, Heartbeat, Item, Lease, Settlement, Submission
+from treadle.testing import ManualClock
+
+FEW, MANY = 250, 2000
+CAP = 5
+
+Look = Callable[[Tx], object]
+
+
+def page(**where: object) -> Look:
+    return lambda tx: read.list_items(
+        tx,
+        Filter(**where),  # type: ignore[arg-type]
+        20,
+        None,
+        oldest_first=False,
+        history=True,
+    )
+
+
+LOOKS: dict[str, Look] = {
+    "overview": lambda tx: overview.overview(tx, None, CAP),
+    "overview of a tenant": lambda tx: overview.overview(tx, "a", CAP),
+    "explain ready": lambda tx: watch.explain(tx, "ready-200", None),
+    "explain ready, of a tenant": lambda tx: watch.explain(tx, "ready-200", "c"),
+    "explain blocked": lambda tx: watch.explain(tx, "blocked-200", None),
+    "explain dead": lambda tx: watch.explain(tx, "dead-200", None),
+    "marks": lambda tx: watch.marks(tx, None, 5, CAP),
+    "marks of a tenant": lambda tx: watch.marks(tx, "a", 5, CAP),
+    "all items": page(),
+    "blocked items": page(status=("blocked",)),
+    "dead items": page(status=("dead",)),
+    "dead items of a type": page(status=("dead",), type="t1"),
+    "dead items of no type": page(status=("dead",), type="none"),
+    "items of a mark": page(mark="m3"),
+    "items of no mark": page(mark="none"),
+    "items of a time": page(since=1e9, until=1e9 + 1),
+    "items of the future": page(since=1e10),
+    "cancelled items": page(status=("cancelled",)),
+}
+
+
+async def fill(path: Path, count: int) -> None:
+    """So many items that are ready, scheduled, blocked, dead or have succeeded, and one that is cancelled."""
+    clock = ManualClock()
+    backend = SqliteBackend(path, durability="normal", clock=clock)
+    await backend.open()
+    await backend.beat(Heartbeat(worker="w", lease=1e6))
+    await backend.submit([Submission((Item(id="gone", type="t", input=b""),))])
+    await backend.cancel(["gone"])
+    for kind in ("success", "dead"):
+        await backend.submit([Submission(tuple(item(kind, n) for n in range(count)))])
+        leases = (await backend.claim(Demand(worker="w", limit=count))).leases
+        ends = [settlement(kind, n, lease) for n, lease in enumerate(leases)]
+        for begin in range(0, count, 25):
+            await clock.advance(1.0)
+            await backend.settle(ends[begin : begin + 25])
+    for kind in ("ready", "scheduled", "blocked"):
+        await backend.submit([Submission(tuple(item(kind, n) for n in range(count)))])
+    await backend.close()
+
+
+def settlement(kind: str, n: int, lease: Lease) -> Settlement:
+    if kind == "success":
+        return Settlement(lease=lease, kind="success")
+    return Settlement(lease=lease, kind="dead", failure=ErrorInfo("E", "m"), mark=f"m{n % 7}")
+
+
+def item(kind: str, n: int) -> Item:
+    return Item(
+        id=f"{kind}-{n}",
+        type=f"t{n % 3}",
+        input=b"",
+        tenant="abcd"[n % 4] if kind != "ready" or n != 200 else "c",
+        queue="qr"[n % 2],
+        lane=f"l{n % 5}",
+        delay=1e6 if kind == "scheduled" else 0.0,
+        after=("later",) if kind == "blocked" else (),
+        need=1 if kind == "blocked" else 0,
+    )
+
+
+def steps(path: Path, look: Look) -> int:
+    """How many instructions SQLite executes."""
+    count = 0
+
+    def step() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    with closing(sqlite3.connect(path)) as connection:
+        connection.set_progress_handler(step, 1)
+        look(Tx(connection, 2e9))
+    return count
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("watching")
+    few, many = folder / "few.db", folder / "many.db"
+    asyncio.run(fill(few, FEW))
+    asyncio.run(fill(many, MANY))
+    return few, many
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_look_takes_as_many_steps_among_many_items(name: str, files: tuple[Path, Path]) -> None:
+    few, many = (steps(path, LOOKS[name]) for path in files)
+    assert many < 1.5 * few + 500, (few, many)
+
+
+def test_counts_take_steps_for_each_item(files: tuple[Path, Path]) -> None:
+    """So this way to measure finds what it looks for."""
+    few, many = (steps(path, lambda tx: read.counts(tx, None, with_ended=True)) for path in files)
+    assert many > 5 * few

@@ -1,0 +1,74 @@
+"""Calls commands of the command line in this process, and as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from treadle.cli.commands import commands
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Called(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        """The lines of `--json`."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def call(*arguments: str, env: Mapping[str, str | None] | None = None, input: str | None = None) -> Called:
+    """Run a command in this process. Not from within an event loop. input: its standard input."""
+    given = {"TREADLE_APP": None, "TREADLE_URL": None, **(env or {})}
+    code: Any = 0
+    with CliRunner().isolation(input=input, env=given) as (out, err, _):
+        try:
+            all_commands().main(list(arguments), prog_name="treadle")
+        except SystemExit as ended:
+            code = ended.code or 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Called(code, out.getvalue().decode(), err.getvalue().decode())
+
+
+@cache
+def all_commands() -> Any:
+    """All commands, ready to be called. To make them takes longer than most calls."""
+    return get_command(commands)
+
+
+def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
+    """Start a command as a process of its own, with pipes."""
+    env = {name: value for name, value in os.environ.items() if name not in ("TREADLE_APP", "TREADLE_URL")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "treadle", *arguments],
+        cwd=PROJECT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+def run(*arguments: str) -> Called:
+    """Run a command as a process of its own."""
+    process = start(*arguments)
+    out, err = process.communicate(timeout=60)
+    return Called(process.returncode, out, err)

@@ -1,0 +1,286 @@
+"""`treadle workers`, `limits`, `schedules`, `doctor`, `why`, `group` and `workflow`."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.cli import looked_at
+from tests.cli.conftest import Store
+from tests.cli.looked_at import order, report, send
+from treadle import Treadle, work
+from treadle.cli.doctor import Finding, finding_lines
+from treadle.doers import concurrency
+from treadle.errors import WorkFailed
+from treadle.item import Demand, Heartbeat, Limit, PermitRequest
+from treadle.worker_info import WorkerInfo
+
+
+async def _beat(app: Treadle, worker: str = "w1", lease: float = 60.0, **info: object) -> None:
+    """What a worker of another process sends."""
+    await app.connect()
+    said = msgspec.json.encode(WorkerInfo(host="box", pid=7, lease=lease, **info))  # type: ignore[arg-type]
+    await app.backend.beat(Heartbeat(worker=worker, lease=lease, types=("report",), info=said))
+
+
+# ----------------------------------------------------------------------------------------------- workers
+
+
+def test_workers_are_listed_with_what_they_say(memory: Store) -> None:
+    async def fill(app: Treadle) -> str:
+        await _beat(app, "w1", room=4, queues=("default",), version="1.0")
+        await _beat(app, "w2", draining=True, tenants=("other",))
+        handle = await app.enqueue(report())
+        await app.backend.claim(Demand(worker="w1", limit=1))
+        await _beat(app, "w3", lease=0.0)
+        await _beat(app, "w4", blocked_since=1.0)
+        return handle.id
+
+    id = memory.fill(fill)
+    lines = memory.call("workers").out.splitlines()
+    assert lines[0].split() == ["ID", "STATE", "RUNNING", "HOST", "PID", "SEEN", "QUEUES", "TYPES"]
+    assert lines[1].split()[:6] == ["w1", "●", "alive", "1/4", "box", "7"]
+    assert "◐ draining" in lines[2]
+    assert "✕ silent" in lines[3]
+    assert "■ blocked" in lines[4]
+    assert "w4 (host box, pid 7) is blocked: its event loop has" in memory.call("doctor").out
+    assert id in memory.call("workers", "--items").out
+    one, two, three, _ = memory.call("workers", "--items", "--json").objects
+    assert (one["state"], one["info"]["host"], one["info"]["room"]) == ("alive", "box", 4)
+    assert [each["id"] for each in one["items"]] == [id]
+    assert (two["state"], three["state"]) == ("draining", "silent")
+    seen = memory.call("workers", "--tenant", "acme", "--json").objects
+    assert [(each["id"], each["running"]) for each in seen] == [("w1", None), ("w3", None), ("w4", None)]
+
+
+# ------------------------------------------------------------------------------------------------ limits
+
+
+def test_limits_are_listed_with_their_holders(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    @work(name="mail.limited", doer=concurrency(3, per="tenant"))
+    async def limited() -> None: ...
+
+    async def fill(app: Treadle) -> None:
+        await _beat(app)
+        slots = [Limit(f"mail.limited:slots:tenant:{tenant}", 3, 1.0, "slots") for tenant in ("a", "b")]
+        rate = Limit("api:token_bucket/60:all", 2, 60.0)
+        requests = [PermitRequest((each,), 2) for each in (*slots, rate)]
+        await app.backend.take_permits(requests, worker="w1")
+
+    memory.fill(fill)
+    monkeypatch.setattr(looked_at, "app", Treadle(memory.backend, work=[limited]))
+    lines = [line.split() for line in memory.call("limits").out.splitlines()]
+    assert lines[1][:4] == ["api:token_bucket/60:all", "2", "of", "2"]
+    assert lines[2] == ["mail.limited:slots:tenant:a", "2", "of", "3", "2", "by", "w1"]
+    (one,) = memory.call("limits", "mail.limited:slots:tenant:b", "--json").objects
+    assert (one["used"], one["limit"], one["holders"][0]["worker"]) == (2.0, 3, "w1")
+    seen = memory.call("limits", "--tenant", "a", "--json").objects
+    assert [each["name"] for each in seen] == ["api:token_bucket/60:all", "mail.limited:slots:tenant:a"]
+    doctored = memory.call("doctor").out
+    assert "1 limit in use that this app does not have: api:token_bucket/60:all" in doctored
+    assert "1 limit reached: api:token_bucket/60:all" in doctored
+
+
+# --------------------------------------------------------------------------------------------- schedules
+
+
+def test_schedules_are_listed(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        app.schedule("nightly", cron="0 3 * * *", tz="Europe/Berlin", run=report)
+        app.schedule("often", every=90, run=report)
+        app.tenant("acme").schedule("own", every=60, run=report)
+        await app.schedules.list()
+        await app.schedules.pause("often")
+
+    memory.work_off(fill)
+    lines = memory.call("schedules").out.splitlines()
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["acme/own", "✕", "orphaned"],
+        ["nightly", "✕", "orphaned"],  # no worker runs now
+        ["often", "‖", "paused"],
+    ]
+    assert lines[2].endswith("0 3 * * * Europe/Berlin")
+    assert lines[3].endswith("every 1 min 30 s")
+    assert " in " in lines[1]
+    assert " in " not in lines[3], "it does not fire while it is paused"
+    (own,) = memory.call("schedules", "--tenant", "acme", "--json").objects
+    assert (own["name"], own["state"], own["timing"]) == ("own", "orphaned", {"every": 60.0})
+    assert memory.call("doctor", "--tenant", "acme").code == 4
+    memory.fill(_beat)
+    states = {each["name"]: each["state"] for each in memory.call("schedules", "--json").objects}
+    assert states == {"acme/own": "active", "nightly": "active", "often": "paused"}
+
+
+# ------------------------------------------------------------------------------------------------ doctor
+
+
+def test_a_doctor_finds_what_a_person_should_see(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await _beat(app, "w1", version="1.0", queues=("default",))
+        await _beat(app, "w2", version="1.1", queues=("default",))
+        await _beat(app, "w3", lease=0.0)
+        await app.enqueue(send(1))
+        await app.enqueue(report(), queue="mial")
+        await app.pause("bulk")
+
+    memory.fill(fill)
+    answer = memory.call("doctor", "--json")
+    assert answer.code == 4
+    found = [(each["check"], each["outcome"]) for each in answer.objects]
+    assert found == [
+        ("schema", "fine"),
+        ("clock", "fine"),
+        ("workers", "problem"),
+        ("workers", "problem"),
+        ("workers", "problem"),
+        ("queues", "problem"),
+        ("items", "fine"),
+        ("versions", "note"),
+        ("limits", "fine"),
+    ]
+    text = memory.call("doctor").out
+    assert "✕ workers      none of 2 live workers has mail.send; 1 ready item waits" in text
+    assert "✕ workers      no worker serves queue mial: 2 workers serve default; 1 ready item" in text
+    (status,) = memory.call("status", "--json").objects
+    problems = [each["text"] for each in answer.objects if each["outcome"] == "problem"]
+    assert problems == [each["text"] for each in status["problems"]]
+
+
+def test_a_doctor_without_workers_names_one_cause(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        for name in ("nightly", "often"):
+            app.schedule(name, every=3600, run=report)
+        await app.schedules.list()
+
+    memory.work_off(fill)
+    (only,) = [each for each in memory.call("doctor", "--json").objects if each["outcome"] != "fine"]
+    assert (only["check"], only["outcome"]) == ("workers", "problem")
+    assert only["text"] == "no worker is alive; 2 schedules are not fired: nightly, often"
+
+    async def more(app: Treadle) -> None:
+        await app.enqueue_many([send(1), report()], queue="mial")
+
+    memory.fill(more)
+    (only,) = [each for each in memory.call("doctor", "--json").objects if each["outcome"] != "fine"]
+    assert only["text"] == (
+        "no worker is alive: the last one left just now; 2 open items wait; "
+        "2 schedules are not fired: nightly, often"
+    )
+    assert only["fix"] == "start one: treadle worker MODULE:APP"
+
+
+def test_findings_fit_the_terminal() -> None:
+    long = Finding("workers", "problem", "word " * 30 + "i" * 40, "do this " * 20)
+    lines = list(finding_lines(long, 80))
+    assert max(map(len, lines)) <= 80
+    assert all(line.startswith(" " * 15) for line in lines[1:])
+
+
+def test_a_healthy_store_needs_no_doctor(memory: Store) -> None:
+    memory.fill(_beat)
+    answer = memory.call("doctor")
+    assert answer.code == 0
+    assert all(line.startswith("✓") for line in answer.out.splitlines()), answer.out
+
+
+# --------------------------------------------------------------------------------------------------- why
+
+
+def test_why_an_item_waits(memory: Store) -> None:
+    async def fill(app: Treadle) -> tuple[str, str]:
+        first = await app.enqueue(report(), delay=3600, queue="bulk")
+        second = await app.enqueue(report(), after=[first])
+        await app.pause("bulk")
+        return first.id, second.id
+
+    first, second = memory.fill(fill)
+    answer = memory.call("why", second)
+    assert answer.code == 0
+    assert answer.out.splitlines()[0] == f"◇ blocked  {second}"
+    assert f"because of {first}:" in answer.out
+    (told,) = memory.call("why", second, "--json").objects
+    assert told["status"] == "blocked"
+    assert told["reasons"][0]["kind"] == "dependency"
+    assert told["reasons"][0]["refs"][0] == first
+    assert any(each["until"] is not None for each in told["reasons"])
+    (told,) = memory.call("why", "--queue", "bulk", "--json").objects
+    assert "paused" in [each["kind"] for each in told["reasons"]]
+
+
+def test_why_of_what_is_not_here(memory: Store) -> None:
+    async def fill(app: Treadle) -> str:
+        return (await app.tenant("other").enqueue(report())).id
+
+    other = memory.fill(fill)
+    assert memory.call("why", other).code == 0
+    hidden = memory.call("why", other, "--tenant", "acme")
+    assert (hidden.code, "unknown" in hidden.out) == (1, True)
+    assert memory.call("why", "--schedule", "nothing", "--json").objects[0]["status"] == "unknown"
+    for arguments in ((), (other, "--queue", "q"), ("--queue", "q", "--schedule", "s")):
+        assert memory.call("why", *arguments).code == 2
+
+
+# ---------------------------------------------------------------------------------------- group, workflow
+
+
+async def _group(app: Treadle) -> str:
+    handle = await app.enqueue(order([1, 3]), workflow="w/1")
+    with pytest.raises(WorkFailed):
+        await handle.group()
+    return handle.id
+
+
+def test_a_group_is_shown_as_a_tree(memory: Store) -> None:
+    root = memory.work_off(_group)
+    answer = memory.call("group", root)
+    assert answer.code == 0
+    lines = answer.out.splitlines()
+    assert lines[1].split(maxsplit=1)[1].startswith("failed (1 death), ended")
+    assert any(line.startswith("partial value") for line in lines)
+    assert [line[:14].rstrip() for line in lines[-3:]] == ["order.process", "├─ mail.send", "└─ mail.send"]
+    (told,) = memory.call("group", root, "--json").objects
+    assert (told["open"], told["failed"], told["more"]) == (0, 1, False)
+    child = next(each for each in told["items"] if each["parent"] == root)
+    assert memory.call("group", child["id"], "--json").objects[0]["id"] == root  # a member names its group
+    assert memory.call("group", root, "--tenant", "acme").code == 1
+    assert memory.call("group", root, "--limit", "2").err.startswith("treadle: only the first 2 items")
+
+
+def test_a_workflow_is_shown_as_a_tree_or_a_graph(memory: Store) -> None:
+    root = memory.work_off(_group)
+    answer = memory.call("workflow", "w/1")
+    assert [line[:14].rstrip() for line in answer.out.splitlines()] == [
+        "ITEM",
+        "order.process",
+        "├─ mail.send",
+        "└─ mail.send",
+    ]
+    dot = memory.call("workflow", "w/1", "--dot").out.splitlines()
+    assert dot[0] == "digraph treadle {"
+    assert dot[-3:] == ["  n0 -> n1;", "  n0 -> n2;", "}"]
+    mermaid = memory.call("workflow", "w/1", "--mermaid").out.splitlines()
+    assert mermaid[:2] == ["flowchart LR", f'  n0["order.process<br/>{root}<br/>success"]:::success']
+    assert memory.call("workflow", "w/2").code == 1
+    assert "tenant " not in answer.out
+    memory.fill(lambda app: app.tenant("beta").enqueue(order([]), workflow="w/1", id="other"))
+    both = memory.call("workflow", "w/1").out.splitlines()
+    assert (both[0], "tenant beta" in both) == ("tenant default", True)
+    (shown,) = memory.call("workflow", "w/1", "--json").objects
+    assert {each["tenant"] for each in shown["items"]} == {"beta", "default"}
+    assert memory.call("workflow", "w/1", "--tenant", "acme").code == 1
+    assert memory.call("workflow", "w/1", "--dot", "--mermaid").code == 2
+
+
+def test_names_cannot_break_a_graph(memory: Store) -> None:
+    @work(name='a"] --> x["<b>;%%\\')
+    async def hostile() -> None: ...
+
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(hostile(), workflow="w")
+
+    memory.fill(fill)
+    (label,) = [line for line in memory.call("workflow", "w", "--mermaid").out.splitlines() if "n0[" in line]
+    assert label.count('"') == 2
+    assert "<b>" not in label
+    (label,) = [line for line in memory.call("workflow", "w", "--dot").out.splitlines() if "n0 [" in line]
+    assert 'label="a\\"] --> x[\\"<b>;%%\\\\\\\\n' in label or 'label="a\\"] --> x[\\"<b>;%%\\\\\\n' in label

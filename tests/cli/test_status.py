@@ -1,0 +1,398 @@
+"""`treadle status`: problems first, capped counts, and an exit code for monitoring."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Sequence
+
+import pytest
+
+from tests.cli.calling import start
+from tests.cli.conftest import Store
+from tests.cli.looked_at import report, send
+from treadle import Treadle
+from treadle.cli import problems
+from treadle.cli.problems import Problem, find_problems
+from treadle.cli.status import StatusView, away_lines
+from treadle.engine.schedule.standing import ScheduleStanding
+from treadle.engine.why.fleet import WorkerFleet
+from treadle.errors import StoreUnavailable, WorkFailed
+from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
+from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.schedule import ScheduleState
+from treadle.worker_info import UndecodableType, WorkerInfo
+
+NOW = 1_800_000_000.0
+LIVE = WorkerState("w1", NOW + 10, None, 3)
+
+
+def _problems(**facts: object) -> list[tuple[str, str]]:
+    return [(each.kind, each.text) for each in _found(None, **facts)]
+
+
+def _found(
+    tenant: str | None,
+    items: Sequence[ItemState] = (),
+    schedules: Sequence[ScheduleState] = (),
+    **facts: object,
+) -> list[Problem]:
+    overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
+    fleet = WorkerFleet(overview.workers, NOW)
+    return list(find_problems(overview, fleet, 300.0, items=items, schedules=schedules, tenant=tenant))
+
+
+def _count(status: str, count: int = 1, *, type: str = "t", queue: str = "q", capped: bool = False) -> Count:
+    return Count("default", queue, type, status, count, capped)  # type: ignore[arg-type]
+
+
+def test_an_empty_store_is_healthy(store: Store) -> None:
+    answer = store.call("status")
+    assert answer.code == 0
+    assert answer.out.splitlines()[0].startswith("✓ healthy")
+    assert "no open and no dead items" in answer.out
+
+
+def test_open_items_without_a_worker_are_a_problem() -> None:
+    assert _problems(counts=(_count("ready", 3), _count("scheduled"))) == [
+        ("no_worker", "no worker is alive; 4 open items wait")
+    ]
+    assert _problems(counts=(_count("running", 3),), workers=(LIVE,)) == []
+    leaving = WorkerState("w1", NOW + 10, None, 3, WorkerInfo(draining=True))
+    by_hand = WorkerState("w2", NOW + 10, None, 1, WorkerInfo(manual=True))
+    assert _problems(counts=(_count("ready"),), workers=(leaving, by_hand)) == [
+        ("no_worker", "no worker takes new items: w1 is stopping; 1 open item waits")
+    ]
+
+
+def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
+    counts = (_count("ready", 5), _count("ready", 2, queue="mial", capped=True))
+    assert _problems(counts=counts, workers=(LIVE,), unserved=(UnservedType("t", 5, NOW - 120),)) == [
+        (
+            "no_worker",
+            "the only live worker, w1, does not have t; the last that had it left 2 min ago; "
+            "5+ ready items wait",
+        )
+    ]
+    bounds = (UnservedType("many", 10_000, None), UnservedType("t", 5, None), UnservedType("u", 5, None))
+    cut = (_count("ready", 5, capped=True),)
+    assert [text for _, text in _problems(workers=(LIVE,), counts=cut, unserved=bounds)] == [
+        "the only live worker, w1, does not have many; 10,000+ ready items wait",
+        "the only live worker, w1, does not have t; 5+ ready items wait",
+        "the only live worker, w1, does not have u; 5 ready items wait",
+    ]
+    picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("q",), tenants=("acme",)))
+    assert _problems(counts=counts, workers=(picky,)) == [
+        ("no_worker", "no worker serves queue mial: 1 worker serves q; 2+ ready items wait"),
+        ("no_worker", "no worker serves tenant default: 1 worker serves acme; 7+ ready items wait"),
+    ]
+
+
+def test_names_that_are_close_are_said_and_many_are_one_problem() -> None:
+    picky = WorkerState("w1", NOW + 10, ("mail.send",), 0, WorkerInfo(queues=("mail",)))
+    close = _found(
+        None,
+        counts=(_count("ready", queue="mial"),),
+        workers=(picky,),
+        unserved=(UnservedType("mail.sent", 1, None),),
+    )
+    assert close[1].fix.startswith("correct --queues of the worker or, if that is right, update the queue")
+    assert [each.text for each in close] == [
+        "the only live worker, w1, does not have mail.sent, but mail.send is known; 1 ready item waits",
+        "no worker serves queue mial: 1 worker serves mail; mail and mial look alike; 1 ready item waits",
+    ]
+    many = tuple(UnservedType(f"t{n}", 1, None) for n in range(5))
+    assert _problems(workers=(picky,), unserved=many) == [
+        ("no_worker", "no worker for 5 types of which items are ready: t0, t1, t2 and 2 more")
+    ]
+
+
+def test_what_follows_from_a_missing_worker_is_no_problem_of_its_own() -> None:
+    gone = WorkerState("w1", NOW - 100, None, 1, WorkerInfo(lease=20.0))
+    found = _problems(
+        workers=(gone,),
+        counts=(_count("ready", 5),),
+        unserved=(UnservedType("t", 5, None),),
+        ages=(QueueAge("q", NOW - 9999),),
+    )
+    assert found == [
+        (
+            "no_worker",
+            "no worker is alive: the last one, w1, was last seen 2 min ago; 5 open items wait",
+        )
+    ]
+
+
+def test_arguments_that_do_not_decode_and_ids_that_were_never_submitted_are_problems() -> None:
+    types = {"t": UndecodableType(2, "expected int\x1b[2J", NOW + 420)}
+    two = [WorkerState(id, NOW + 10, None, 0, WorkerInfo(undecodable=types)) for id in ("w1", "w2")]
+    stuck = [ItemState(id=id, type="t", status="blocked", waiting_for=("never",)) for id in ("a", "b")]
+    overview = Overview(now=NOW, workers=tuple(two), counts=(_count("scheduled", 2),))
+    bad, waits = find_problems(overview, WorkerFleet(two, NOW), 300.0, stuck)
+    assert bad.text == (
+        "the arguments of 2 items of t do not fit the code of w1, w2: expected int\\x1b[2J; "
+        "the first of them is dead (undecodable) in 7 min at the latest"
+    )
+    assert "treadle check" in bad.fix
+    assert waits.text == "2 blocked items wait for ids that were never submitted: never"
+    assert (waits.kind, waits.fix, waits.refs) == ("not_submitted", "treadle why a", ("a", "b"))
+
+
+def test_long_problems_are_wrapped_and_ids_are_whole() -> None:
+    silent = WorkerState("w" * 60, NOW - 1, None, 1)
+    overview = Overview(now=NOW, workers=(LIVE, silent, WorkerState("other-worker", NOW - 1, None, 1)))
+    fleet = WorkerFleet(overview.workers, NOW)
+    lines = StatusView(overview, fleet, tuple(find_problems(overview, fleet, 300.0)), "queue").lines(80)
+    assert max(map(len, lines)) <= 80
+    assert "w" * 60 in "".join(lines)
+
+
+def test_a_blocked_item_that_waits_in_vain_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report(), after=["never"], id="stuck")
+
+    store.fill(fill)
+    answer = store.call("status", "--max-wait", "0s", "--json")
+    (problem,) = [each for each in answer.objects[0]["problems"] if each["kind"] == "not_submitted"]
+    assert (problem["refs"], problem["fix"]) == (["stuck"], "treadle why stuck")
+    assert "not_submitted" not in store.call("status", "--json").out  # it may come yet
+    monkeypatch.setattr(problems, "LISTED_QUICKLY", 0)  # as in a large store: only the doctor takes the time
+    assert "not_submitted" not in store.call("status", "--max-wait", "0s", "--json").out
+
+
+def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
+    silent = WorkerState("w2", NOW - 1, None, 1)
+    blocked = WorkerState("w3", NOW + 9, None, 1, WorkerInfo(blocked_since=NOW - 60))
+    found = _problems(
+        workers=(LIVE, silent, blocked),
+        ages=(QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 9999), QueueAge("fast", NOW - 299)),
+        paused=(("bulk", None), ("q", "acme")),
+        counts=(_count("dead", 10_000, capped=True), _count("dead", 2, type="u")),
+    )
+    assert found == [
+        ("silent", "1 worker silent: w2"),
+        ("blocked", "w3 is blocked: its event loop has not run for 1 min"),
+        ("late", "queue q: an item has been ready for 5 min 1 s"),
+        ("paused", "queue bulk is paused"),
+        ("paused", "queue q is paused for tenant acme"),
+        ("dead", "10,002+ dead items: t, u"),
+    ]
+
+
+def test_items_that_end_their_workers_come_first() -> None:
+    items = [ItemState(id=f"a{n}", type="t", status="ready", losses=n) for n in range(8)]
+    first, *_, last, dead = _found(None, items, workers=(LIVE,), counts=(_count("ready", 8), _count("dead")))
+    assert first == Problem(
+        "killing",
+        "a7 (t): 7 workers in a row died, or lost the lease, while they ran it",
+        "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a7",
+        ("a7",),
+    )
+    assert last.refs == ("a4", "a3")  # one or two losses are usual
+    assert dead.kind == "dead"
+    (killing, alone) = _found(None, items[7:], counts=(_count("ready"),))
+    assert (killing.kind, alone.kind) == ("killing", "no_worker")
+
+
+def test_an_item_whose_worker_died_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report(), id="killer")
+        await app.backend.beat(Heartbeat(worker="w1", lease=60.0))
+        claimed = await app.backend.claim(Demand(worker="w1", limit=1))
+        await app.backend.begin(claimed.leases)
+        await app.backend.remove_worker("w1")
+
+    store.fill(fill)
+    assert "killing" not in store.call("status", "--json").out  # once is usual
+    monkeypatch.setattr(problems, "KILLING", 1)
+    (status,) = store.call("status", "--json").objects
+    assert (status["problems"][0]["kind"], status["problems"][0]["refs"]) == ("killing", ["killer"])
+    assert "killer (report" in store.call("doctor").out
+
+
+def test_blocked_and_silent_workers_are_named_with_their_processes_and_items() -> None:
+    blocked = WorkerState("w3", NOW + 9, None, 1, WorkerInfo(host="h", pid=7, blocked_since=NOW - 60))
+    gone = WorkerState("w2", NOW - 1, None, 1, WorkerInfo(host="h", pid=8))
+    items = [ItemState(id=id, type="t", status="running", worker=id) for id in ("w1", "w3")]
+    silent, found = _found(None, items, workers=(LIVE, gone, blocked))
+    assert silent.text == "1 worker silent: w2 (host h, pid 8)"
+    assert silent.fix.startswith("look at process 8 on host h: it is gone, or stopped (kill -CONT 8).")
+    assert found.text.endswith("is blocked: its event loop has not run for 1 min; there runs w3 (t)")
+    assert found.fix.endswith("(kill -CONT 7)")
+
+
+def test_late_items_that_no_worker_can_run_are_one_problem() -> None:
+    old, unserved = (QueueAge("q", NOW - 999),), (UnservedType("t", 1, None),)
+    picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("other",)))
+    counts = (_count("ready"),)
+    for workers, missing in (((LIVE,), unserved), ((picky,), ())):
+        (only,) = _problems(workers=workers, counts=counts, unserved=missing, ages=old)
+        assert only[0] == "no_worker"
+    both = _problems(
+        workers=(LIVE,), counts=(*counts, _count("ready", type="u")), unserved=unserved, ages=old
+    )
+    assert [kind for kind, _ in both] == ["no_worker", "late"]
+
+
+def test_schedules_that_no_process_fires_are_problems() -> None:
+    def schedule(name: str, state: ScheduleStanding) -> ScheduleState:
+        return ScheduleState(
+            name=name,
+            next_at=NOW,
+            last_at=None,
+            paused=False,
+            orphaned=state == "orphaned",
+            timing={},
+            seen_at=NOW - 60,
+            state=state,
+        )
+
+    schedules = [schedule("nightly", "orphaned"), schedule("often", "overdue"), schedule("good", "active")]
+    orphaned, overdue = _found("acme", schedules=schedules, workers=(LIVE,))
+    assert orphaned.text == "no running process has schedule nightly: last seen 1 min ago"
+    assert orphaned.fix.endswith("end it: treadle schedules cancel nightly --tenant acme")
+    assert overdue.text == "1 schedule overdue: no process has fired often"
+    many = [schedule(f"s{n}", "orphaned") for n in range(5)]
+    *_, more = _found(None, schedules=many, workers=(LIVE,))
+    assert (more.kind, more.text) == ("schedule", "nor has one of these schedules: s3, s4")
+    (alone,) = _found(None, schedules=schedules)
+    assert (alone.kind, alone.text) == ("no_worker", "no worker is alive; 1 schedule is not fired: nightly")
+
+
+def test_a_tenant_gets_commands_of_its_own() -> None:
+    facts = {
+        "workers": (LIVE,),
+        "counts": (_count("dead"),),
+        "ages": (QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 301)),
+        "paused": (("bulk", "acme"),),
+    }
+    assert [each.fix for each in _found("acme", **facts)] == [
+        "treadle why --queue q --tenant acme",
+        "treadle resume bulk --tenant acme",
+        "treadle dead --tenant acme",
+    ]
+    late = "treadle why --queue bulk"  # also for other tenants, for which it is not paused
+    assert late in [each.fix for each in _found(None, **facts)]
+
+
+async def _some(app: Treadle) -> None:
+    failing = await app.enqueue(send(3))
+    with pytest.raises(WorkFailed):
+        await failing.result()
+    await app.worker.stop()
+    await app.enqueue_many([report() for _ in range(3)], queue="bulk")
+    await app.tenant("acme").enqueue(report(), delay=60)
+    await app.pause("bulk")
+
+
+def test_problems_come_first_and_the_exit_code_says_so(store: Store) -> None:
+    store.work_off(_some)
+    answer = store.call("status")
+    assert answer.code == 4
+    head, *lines = answer.out.splitlines()
+    assert head.startswith("✕ 3 problems")
+    shown = "\n".join(lines)
+    assert "no worker is alive: the last one left " in shown  # and when
+    assert "; 4 open items wait" in shown
+    assert (
+        shown.index("4 open items") < shown.index("queue bulk is paused") < shown.index("1 dead item: mail")
+    )
+    lines = lines[lines.index("") - 3 :]
+    assert lines[4].split() == ["QUEUE", "READY", "RUNNING", "SCHEDULED", "BLOCKED", "DEAD", "OLDEST", "WAIT"]
+    assert lines[5].split()[:6] == ["bulk", "3", "·", "·", "·", "·"]
+    assert lines[5].endswith("paused")
+    assert lines[7].split() == ["all", "3", "·", "1", "·", "1"]
+    assert max(map(len, lines)) <= 80
+    assert store.call("status", "--ignore", "no_worker,paused", "--ignore", "dead").code == 0
+
+
+def test_status_as_json(store: Store) -> None:
+    store.work_off(_some)
+    answer = store.call("status", "--json", app=False)
+    assert answer.code == 4
+    (seen,) = answer.objects
+    assert seen["healthy"] is False
+    assert [each["kind"] for each in seen["problems"]] == ["no_worker", "paused", "dead"]
+    assert seen["statuses"]["ready"] == {"count": 3, "capped": False}
+    assert [(each["queue"], each["ready"]["count"]) for each in seen["queues"]] == [
+        ("bulk", 3),
+        ("default", 0),
+    ]
+    assert seen["paused"] == [{"queue": "bulk", "tenant": None}]
+
+
+def test_a_tenant_sees_its_own_counts_only(store: Store) -> None:
+    store.work_off(_some)
+    (seen,) = store.call("status", "--json", "--tenant", "acme").objects
+    assert {name: each["count"] for name, each in seen["statuses"].items() if each["count"]} == {
+        "scheduled": 1
+    }
+    assert [each["tenant"] for each in seen["tenants"]] == ["acme"]
+    rows = store.call("status", "--by", "tenant").out.splitlines()
+    assert [line.split()[0] for line in rows if line.startswith(("acme", "default"))] == ["acme", "default"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--by", "colour"), ("--ignore", "everything"), ("--max-wait", "long")]
+)
+def test_wrong_options_are_refused(store: Store, arguments: tuple[str, ...]) -> None:
+    refused = store.call("status", *arguments)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+
+
+def test_watching_looks_again_until_ctrl_c(store: Store) -> None:
+    process = start("status", "--watch", "--json", "--every", "0.2", "--url", store.url)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+    assert looks[0]["healthy"]
+    assert looks[0]["now"] < looks[1]["now"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert process.stderr.read() == ""
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_watching_on_a_terminal_draws_in_place(store: Store) -> None:
+    terminal, other_end = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "treadle", "status", "--watch", "--every", "0.2", "--url", store.url],
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=other_end,
+        stderr=other_end,
+    )
+    os.close(other_end)
+    shown = ""
+    while shown.count("✓ healthy") < 2:
+        shown += os.read(terminal, 65536).decode()
+    process.send_signal(signal.SIGINT)
+    while "\x1b[?25h" not in shown:  # the cursor is shown again
+        shown += os.read(terminal, 65536).decode()
+    assert process.wait(30) == 0
+    os.close(terminal)
+    assert "\x1b[1A" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_store_that_does_not_answer_is_not_shown_as_healthy() -> None:
+    last = ["\x1b[32m✓ healthy\x1b[0m  \x1b[2m2026-11-16 12:47:15 UTC\x1b[0m", "", "no workers"]
+    lines = away_lines(StoreUnavailable("PostgreSQL did not answer"), last, 120.0, 80)
+    assert lines == [
+        "✕ the store does not answer: PostgreSQL did not answer",
+        "",
+        "2 min ago it was:",
+        "",
+        "✓ healthy  2026-11-16 12:47:15 UTC",
+        "",
+        "no workers",
+    ]

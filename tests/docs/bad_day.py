@@ -1,0 +1,341 @@
+"""Makes docs/bad-day.md: a session in a terminal, recorded from real commands, a real store and real workers.
+The README shows two of its commands.
+
+    python -m tests.docs.bad_day
+
+A test runs the session again and compares it with the page. What differs from run to run is masked: ids,
+times, and the numbers of orders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import NamedTuple
+
+from treadle import Client
+
+PROJECT = Path(__file__).parents[2]
+PAGE = PROJECT / "docs" / "bad-day.md"
+README = PROJECT / "README.md"
+PATIENCE = 60.0
+JSON_PART = "## The same for programs"
+
+SHOP = """\
+import asyncio
+import sys
+from pathlib import Path
+
+from treadle import Retry, Treadle, work
+
+RATES = {"DE": 4.90, "FR": 6.50}
+
+
+@work(name="quote", retry=Retry(attempts=2, base=0.1))
+async def quote(order: int, country: str) -> float:
+    return RATES[country]
+
+
+@work(name="invoice")
+async def invoice(order: int) -> str:
+    return f"invoice of order {order}"
+
+
+@work(name="mail.confirm", retry=Retry(attempts=1))
+async def confirm(order: int) -> None:
+    if not Path("mail-server").exists():
+        raise ConnectionError("mail.example.org refused the connection")
+
+
+app = Treadle("sqlite:///shop.db", work=[quote, invoice, confirm])
+
+
+async def place(orders: int) -> None:
+    for n in range(orders):
+        quoted = await app.enqueue(quote(n, ["DE", "FR", "CH"][n % 3]))
+        await app.enqueue(invoice(n), after=[quoted])
+        if n % 5 == 0:
+            await app.enqueue(confirm(n))
+    await app.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(place(int(sys.argv[1])))
+"""
+
+
+class Run(NamedTuple):
+    """A command. `{sample of TYPE}` in it is the id of a dead item."""
+
+    command: str
+    then_quiet: bool = False
+    """Wait afterwards until all items have ended."""
+
+
+STEPS: list[str | Run] = [
+    """\
+# A bad day
+Everything below was typed into a terminal and recorded, against a SQLite file and real workers. A test runs
+it again and compares. On PostgreSQL it looks the same. All commands and options are on the page of the
+[command line](command-line.md).
+
+The shop quotes the shipping of each order, writes an invoice once it knows the price, and sends a mail:
+""",
+    f"```python\n{SHOP}```",
+    """
+## Something is wrong
+Thirty orders come in, and a worker runs.
+""",
+    Run("export TREADLE_APP=shop:app"),
+    Run("python shop.py 30"),
+    Run("treadle worker shop:app 2> worker.log &", then_quiet=True),
+    Run('treadle status; echo "exit code $?"'),
+    """
+Problems come first, each with what to do about it. The exit code 4 means "not healthy": a monitor needs no
+more than that. What has died, and of what?
+""",
+    Run("treadle dead"),
+    """
+Three rows, two causes. Items with the same mark died alike: the same type, the same error, the same place in
+the code. The invoices could not run because their quotes had died. One of the quotes:
+""",
+    Run("treadle show {sample of quote}"),
+    """
+A `KeyError`: the shop has no rate for Switzerland. And why was an invoice not written?
+""",
+    Run("treadle why {sample of invoice}"),
+    """
+## The fix
+The rate is added, and the worker is started anew: a deploy.
+""",
+    Run('sed -i \'s/"FR": 6.50/"FR": 6.50, "CH": 9.00/\' shop.py'),
+    Run("kill %1"),
+    Run("treadle worker shop:app 2> worker.log &", then_quiet=True),
+    """
+Now the dead quotes run again, but not all at once: three first, and the others only if those succeed. The
+command shows what it is about to do, and asks.
+""",
+    Run("treadle dead requeue --type quote --canary 3", then_quiet=True),
+    """
+The invoices that had waited for the quotes were opened again with them. What is left are the mails:
+""",
+    Run("treadle dead"),
+    f"""
+{JSON_PART}
+Every command takes `--json`: one object per line, with names that do not change. The mail server is up again.
+""",
+    Run("touch mail-server"),
+    Run("treadle dead --json | jq -r '[.count, .type, .error_type, .error] | @tsv'"),
+    """
+Commands that change items read ids, or such lines, from standard input (`-`). So any program can choose the
+items: here the orders before 20.
+""",
+    Run(
+        "treadle list --status dead --json | jq -c 'select(.input.order < 20)' | "
+        "treadle requeue - --canary 1 --json",
+        then_quiet=True,
+    ),
+    """
+Two are left. With `--yes` nothing is counted and nothing is asked:
+""",
+    Run("treadle requeue --type mail.confirm --yes", then_quiet=True),
+    Run('treadle status; echo "exit code $?"'),
+    Run("kill %1"),
+]
+
+
+class Session:
+    """A directory with a shop, a worker, and a terminal of 80 columns."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._samples: dict[str, str] = {}
+        (directory / "shop.py").write_text(SHOP)
+        self._env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPATH": str(directory),
+            "NO_COLOR": "1",
+            "COLUMNS": "80",
+            "LINES": "24",
+            "TERM": "xterm",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    def run(self, step: Run) -> list[str]:
+        """What the terminal shows for a command: the prompt, the command, its output."""
+        command = re.sub(r"\{sample of ([\w.]+)\}", lambda found: self._samples[found[1]], step.command)
+        output = ""
+        if command.startswith("export "):
+            name, _, value = command.removeprefix("export ").partition("=")
+            self._env[name] = value
+        elif command == "kill %1":
+            self.stop()
+        elif command.endswith(" &"):
+            self._worker = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command.removesuffix(' &')}"],
+                cwd=self._directory,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+            )
+        else:
+            output = self._in_terminal(command)
+        if step.then_quiet:
+            asyncio.run(self._quiet())
+        for found, shown in (
+            (str(self._directory), "/srv/shop"),
+            (str(PROJECT / "src"), "/srv/shop/.venv/lib/python3/site-packages"),
+        ):
+            output = output.replace(found, shown)
+        output = re.sub(r"\(host [^,]+, pid \d+\)", "(host shop-1, pid 4711)", output)
+        return [f"$ {command}", *(line.rstrip() for line in output.splitlines())]
+
+    def _in_terminal(self, command: str) -> str:
+        screen, inside = pty.openpty()
+        with subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=self._directory,
+            env=self._env,
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            start_new_session=True,
+        ):
+            os.close(inside)
+            shown, asked, end = b"", 0, time.monotonic() + PATIENCE
+            while True:
+                ready, _, _ = select.select([screen], [], [], max(0.0, end - time.monotonic()))
+                assert ready, f"{command} has not ended: {shown.decode(errors='replace')}"
+                try:
+                    read = os.read(screen, 65536)
+                except OSError:  # the other end is closed
+                    break
+                if not read:
+                    break
+                shown += read
+                if shown.count(b"[y/N] ") > asked:
+                    asked += 1
+                    os.write(screen, b"y\n")
+            os.close(screen)
+        return screen_text(shown.decode())
+
+    async def _quiet(self) -> None:
+        """Wait until no item is open, and a worker is alive. Remember a dead item of each type."""
+        async with Client(f"sqlite:///{self._directory / 'shop.db'}") as client:
+            end = time.monotonic() + PATIENCE
+            while (
+                any(count.status != "dead" for count in await client.counts()) or not await client.workers()
+            ):
+                assert time.monotonic() < end, (self._directory / "worker.log").read_text()
+                await asyncio.sleep(0.05)
+            for mark in await client.backend.marks():
+                self._samples[mark.type] = mark.sample
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.terminate()
+            self._worker.wait(PATIENCE)
+            self._worker = None
+
+
+_CONTROL = re.compile(r"\x1b\[(\d*)([A-Za-z])|\x1b\[\?[0-9;]*[A-Za-z]|\r|\n|[^\r\n\x1b]+")
+
+
+def screen_text(shown: str) -> str:
+    """What a terminal shows in the end. A progress bar goes up, clears its lines and is written over."""
+    rows, row, column = [""], 0, 0
+    for found in _CONTROL.finditer(shown):
+        text, count, letter = found[0], int(found[1] or 1), found[2]
+        if text == "\r":
+            column = 0
+        elif text == "\n":
+            row, column = row + 1, 0
+            rows += [""] * (row + 1 - len(rows))
+        elif letter == "A":
+            row = max(0, row - count)
+        elif letter == "K":
+            rows[row] = ""
+        elif not text.startswith("\x1b"):
+            rows[row] = rows[row].ljust(column)[:column] + text + rows[row][column + len(text) :]
+            column += len(text)
+    return "\n".join(rows).rstrip("\n")
+
+
+@contextlib.contextmanager
+def session(directory: Path) -> Generator[Session]:
+    made = Session(directory)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def page(directory: Path) -> str:
+    """The page, recorded now. Without the program jq it ends before the part that needs it."""
+    parts: list[str] = []
+    with session(directory) as terminal:
+        for step in STEPS:
+            if isinstance(step, Run):
+                lines = "\n".join(terminal.run(step))
+                if parts and parts[-1].startswith("```console"):
+                    quiet = parts[-1].rpartition("\n$ ")[2].count("\n") == 1  # it has shown nothing
+                    parts[-1] = f"{parts[-1].removesuffix('```')}{'' if quiet else chr(10)}{lines}\n```"
+                else:
+                    parts.append(f"```console\n{lines}\n```")
+            else:
+                if JSON_PART in step and shutil.which("jq") is None:
+                    break
+                parts.append(step.strip("\n"))
+                if step.startswith("\n"):
+                    parts[-1] = f"\n{parts[-1]}"
+    return "\n".join(parts) + "\n"
+
+
+_PLACE = re.compile(r"(<!-- recorded: [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+_SHOWN = re.compile(r"^\$ (?:treadle status|treadle why)[^\n]*\n(?:(?!\$ |```)[^\n]*\n)*", re.MULTILINE)
+
+
+def readme(text: str, page: str) -> str:
+    """The README with the first `treadle status` and the first `treadle why` of the page."""
+    first = {shown[:13]: shown.strip() for shown in reversed(_SHOWN.findall(page))}
+    status, why = first["$ treadle sta"], first["$ treadle why"]
+    return _PLACE.sub(lambda place: f"{place[1]}```console\n{status}\n\n{why}\n```\n{place[2]}", text)
+
+
+_MASKS = (
+    (re.compile(r' *File "[^"]*site-packages[^\n]*\n(?: {4,}[^\n]*\n)+?(?= *File)'), ""),
+    (re.compile(r"\n *[~^]+(?=\n)"), ""),
+    (re.compile(r"(\w+: \w+)[^\n]*…"), r"\1…"),
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)"), "TIME"),
+    (re.compile(r"\b(in )?[\d.]+\s(ms|s|min|h)\b(\sago)?|\bnow\b"), "SPAN"),
+    (re.compile(r'"order":\d+'), '"order":N'),
+    (re.compile(r"Input \(\d+ B\)"), "Input"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def masked(text: str) -> str:
+    """The page without what differs from run to run."""
+    for pattern, mask in _MASKS:
+        text = pattern.sub(mask, text)
+    return text
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        PAGE.write_text(page(Path(made)))
+    README.write_text(readme(README.read_text(), PAGE.read_text()))

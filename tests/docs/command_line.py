@@ -1,0 +1,174 @@
+"""Makes docs/command-reference.md from the commands themselves.
+
+python -m tests.docs.command_line
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
+
+from treadle.cli.commands import commands
+from treadle.cli.filters import ItemFilters
+from treadle.cli.selection import Selection
+from treadle.cli.shell import SHARED
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-reference.md"
+ORDER = (
+    ("Looking", "status list show why group workflow dead tail workers limits schedules"),
+    ("Changing", "run cancel complete trigger requeue delete update repair pause resume"),
+    ("Running and keeping house", "worker check doctor migrate schema prune export"),
+)
+"""Commands that are not named here come last."""
+
+AnyCommand: TypeAlias = Any
+FILTERS = {field.name for field in dataclasses.fields(ItemFilters)}
+SELECTION = {field.name for field in dataclasses.fields(Selection)}
+
+HEAD = """\
+# Commands and their options
+How they work together is on the page of the [command line](command-line.md). This page is made from the
+commands (`python -m tests.docs.command_line`). `treadle COMMAND --help` says the same, and
+`treadle --version` which version it is.
+
+All commands take `--app MODULE:APP` or `--url URL`, `--tenant NAME` and `--json`, unless it says otherwise.
+
+## Filters
+`list`, `export` and the commands that change items take these. All of those given must hold.
+
+"""
+
+SELECTING = """
+## Changing many items
+`cancel`, `complete`, `trigger`, `requeue`, `delete`, `dead requeue` and `dead delete` take ids or filters:
+see [Ids or filters](command-line.md#ids-or-filters).
+
+"""
+
+
+def page() -> str:
+    """The page, as the commands are now."""
+    root = get_command(commands)
+    assert isinstance(root, TyperGroup)
+    parts = [HEAD, _table(_sample(root, "list", FILTERS))]
+    parts += [SELECTING, _table(_sample(root, "cancel", SELECTION))]
+    left: dict[str, Any] = dict(root.commands)
+    for title, names in ORDER:
+        parts.append(f"\n## {title}\n")
+        parts += [_section(f"treadle {name}", left.pop(name)) for name in names.split() if name in left]
+    if left:
+        parts.append("\n## Others\n")
+        parts += [_section(f"treadle {name}", command) for name, command in sorted(left.items())]
+    return "".join(parts)
+
+
+def _sample(root: TyperGroup, command: str, names: set[str]) -> list[Any]:
+    return [each for each in root.commands[command].params if each.name in names]
+
+
+def _section(name: str, command: AnyCommand) -> str:
+    inner: dict[str, Any] = dict(command.commands) if isinstance(command, TyperGroup) else {}
+    is_shared = any(each.name == "tenant" for each in command.params)
+    params = [each for each in command.params if not (is_shared and each.name in SHARED)]
+    shares = [_takes(params)]
+    if not is_shared:
+        shares.append("It has only its own options.")
+    own = [
+        each
+        for each in params
+        if not (_all(params, FILTERS) and each.name in FILTERS)
+        and not (_all(params, SELECTION) and each.name in SELECTION)
+    ]
+    text = f"\n### {name}\n```\n{_usage(name, command)}\n```\n{_help(command)}\n"
+    if takes := " ".join(filter(None, shares)):
+        text += f"\n{takes}\n"
+    if own:
+        text += f"\n{_table(own)}"
+    return text + "".join(_section(f"{name} {each}", command) for each, command in inner.items())
+
+
+def _all(params: list[Any], names: set[str]) -> bool:
+    return names <= {each.name for each in params}
+
+
+def _takes(params: list[Any]) -> str:
+    takes = [
+        *(["ids or [filters](#filters)"] if _all(params, FILTERS | SELECTION) else []),
+        *(["[filters](#filters)"] if _all(params, FILTERS) and not _all(params, SELECTION) else []),
+        *(["the options for [many items](#changing-many-items)"] if _all(params, SELECTION) else []),
+    ]
+    return f"Takes {' and '.join(takes)}." if takes else ""
+
+
+def _usage(name: str, command: AnyCommand) -> str:
+    arguments = [_argument(each) for each in command.params if not isinstance(each, TyperOption)]
+    inner = ["[COMMAND]"] if isinstance(command, TyperGroup) and command.commands else []
+    return " ".join([name, *arguments, "[OPTIONS]", *inner])
+
+
+def _argument(argument: Any) -> str:
+    name = (argument.metavar or argument.name.upper()).strip("[].")
+    name = name if argument.required else f"[{name}]"
+    return f"{name}..." if argument.nargs == -1 else name
+
+
+def _help(command: AnyCommand) -> str:
+    text = inspect.cleandoc(command.help or "").partition("\f")[0]
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text).strip()
+
+
+def _table(params: list[Any]) -> str:
+    rows = [f"| {name} | {text} |" for name, text in map(_row, params)]
+    return "\n".join(["| | |", "| --- | --- |", *rows]) + "\n"
+
+
+def _row(param: Any) -> tuple[str, str]:
+    text = getattr(param, "help", None) or ""
+    if not isinstance(param, TyperOption):
+        return f"`{_argument(param)}`", _cell(text)
+    names = ", ".join(f"`{name}`" for name in param.opts)
+    if not param.is_flag:
+        number = isinstance(param.default, int | float) or param.min is not None
+        names = (
+            names.removesuffix("`")
+            + f" {param.metavar or ('N' if number else param.opts[0].strip('-').upper())}`"
+        )
+    default = _default(param)
+    return names, _cell(text + (f" (default: {default})" if default else ""))
+
+
+def _default(option: Any) -> str:
+    value: Any = option.default
+    if (
+        option.is_flag
+        or value in (None, "", 0, ())
+        or callable(value)
+        or not isinstance(value, str | int | float)
+    ):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+
+
+def names() -> Iterator[str]:
+    """The names of all commands."""
+    root = get_command(commands)
+    assert isinstance(root, TyperGroup)
+    for name, command in root.commands.items():
+        yield name
+        if isinstance(command, TyperGroup):
+            yield from (f"{name} {inner}" for inner in command.commands)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

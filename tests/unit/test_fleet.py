@@ -1,0 +1,70 @@
+"""Fleet: who is alive, who claims items, and who serves what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.fleet import Fleet, last_beat
+from treadle.item import WorkerState
+from treadle.worker_info import WorkerInfo
+
+NOW = 1_800_000_000.0
+
+
+def worker(
+    id: str, *, until: float = 8.0, types: tuple[str, ...] | None = ("a",), **info: Any
+) -> WorkerState:
+    return WorkerState(id, NOW + until, types, 0, WorkerInfo(lease=10.0, **info) if info else None)
+
+
+FLEET = Fleet(
+    [
+        worker("plain"),
+        worker("mail", types=None, queues=("mail",), tenants=("acme",)),
+        worker("stops", draining=True, queues=("bulk",)),
+        worker("by hand", manual=True),
+        worker("pressed", types=("b",), pressed_until=NOW + 1),
+        worker("pressed before", types=(), pressed_until=NOW),
+        worker("blocked", types=(), blocked_since=NOW - 9, draining=True),
+        worker("lapsed", until=0.0, types=("c",)),
+    ],
+    NOW,
+)
+
+
+def ids(workers: list[WorkerState]) -> list[str]:
+    return [each.id for each in workers]
+
+
+def test_each_worker_stands_in_one_way() -> None:
+    assert {each.id: FLEET.standing(each) for each in FLEET.workers} == {
+        "plain": "alive",
+        "mail": "alive",
+        "stops": "draining",
+        "by hand": "manual",
+        "pressed": "pressed",
+        "pressed before": "alive",
+        "blocked": "blocked",
+        "lapsed": "silent",
+    }
+
+
+def test_those_that_stop_and_manual_leases_are_alive_but_claim_nothing() -> None:
+    assert ids(FLEET.silent) == ["lapsed"]
+    assert ids(FLEET.blocked) == ["blocked"]
+    assert ids(FLEET.live) == ids(list(FLEET.workers[:-1]))
+    assert ids(FLEET.taking) == ["plain", "mail", "pressed", "pressed before"]
+
+
+def test_a_worker_that_does_not_say_what_it_serves_may_serve_anything() -> None:
+    assert ids(FLEET.serving(type="a")) == ["plain", "mail"]
+    assert ids(FLEET.serving(type="a", queue="bulk")) == ["plain"]
+    assert ids(FLEET.serving(type="a", queue="mail", tenant="beta")) == ["plain"]
+    assert ids(FLEET.serving(type="c")) == ["mail"]
+    assert not FLEET.serves(type="c", tenant="beta")
+    assert FLEET.serves(queue="bulk")
+
+
+def test_the_last_heartbeat_came_a_lease_before_it_lapses() -> None:
+    found = {each.id: last_beat(each) for each in FLEET.workers}
+    assert (found["plain"], found["mail"], found["lapsed"]) == (None, NOW - 2, None)
