@@ -71,11 +71,7 @@ async def group(
     _check_forms(dot, mermaid)
     found = await _find_group(shell, check_id(id))
     tree = await group_members(shell, found, limit)
-    if shell.json:
-        shell.emit({**group_json(shell.registry, found), **tree.json()})
-        return None
-    if dot or mermaid:
-        _draw(shell, tree, dot)
+    if _shown_to_programs(shell, group_json(shell.registry, found), tree, dot, mermaid):
         return None
     now = await shell.now()
     value, problem = read_group_value(shell.registry, found)
@@ -109,11 +105,7 @@ async def workflow(
     tree = Tree(*await first_items(shell, where, limit))
     if not tree.items:
         raise NotFound(id, "workflow")
-    if shell.json:
-        shell.emit({"id": id, **tree.json()})
-        return None
-    if dot or mermaid:
-        _draw(shell, tree, dot)
+    if _shown_to_programs(shell, {"id": id}, tree, dot, mermaid):
         return None
     now = await shell.now()
     tenants = by_tenant(tree.items)
@@ -129,6 +121,18 @@ async def workflow(
 def _check_forms(dot: bool, mermaid: bool) -> None:
     if dot and mermaid:
         raise InputError("--dot and --mermaid exclude each other")
+
+
+def _shown_to_programs(shell: Shell, facts: dict[str, Any], tree: Tree, dot: bool, mermaid: bool) -> bool:
+    """Show a tree as JSON, with `facts` about the whole, or as a graph. False: neither was asked for."""
+    if shell.json:
+        shell.emit({**facts, **tree.json()})
+    elif dot or mermaid:
+        shell.lines(dot_lines(tree.items) if dot else mermaid_lines(tree.items))
+        _say_more(shell, tree)
+    else:
+        return False
+    return True
 
 
 def _say_more(shell: Shell, tree: Tree) -> None:
@@ -224,11 +228,6 @@ FILLS: Final[dict[Status, str]] = {
     "dead": "#f9d6d5",
     "cancelled": "#e0e0e0",
 }
-
-
-def _draw(shell: Shell, tree: Tree, dot: bool) -> None:
-    shell.lines(dot_lines(tree.items) if dot else mermaid_lines(tree.items))
-    _say_more(shell, tree)
 
 
 def _edges(items: Sequence[ItemState]) -> Iterator[tuple[int, int, bool]]:
