@@ -70,6 +70,15 @@ UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="the most items")]
 CursorOption = Annotated[str | None, typer.Option("--cursor", help="go on where an earlier call ended")]
 
+# When and where items run, for `run` and `update`.
+DelayOption = Annotated[
+    str | None, typer.Option("--delay", metavar="DURATION", help="start at the earliest so long from now")
+]
+RunAtOption = Annotated[
+    str | None, typer.Option("--run-at", metavar="TIME", help="start at the earliest then")
+]
+PriorityOption = Annotated[int | None, typer.Option("--priority", help="a higher number goes first")]
+
 
 @dataclass(frozen=True)
 class ItemFilters:

@@ -15,7 +15,7 @@ from treadle.wording import duration, plain
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
-from .filters import names_in, read_duration, read_start
+from .filters import DelayOption, PriorityOption, RunAtOption, names_in, read_duration, read_start
 from .shell import Shell, operator_command
 from .shown import group_json, item_json, to_json
 from .text import json_line
@@ -44,17 +44,13 @@ async def run(
     max_wait: Annotated[
         str | None, typer.Option("--max-wait", metavar="DURATION", help="how long to wait at most")
     ] = None,
-    delay: Annotated[
-        str | None, typer.Option("--delay", metavar="DURATION", help="start at the earliest so long from now")
-    ] = None,
-    run_at: Annotated[
-        str | None, typer.Option("--run-at", metavar="TIME", help="start at the earliest then")
-    ] = None,
+    delay: DelayOption = None,
+    run_at: RunAtOption = None,
     queue: Annotated[
         str | None, typer.Option("--queue", help="a line of its own", autocompletion=complete_queue)
     ] = None,
     lane: Annotated[str | None, typer.Option("--lane", help="a label that fairness looks at")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="a higher number goes first")] = None,
+    priority: PriorityOption = None,
     key: Annotated[
         str | None, typer.Option("--key", help="idempotency key: a second submit finds the first")
     ] = None,

@@ -18,7 +18,15 @@ from .bulk import change_items
 from .bulk_verb import BulkVerb, PortionOutcome, all_or_none, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
 from .exit_codes import REFUSED
-from .filters import OPEN_STATUSES, ItemFilters, read_duration, read_start
+from .filters import (
+    OPEN_STATUSES,
+    DelayOption,
+    ItemFilters,
+    PriorityOption,
+    RunAtOption,
+    read_duration,
+    read_start,
+)
 from .selection import IdsArgument, Refusal, Selection, read_wanted
 from .shell import Shell, operator_command
 from .stays_dead import Requeue, RequeuePreview
@@ -177,13 +185,9 @@ async def requeue(
 async def update(
     shell: Shell,
     ids: IdsArgument = None,
-    delay: Annotated[
-        str | None, typer.Option("--delay", metavar="DURATION", help="start at the earliest so long from now")
-    ] = None,
-    run_at: Annotated[
-        str | None, typer.Option("--run-at", metavar="TIME", help="start at the earliest then")
-    ] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="a higher number goes first")] = None,
+    delay: DelayOption = None,
+    run_at: RunAtOption = None,
+    priority: PriorityOption = None,
     lane: Annotated[str | None, typer.Option("--lane", help="another lane")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="another queue")] = None,
     deadline: Annotated[
