@@ -175,3 +175,21 @@ def test_a_requeue_of_what_could_not_run_says_what_failed_first(memory: Store) -
     assert (looked.code, looked.out.split(",")[0]) == (0, "would requeue 6 items")
     assert memory.call("requeue", "--all", "--yes").code == 0
     assert set(_statuses(memory).values()) == {"ready", "blocked"}
+
+
+def test_many_items_that_failed_first_are_named_by_their_mark_and_tenant(memory: Store) -> None:
+    """The command must not reach the items of other tenants that died alike."""
+
+    async def fill(app: Treadle) -> None:
+        acme = app.tenant("acme")
+        for number in range(4):
+            await acme.enqueue(send(3), id=f"price{number}")
+            await acme.enqueue(report(), id=f"total{number}", after=[f"price{number}"])
+        handles = [acme.handle(f"total{number}") for number in range(4)]
+        await asyncio.gather(*(each.result() for each in handles), return_exceptions=True)
+
+    memory.work_off(fill)
+    (mark,) = {each["mark"] for each in memory.call("list", "--type", "mail.send", "--json").objects}
+    looked = memory.call("requeue", "--type", "report", "--dry-run")
+    remedy = f"what they wait for has failed: treadle dead requeue --mark {mark} --tenant acme"
+    assert looked.out.splitlines()[-1] == remedy

@@ -85,7 +85,9 @@ def test_a_mark_is_shown_with_its_traceback_and_its_items(store: Store) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("treadle.cli.dead.NEWEST", 1)
         short = store.call("dead", "show", other["mark"]).out
+        bound = store.call("dead", "show", other["mark"], "--tenant", "default").out
     assert f"and 3 more items: treadle list --status dead --mark {other['mark']}" in short
+    assert f"and 2 more items: treadle list --status dead --mark {other['mark']} --tenant default" in bound
     assert short.count(other["sample"]) == 2, "in the list, and over the traceback"
     (fields,) = store.call("dead", "show", newest["mark"], "--json").objects
     assert [each["type"] for each in fields["items"]] == ["pay"]

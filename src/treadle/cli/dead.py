@@ -203,7 +203,8 @@ async def dead_show(
     shell.lines(item_lines(items, now))
     if found.count > len(items):
         more = plural(found.count - len(items), "more item", found.capped)
-        shell.print(f"and {more}: {command('list --status dead --mark', found.mark)}", "dim")
+        listing = command("list --status dead --mark", found.mark, tenant=shell.tenant)
+        shell.print(f"and {more}: {listing}", "dim")
     if text := _traceback(sample):
         shell.print()
         shell.print(f"Traceback of {found.sample}", "bold")

@@ -61,10 +61,11 @@ class Requeue:
         marks = list(dict.fromkeys(root.mark for root in roots))
         if not roots:
             return ""
-        if len(roots) > MOST_NAMED and len(marks) == 1 and marks[0]:
-            return f"what they wait for has failed: {command('dead requeue --mark', marks[0])}"
         tenants = {root.tenant for root in roots}
         tenant = tenant_option(tenants.pop()) if len(tenants) == 1 else None
+        if len(roots) > MOST_NAMED and len(marks) == 1 and marks[0]:
+            again = command("dead requeue --mark", marks[0], tenant=tenant)
+            return f"what they wait for has failed: {again}"
         ids = [root.id for root in roots[:MOST_NAMED]]
         verb = "requeue --cancelled" if cancelled else "requeue"
         more = f", and {len(roots) - MOST_NAMED:,} more" if len(roots) > MOST_NAMED else ""
