@@ -96,6 +96,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from treadle.errors import BackendError
 from treadle.item import (
+    AuditNote,
     Changed,
     Claim,
     Count,
@@ -125,6 +126,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 CAPABILITIES: Final = frozenset(
     {
@@ -141,7 +143,8 @@ CAPABILITIES: Final = frozenset(
         "nested",  # nested groups, and items that wait for whole groups
         "updates",  # update, and key policies other than `existing`
         "strict",  # Demand.strict, and permits that belong to leases
-        "watching",  # explain, overview, limits, marks
+        "watching",  # explain, overview, limits, marks, lines, related, and `reach` of list
+        "recording",  # statistics, audit notes, runs of schedules; drain_worker
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -382,6 +385,7 @@ class Backend(Protocol):
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         """Return items in the order of submission, newest first unless `oldest_first`. Their `history` is
         left out unless it is asked for. A cursor stays valid while items are added and removed: no item that
@@ -390,7 +394,8 @@ class Backend(Protocol):
 
         Open, dead and cancelled items, groups, workflows, keys and marks are found without a look at the
         others. A filter that most items fail, and that has none of these, reads items until the page is
-        full, however many that are."""
+        full, however many that are. With `reach` (capability `watching`) it reads about so many at most: then
+        the page may be short, or empty, and still have a cursor; `reached_at` says how far it has looked."""
         ...
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
@@ -428,16 +433,74 @@ class Backend(Protocol):
         without a look at all dead items, each with the number of its items up to `cap`."""
         ...
 
-    # -- operators -------------------------------------------------------------------------------------
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        """Return up to `count` lines of a queue that have ready items, by tenant and lane, each with the
+        number of its items up to `cap`. Parked items belong to their lines."""
+        ...
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        """Return what has to do with an item. None if it does not exist."""
+        ...
+
+    # -- records for operators: capability `recording` -------------------------------------------------
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        """Add what a process has counted to what is stored for the same minutes, types and queues, and for
+        the hours of these minutes. Each `at` is a whole minute. A repeated call counts twice."""
+        ...
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        """Return what was counted from `since` on, before `until`, summed up: with `time` one Stat for each
+        `step` seconds, with `type` or `queue` one for each of them and for the whole time. Steps without
+        counts are left out. A step is a multiple of 60: below 3,600 the minutes are read, of which a day is
+        kept; otherwise the hours, of which 90 days are. `type`, `queue`: only of these. By time, type or
+        queue."""
+        ...
+
+    async def audits(
+        self, *, tenant: str | None = None, bulk: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> AuditPage:
+        """Return audit entries, newest first: those of one tenant, or all. Portions of bulk actions are left
+        out unless the action is named. `InputError` for a cursor that this method did not return."""
+        ...
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        """Return up to `count` runs of each schedule that exists, by name, newest first."""
+        ...
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        """Ask a worker to stop: the replies to its heartbeats say `drain` from now on. False if no worker
+        that has a lease has this id."""
+        ...
+
+    # -- operators -------------------------------------------------------------------------------------
+    #
+    # With a `note` (capability `recording`), an audit entry is stored in the same step as the change; also if
+    # nothing had to be changed, with the count 0. A call that raises stores none.
+
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
         """End these items and all their open descendants (the items that their settlements queued, the
         members of the nested groups that they close, and so on) as `cancelled`. Their leases are lost. Items
         that have ended are not changed, and ids that do not exist are skipped, but open descendants of an
         ended item are ended. For dependents they count as done, not as success."""
         ...
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
         """End an open item as `success` without a worker, also if it waits for other items. Its lease is
         lost. The result is its contribution too. Its `worker` is None. Raises `NotFound` or
         `AlreadyEnded`. Members of a nested group that it closes go on: the engine does not complete such an
@@ -454,6 +517,7 @@ class Backend(Protocol):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         """Open dead items again, with attempt 0 and no losses: the named items that are dead (others are
         skipped), or the oldest `limit` dead items that a filter finds. With `cancelled`, cancelled items too.
@@ -474,20 +538,34 @@ class Backend(Protocol):
         """
         ...
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
         """Change items that have not started (see `submit`): all of them or none. An item that gets another
         lane, queue, priority or instant goes to the end of its new line. A blocked item stays blocked.
         `NotFound` if one does not exist, `ConflictError`, with its status, if one has started, ended or is
         doomed."""
         ...
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
         """Make scheduled items due now: all of them or none. `NotFound` if one does not exist,
         `NotTriggerable`, with its status, if one is not scheduled."""
         ...
 
     async def delete(
-        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         """Remove whole groups, in any state. The leases of their members are lost, their keys are free. With
         `cascade`, also remove the groups that members wait or waited for, and so on. Groups that do not exist
@@ -495,7 +573,14 @@ class Backend(Protocol):
         it refers to every id in its `after`, also to ended items."""
         ...
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
+    async def pause(
+        self,
+        queue: str,
+        paused: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> None:
         """Pause or resume a queue, for one tenant or for all. Running items go on. The two kinds are
         independent: an item is not handed out while either is in effect. Idempotent."""
         ...
@@ -561,11 +646,11 @@ class Backend(Protocol):
         """Return all schedules, by name."""
         ...
 
-    async def drop_schedule(self, name: str) -> bool:
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
         """Remove a schedule. False if it does not exist."""
         ...
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
+    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
         """Pause or resume a schedule. False if it does not exist."""
         ...
 

@@ -160,6 +160,19 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     delayed. None: without limit."""
 
 
+class AuditNote(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Who changes something, and why. It is stored in the same step as the change."""
+
+    actor: str
+    reason: str = ""
+    address: str = ""
+    """From where: the address of a browser, or the host of a command line."""
+    bulk: str | None = None
+    """The bulk action that this change is a portion of, by its id."""
+    about: str = ""
+    """What was asked for, if it was not ids: a filter as text, or what an update changes."""
+
+
 class Submission(msgspec.Struct, frozen=True, gc=False):
     """Items to store together or not at all. Each is the root of its own group."""
 
@@ -167,6 +180,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     wait: bool = True
     """Whether to wait for a while if a transaction that is open elsewhere has a key or an id of these items.
     Otherwise the submission is refused at once, as `locked`."""
+    note: AuditNote | None = None
+    """With it (capability `recording`), an audit entry is stored in the same step as the items."""
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -335,6 +350,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """The worker was not known: this is its first heartbeat, or it was removed and lost all its leases."""
     lost: Mapping[int, Loss] = {}
     """The tokens in `held` that no longer own their item, and why."""
+    drain: bool = False
+    """Someone has asked the worker to stop: see `Backend.drain_worker`."""
 
 
 # ------------------------------------------------------------------------------------------------ settling
@@ -568,6 +585,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     items: tuple[ItemState, ...]
     cursor: str | None = None
     """Pass it to the next call to get the next page. None: this is the last page."""
+    reached_at: float | None = None
+    """With `reach`: the page is short because so many items were looked at. When the last of these was
+    submitted."""
 
 
 class Count(msgspec.Struct, frozen=True, gc=False):

@@ -1,0 +1,53 @@
+-- Version 6: what operators look back at. No item costs more than before.
+
+-- What workers counted: each minute for a day, each hour for 90 days.
+-- step       60 or 3600
+-- wait, run  the counts of a histogram; empty: no values
+create table treadle.stat (
+  step      int not null,
+  at        float8 not null,
+  type      text collate "C" not null,
+  queue     text collate "C" not null,
+  started   bigint not null,
+  succeeded bigint not null,
+  failed    bigint not null,
+  retried   bigint not null,
+  dead      bigint not null,
+  cancelled bigint not null,
+  wait      bigint[] not null,
+  run       bigint[] not null,
+  primary key (step, at, type, queue)
+);
+
+-- What people changed.
+-- tenant  null: in all tenants
+create table treadle.audit (
+  no      bigint generated always as identity primary key,
+  at      float8 not null,
+  actor   text not null,
+  verb    text not null,
+  tenant  text collate "C",
+  ids     text[] not null,
+  count   int not null,
+  about   text not null,
+  reason  text not null,
+  address text not null,
+  bulk    text collate "C"
+);
+create index audit_bulk on treadle.audit (bulk, no);
+create index audit_tenant on treadle.audit (tenant, no);
+create index audit_at on treadle.audit (at);
+
+-- The last runs of schedules.
+-- id  null: the occurrence was skipped, or submitted nothing
+create table treadle.schedule_run (
+  name     text collate "C" not null,
+  at       float8 not null,
+  fired_at float8 not null,
+  id       text collate "C",
+  tenant   text collate "C",
+  primary key (name, at)
+);
+
+-- drain  someone has asked the worker to stop
+alter table treadle.worker add column drain boolean not null default false;

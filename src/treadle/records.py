@@ -1,0 +1,128 @@
+"""Records: what the store keeps beside items, for operators: statistics, audit entries, runs of schedules.
+
+All of it is plain data, as in `treadle.item`. `treadle.backend` says how it is written and read.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from .item import Status
+
+MINUTE: Final = 60
+HOUR: Final = 3600
+KEPT_MINUTES: Final = 86_400.0
+"""Seconds for which the statistics of a minute are kept."""
+KEPT_HOURS: Final = 90 * 86_400.0
+"""The same for those of an hour."""
+KEPT_AUDIT: Final = 365 * 86_400.0
+"""Seconds for which audit entries are kept."""
+KEPT_RUNS: Final = 50
+"""So many runs of each schedule are kept, the newest."""
+MOST_AUDIT_IDS: Final = 100
+"""So many ids of an audit entry are kept, the first ones."""
+
+StatsBy: TypeAlias = Literal["time", "type", "queue"]
+
+
+class Stat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What workers counted in a span of time."""
+
+    at: float
+    """When the span begins: a whole minute, hour, or step of the call."""
+    type: str = ""
+    """Empty: of all types."""
+    queue: str = ""
+    """Empty: of all queues."""
+    started: int = 0
+    """Attempts that began."""
+    succeeded: int = 0
+    failed: int = 0
+    """Attempts that failed, also those after which the item was tried again."""
+    retried: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    wait: tuple[int, ...] = ()
+    """How long items were ready before they began: the counts of a histogram, one for each bound of
+    `treadle.metrics.names.SECONDS` and one more. Empty: no values."""
+    run: tuple[int, ...] = ()
+    """How long attempts ran, in the same way."""
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A change that someone made."""
+
+    no: int
+    """Later entries have higher numbers."""
+    at: float
+    """The store's clock."""
+    actor: str
+    verb: str
+    """The name of the method: `requeue`, `cancel`, `pause` …"""
+    tenant: str | None = None
+    """None: of all tenants."""
+    ids: tuple[str, ...] = ()
+    """The first 100 that were asked for: ids of items, or the name of a queue, schedule or worker."""
+    count: int = 0
+    """How many items were changed, with those that changed along with them."""
+    about: str = ""
+    reason: str = ""
+    address: str = ""
+    bulk: str | None = None
+
+
+class AuditPage(msgspec.Struct, frozen=True, gc=False):
+    """Audit entries, newest first."""
+
+    entries: tuple[AuditEntry, ...]
+    cursor: str | None = None
+    """Continues after this page. None: there are no more."""
+
+
+class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One occurrence of a schedule that was fired or skipped."""
+
+    name: str
+    at: float
+    """When it was due."""
+    fired_at: float
+    id: str | None = None
+    """The first item that it submitted. None: it submitted nothing; it was skipped as missed, or `run`
+    returned None."""
+    tenant: str | None = None
+    status: Status | None = None
+    """Of the item, now. None: there is none, or it is not kept any more."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The ready items of one queue, tenant and lane."""
+
+    tenant: str
+    lane: str
+    count: int
+    """Up to the cap of the call."""
+    capped: bool
+    oldest_ready: float
+    """When its first item became ready."""
+    first: str
+    """The id of the item that is handed out next."""
+
+
+class RelatedItem(msgspec.Struct, frozen=True, gc=False):
+    """An item that has to do with another one, in short."""
+
+    id: str
+    type: str
+    status: Status
+
+
+class Related(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What has to do with one item: up to `count` of each kind, in the order of submission."""
+
+    children: tuple[RelatedItem, ...] = ()
+    """Items that its settlement queued: those that name it as their parent."""
+    dependents: tuple[RelatedItem, ...] = ()
+    """Items that name it, or the group of which it is the root, in their `after`, as far as the store still
+    knows."""
