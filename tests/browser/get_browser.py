@@ -46,14 +46,18 @@ def get() -> Path:
     if found:
         return found
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        raise NoBrowser("No Chromium on the path, and no apt to get one by; TREADLE_BROWSER=<path> names one.")
+        raise NoBrowser(
+            "No Chromium on the path, and no apt to get one by; TREADLE_BROWSER=<path> names one."
+        )
     if os.geteuid() == 0:
         install()
     else:
         unpack()
     found = find()
     if not found:
-        raise NoBrowser(f"apt installed {PACKAGE}, but it is not on the path; TREADLE_BROWSER=<path> names it.")
+        raise NoBrowser(
+            f"apt installed {PACKAGE}, but it is not on the path; TREADLE_BROWSER=<path> names it."
+        )
     return found
 
 
@@ -107,6 +111,7 @@ def apt(arguments: list[str], *, may_fail: bool = False) -> bool:
     """Run apt-get. Whether it succeeded."""
     ran = subprocess.run(
         ["apt-get", "--quiet", *PATIENCE, *arguments],
+        check=False,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -124,7 +129,7 @@ def main() -> str | None:
         browser = get()
     except NoBrowser as error:
         return f"No browser for the browser tests. {error}"
-    version = subprocess.run([browser, "--version"], capture_output=True, text=True)
+    version = subprocess.run([browser, "--version"], check=False, capture_output=True, text=True)
     if version.returncode:
         return f"{browser} does not start: {version.stderr.strip()[:2000]}"
     sys.stdout.write(f"Browser tests use {browser} ({version.stdout.strip()}).\n")
