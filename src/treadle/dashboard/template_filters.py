@@ -11,8 +11,11 @@ from markupsafe import Markup, escape
 
 from treadle.wording import capped, duration, plain, plural
 
+from . import charts
 from .visit import segment
 
+SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
+"""Parts of the bars of throughput, and their classes."""
 SHAPES: Final = {
     "blocked": "◇",
     "scheduled": "◷",
@@ -117,4 +120,4 @@ def add_to(templates: Environment) -> None:
         plural=plural,
         duration=duration,
     )
-    templates.globals.update(share=share)
+    templates.globals.update(share=share, chart=charts.bars, sparkline=charts.sparkline, meter=charts.meter, series=SERIES)

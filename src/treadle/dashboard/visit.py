@@ -116,6 +116,11 @@ class Visit:
         root = quote(self.root, safe="/:@")
         return (path.removeprefix(root) if root else path) or "/"
 
+    @property
+    def here_path(self) -> str:
+        """The address of this page, from the root of the dashboard on."""
+        return self.here(done=None).removeprefix(self.root)
+
     def _kept_tenant(self) -> str | None:
         if self.tenant is None or self.access.tenants is not None and len(self.access.tenants) == 1:
             return None

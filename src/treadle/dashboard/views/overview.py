@@ -22,8 +22,6 @@ from treadle.records import Stat
 
 SPANS: Final = {"1h": (3600, 60), "24h": (86_400, 900), "30d": (30 * 86_400, 6 * 3600)}
 """The time that is looked back at, and one step of the chart, in seconds."""
-SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
-"""Parts of the bars of throughput, and their classes."""
 MOST_QUEUES: Final = 12
 
 
