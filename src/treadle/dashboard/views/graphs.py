@@ -71,9 +71,7 @@ async def _items(visit: Visit, **where: str) -> tuple[list[ItemState], bool]:
     return found, True
 
 
-def _page(
-    id: str, title: str, items: list[ItemState], more: bool, group: dict[str, Any] | None
-) -> GraphPage:
+def _page(id: str, title: str, items: list[ItemState], more: bool, group: dict[str, Any] | None) -> GraphPage:
     counts: dict[Status, int] = {}
     for item in items:
         counts[item.status] = counts.get(item.status, 0) + 1
