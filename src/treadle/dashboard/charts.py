@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
 WIDTH: Final = 720
@@ -15,7 +16,7 @@ BOTTOM: Final = 18
 TOP: Final = 8
 
 
-class Bar(NamedTuple):
+class Bar(msgspec.Struct, frozen=True):
     """What happened in one step of time."""
 
     at: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
@@ -200,8 +201,11 @@ class Site:
             "title": self.title,
             "root": root,
             "settings": self.settings_of(request),
-            "asset": lambda name: f"{root}/static/{self.assets.names[name]}",
+            "asset": partial(self._asset, root),
         }
+
+    def _asset(self, root: str, name: str) -> str:
+        return f"{root}/static/{self.assets.names[name]}"
 
     def settings_of(self, request: Request) -> dict[str, str]:
         """How a visitor wants to see pages."""
@@ -219,7 +223,7 @@ class Site:
             if form.get(name) in allowed:
                 response.set_cookie(
                     f"treadle_{name}",
-                    form[name],
+                    form.get(name),
                     max_age=365 * 86_400,
                     path=visit.root or "/",
                     httponly=True,
