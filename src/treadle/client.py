@@ -95,6 +95,8 @@ class ClientSettings(TypedDict, total=False):
     on_failure: Callable[..., Any] | None
     log_failures: bool
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
+    statistics: bool
+    """Add what workers count to the statistics in the store: `app.stats()`."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     submit_middleware: Sequence[SubmitMiddleware]

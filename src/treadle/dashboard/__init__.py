@@ -1,11 +1,11 @@
 """A dashboard for operators, as an ASGI app (extra `web`).
 
-    from treadle.dashboard import Access, dashboard
+from treadle.dashboard import Access, dashboard
 
-    async def access(request):
-        return Access(actor=request.user.email, can="all" if request.user.is_admin else "read")
+async def access(request):
+    return Access(actor=request.user.email, can="all" if request.user.is_admin else "read")
 
-    web.mount("/treadle", dashboard(app, access=access))
+web.mount("/treadle", dashboard(app, access=access))
 """
 
 from __future__ import annotations

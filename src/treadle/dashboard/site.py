@@ -161,7 +161,9 @@ class Site:
             return JSONResponse({"error": type(error).__name__, "message": message}, status)
         if visit is None:
             frame = self._frame(request)
-            return HTMLResponse(self._templates.get_template("refused.html").render(frame, message=message), status)
+            return HTMLResponse(
+                self._templates.get_template("refused.html").render(frame, message=message), status
+            )
         return self.render(visit, "error.html", status=status, section=None, message=message, code=status)
 
     # -- pages -----------------------------------------------------------------------------------------
@@ -198,7 +200,9 @@ class Site:
     def settings_of(self, request: Request) -> dict[str, str]:
         """How a visitor wants to see pages."""
         found = {name: request.cookies.get(f"treadle_{name}", "") for name in SETTINGS}
-        return {name: found[name] if found[name] in allowed else allowed[0] for name, allowed in SETTINGS.items()}
+        return {
+            name: found[name] if found[name] in allowed else allowed[0] for name, allowed in SETTINGS.items()
+        }
 
     async def change_setting(self, visit: Visit) -> Response:
         """Keep how a visitor wants to see pages, in a cookie, and go back."""

@@ -70,7 +70,9 @@ def exact(at: float | None) -> Markup | str:
     moment = datetime.fromtimestamp(at, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(iso, text, text + " UTC")
+    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(
+        iso, text, text + " UTC"
+    )
 
 
 def span(seconds: float | None) -> str:
@@ -120,4 +122,6 @@ def add_to(templates: Environment) -> None:
         plural=plural,
         duration=duration,
     )
-    templates.globals.update(share=share, chart=charts.bars, sparkline=charts.sparkline, meter=charts.meter, series=SERIES)
+    templates.globals.update(
+        share=share, chart=charts.bars, sparkline=charts.sparkline, meter=charts.meter, series=SERIES
+    )
