@@ -75,7 +75,7 @@ class Observer:
         overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
-    async def stats(
+    async def statistics(
         self,
         since: Instant,
         until: Instant | None = None,

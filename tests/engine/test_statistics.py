@@ -134,7 +134,7 @@ async def test_statistics_can_be_turned_off(clock: ManualClock) -> None:
 )
 async def test_bad_arguments_are_named(bad: dict[str, Any], field: str) -> None:
     app = Treadle("memory://")
-    with pytest.raises(InputError, match=f"^{field}"):
+    with pytest.raises(InputError, match=rf"^{field}"):
         await app.stats(**{"since": 0, **bad})
 
 
@@ -155,5 +155,5 @@ async def test_runs_of_schedules_are_read_by_name(clock: ManualClock) -> None:
         }
         (own,) = (await app.tenant("x").schedules.runs(count=1)).items()
         assert (own[0], [run.name for run in own[1]]) == ("own", ["own"])
-        with pytest.raises(InputError, match="^count"):
+        with pytest.raises(InputError, match=r"^count"):
             await app.schedules.runs(count=0)

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from treadle.client import Client
 from treadle.errors import AccessDenied, ConflictError, InputError, NotFound, StoreUnavailable, TreadleError
+from treadle.operator import tenant_of
 from treadle.wording import one_line
 
 from . import template_filters
@@ -138,6 +139,11 @@ class Site:
             return self._refusal(request, "you have no access to this dashboard")
         if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the access function must return an Access or None, and returned {access!r}")
+        bound = tenant_of(self.client)
+        if bound is not None:
+            if not access.shows(bound):
+                return self._refusal(request, "you have no access to this dashboard")
+            access = msgspec.structs.replace(access, tenants=(bound,))
         visit = Visit(self, request, access)
         try:
             response = await handler(visit)

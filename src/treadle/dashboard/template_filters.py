@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
+import msgspec
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
@@ -102,6 +103,19 @@ def status(word: str) -> Markup:
     )
 
 
+def shape(word: str) -> str:
+    """The shape of a status alone, for pictures."""
+    return SHAPES.get(word, "·")
+
+
+def as_json(value: object) -> str:
+    """A value as JSON, for people. What JSON cannot say is shown as text."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return plain(repr(value))
+
+
 def lines(text: str) -> Markup:
     """Several lines of foreign text, with control characters made visible."""
     return escape("\n".join(plain(line) for line in text.split("\n")))
@@ -116,6 +130,7 @@ def add_to(templates: Environment) -> None:
         number=number,
         status=status,
         lines=lines,
+        json=as_json,
         plain=plain,
         segment=segment,
         capped=capped,
@@ -123,5 +138,10 @@ def add_to(templates: Environment) -> None:
         duration=duration,
     )
     templates.globals.update(
-        share=share, chart=charts.bars, sparkline=charts.sparkline, meter=charts.meter, series=SERIES
+        share=share,
+        shape=shape,
+        chart=charts.bars,
+        sparkline=charts.sparkline,
+        meter=charts.meter,
+        series=SERIES,
     )

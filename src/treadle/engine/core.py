@@ -76,7 +76,7 @@ class Core:
         self.hooks = hooks
         hooks.outage.store = store_name(backend)
         self.metrics = metrics
-        self.registry = Registry(settings.codec, self._warn_unregistered)
+        self.registry = Registry(settings.codec, self._warn_unregistered, settings.mask)
         self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(
             hooks,
