@@ -9,13 +9,14 @@ import typer
 
 from treadle.engine.why.wording import command
 from treadle.errors import InputError, WaitTimeout, WorkFailed
+from treadle.filter_words import read_duration, read_start
 from treadle.handle import Handle
 from treadle.item import ItemState
 from treadle.wording import duration, plain
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
-from .filters import DelayOption, PriorityOption, RunAtOption, names_in, read_duration, read_start
+from .filters import DelayOption, PriorityOption, RunAtOption, names_in
 from .shell import Shell, operator_command
 from .shown import group_json, item_json, to_json
 from .text import json_line
