@@ -197,7 +197,7 @@ class SyncOperator(SyncSide):
     workers = blocking(Operator.workers)
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
-    stats = blocking(Operator.stats)
+    statistics = blocking(Operator.statistics)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)

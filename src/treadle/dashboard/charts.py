@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
 WIDTH: Final = 720
@@ -15,7 +16,7 @@ BOTTOM: Final = 18
 TOP: Final = 8
 
 
-class Bar(NamedTuple):
+class Bar(msgspec.Struct, frozen=True):
     """What happened in one step of time."""
 
     at: float
@@ -24,7 +25,13 @@ class Bar(NamedTuple):
 
 
 def bars(
-    points: Sequence[Bar], series: Sequence[tuple[str, str]], *, since: float, until: float, step: float, label: str
+    points: Sequence[Bar],
+    series: Sequence[tuple[str, str]],
+    *,
+    since: float,
+    until: float,
+    step: float,
+    label: str,
 ) -> Markup:
     """Bars over time, stacked. series: the name and the class of each part. Steps without a bar are empty."""
     highest = max((sum(point.parts) for point in points), default=0)
@@ -62,7 +69,9 @@ def _axis(since: float, until: float, top: int, height: float) -> Markup:
         if share == 0.5 and top < 2:
             continue
         y = HEIGHT - BOTTOM - share * height
-        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(LEFT, WIDTH, _n(y), _n(y)))
+        parts.append(
+            Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(LEFT, WIDTH, _n(y), _n(y))
+        )
         parts.append(
             Markup('<text class="tick" x="{}" y="{}" text-anchor="end">{}</text>').format(
                 LEFT - 6, _n(y + 4), short_number(top * share)
@@ -85,7 +94,9 @@ def sparkline(values: Sequence[float], label: str) -> Markup:
     wide, tall = 96, 22
     top = max(values, default=0) or 1
     step = wide / max(1, len(values) - 1)
-    points = " ".join(f"{_n(n * step)},{_n(tall - 2 - value / top * (tall - 4))}" for n, value in enumerate(values))
+    points = " ".join(
+        f"{_n(n * step)},{_n(tall - 2 - value / top * (tall - 4))}" for n, value in enumerate(values)
+    )
     return Markup(
         '<svg class="spark" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
         '<polyline points="{}"/></svg>'

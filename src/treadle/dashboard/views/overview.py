@@ -98,7 +98,7 @@ async def _throughput(visit: Visit, span: str) -> Throughput | None:
     now = await visit.client.backend.now()
     until = (now // step + 1) * step
     since = until - seconds
-    stats = await visit.in_time(visit.client.stats(since, until=until, step=step))
+    stats = await visit.in_time(visit.client.statistics(since, until=until, step=step))
     return None if stats is None else throughput_of(span, since, until, step, stats)
 
 
