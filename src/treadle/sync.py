@@ -196,6 +196,7 @@ class SyncOperator(SyncSide):
     workers = blocking(Operator.workers)
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
+    problems = blocking(Operator.problems)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)
