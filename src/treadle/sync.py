@@ -167,6 +167,7 @@ class SyncSchedules(SyncSide):
 
     list = blocking(Schedules.list)
     why = blocking(Schedules.why)
+    runs = blocking(Schedules.runs)
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     cancel = blocking(Schedules.cancel)
@@ -197,6 +198,7 @@ class SyncOperator(SyncSide):
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
     problems = blocking(Operator.problems)
+    statistics = blocking(Operator.statistics)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)
