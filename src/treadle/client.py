@@ -38,6 +38,7 @@ from treadle.options import (
 )
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
+from treadle.secret_values import check_mask
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
@@ -95,6 +96,10 @@ class ClientSettings(TypedDict, total=False):
     on_failure: Callable[..., Any] | None
     log_failures: bool
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
+    statistics: bool
+    """Add what workers count to the statistics in the store: `app.stats()`."""
+    mask: Iterable[str]
+    """More names of values that are not shown to operators, besides `treadle.secret_values.SECRET_NAMES`."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     submit_middleware: Sequence[SubmitMiddleware]
@@ -363,6 +368,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     telemetry = _check_telemetry(values.pop("telemetry", None))
     if "generate_id" in values:
         values["generate_id"] = checked_generator(values["generate_id"])
+    if "mask" in values:
+        values["mask"] = check_mask(values["mask"])
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     check_backend(backend)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from treadle.engine.registry import Registry
 from treadle.item import Filter, ItemState
 from treadle.item_condition import WhereCondition
+from treadle.item_json import item_json
 
 from .shell import Shell
-from .shown import item_json
 
 
 class Found(NamedTuple):
@@ -55,5 +55,5 @@ async def find(
 
 
 def matches(registry: Registry, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
-    fields = item_json(registry, item)
+    fields = item_json(registry, item, reveal=True)
     return all(condition.holds(fields) for condition in conditions)

@@ -94,5 +94,3 @@ def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
 
 async def _nothing_there(visit: Visit) -> Response:
     raise NotShown("there is no such page")
-
-

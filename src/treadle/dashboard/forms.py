@@ -57,7 +57,9 @@ def _of_json(body: bytes) -> dict[str, list[str]]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, str | bool | int | float | list[str] | None])
     except msgspec.DecodeError as error:
-        raise InputError(f"the request is no JSON object of texts, numbers and lists of texts: {error}") from None
+        raise InputError(
+            f"the request is no JSON object of texts, numbers and lists of texts: {error}"
+        ) from None
     return {name: _texts(value) for name, value in fields.items() if value is not None and value is not False}
 
 

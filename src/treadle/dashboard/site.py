@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
@@ -14,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from treadle.client import Client
 from treadle.errors import AccessDenied, ConflictError, InputError, NotFound, StoreUnavailable, TreadleError
+from treadle.operator import tenant_of
 from treadle.wording import one_line
 
 from . import template_filters
@@ -138,6 +140,11 @@ class Site:
             return self._refusal(request, "you have no access to this dashboard")
         if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the access function must return an Access or None, and returned {access!r}")
+        bound = tenant_of(self.client)
+        if bound is not None:
+            if not access.shows(bound):
+                return self._refusal(request, "you have no access to this dashboard")
+            access = msgspec.structs.replace(access, tenants=(bound,))
         visit = Visit(self, request, access)
         try:
             response = await handler(visit)
@@ -161,7 +168,9 @@ class Site:
             return JSONResponse({"error": type(error).__name__, "message": message}, status)
         if visit is None:
             frame = self._frame(request)
-            return HTMLResponse(self._templates.get_template("refused.html").render(frame, message=message), status)
+            return HTMLResponse(
+                self._templates.get_template("refused.html").render(frame, message=message), status
+            )
         return self.render(visit, "error.html", status=status, section=None, message=message, code=status)
 
     # -- pages -----------------------------------------------------------------------------------------
@@ -192,13 +201,18 @@ class Site:
             "title": self.title,
             "root": root,
             "settings": self.settings_of(request),
-            "asset": lambda name: f"{root}/static/{self.assets.names[name]}",
+            "asset": partial(self._asset, root),
         }
+
+    def _asset(self, root: str, name: str) -> str:
+        return f"{root}/static/{self.assets.names[name]}"
 
     def settings_of(self, request: Request) -> dict[str, str]:
         """How a visitor wants to see pages."""
         found = {name: request.cookies.get(f"treadle_{name}", "") for name in SETTINGS}
-        return {name: found[name] if found[name] in allowed else allowed[0] for name, allowed in SETTINGS.items()}
+        return {
+            name: found[name] if found[name] in allowed else allowed[0] for name, allowed in SETTINGS.items()
+        }
 
     async def change_setting(self, visit: Visit) -> Response:
         """Keep how a visitor wants to see pages, in a cookie, and go back."""
@@ -209,7 +223,7 @@ class Site:
             if form.get(name) in allowed:
                 response.set_cookie(
                     f"treadle_{name}",
-                    form[name],
+                    form.get(name),
                     max_age=365 * 86_400,
                     path=visit.root or "/",
                     httponly=True,

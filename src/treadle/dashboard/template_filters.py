@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
@@ -70,7 +72,9 @@ def exact(at: float | None) -> Markup | str:
     moment = datetime.fromtimestamp(at, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(iso, text, text + " UTC")
+    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(
+        iso, text, text + " UTC"
+    )
 
 
 def span(seconds: float | None) -> str:
@@ -100,24 +104,51 @@ def status(word: str) -> Markup:
     )
 
 
+def shape(word: str) -> str:
+    """The shape of a status alone, for pictures."""
+    return SHAPES.get(word, "·")
+
+
+def as_json(value: object) -> str:
+    """A value as JSON, for people. What JSON cannot say is shown as text."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return plain(repr(value))
+
+
 def lines(text: str) -> Markup:
     """Several lines of foreign text, with control characters made visible."""
     return escape("\n".join(plain(line) for line in text.split("\n")))
 
 
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "when": when,
+    "exact": exact,
+    "span": span,
+    "number": number,
+    "status": status,
+    "lines": lines,
+    "json": as_json,
+    "plain": plain,
+    "segment": segment,
+    "capped": capped,
+    "plural": plural,
+    "duration": duration,
+}
+GLOBALS: Final[dict[str, Any]] = {
+    "share": share,
+    "shape": shape,
+    "chart": charts.bars,
+    "sparkline": charts.sparkline,
+    "meter": charts.meter,
+    "series": SERIES,
+}
+
+
 def add_to(templates: Environment) -> None:
     """Make them known to templates."""
-    templates.filters.update(
-        when=when,
-        exact=exact,
-        span=span,
-        number=number,
-        status=status,
-        lines=lines,
-        plain=plain,
-        segment=segment,
-        capped=capped,
-        plural=plural,
-        duration=duration,
-    )
-    templates.globals.update(share=share, chart=charts.bars, sparkline=charts.sparkline, meter=charts.meter, series=SERIES)
+    known_filters: dict[str, Any] = templates.filters
+    known_globals: dict[str, Any] = templates.globals
+    known_filters.update(FILTERS)
+    known_globals.update(GLOBALS)

@@ -122,7 +122,7 @@ class Visit:
         return self.here(done=None).removeprefix(self.root)
 
     def _kept_tenant(self) -> str | None:
-        if self.tenant is None or self.access.tenants is not None and len(self.access.tenants) == 1:
+        if self.tenant is None or (self.access.tenants is not None and len(self.access.tenants) == 1):
             return None
         return self.tenant
 

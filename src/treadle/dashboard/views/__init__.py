@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from treadle.dashboard.view import View
 
-from . import overview
+from . import graphs, overview
 
-VIEWS: tuple[View, ...] = (overview.VIEW,)
+VIEWS: tuple[View, ...] = (overview.VIEW, graphs.GROUP, graphs.WORKFLOW)
