@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from treadle.audit_note import check_recording, log_change, noted_for
 from treadle.callables import check_plain
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
@@ -32,7 +34,7 @@ from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
-from treadle.item import DEFAULT_TENANT, Schedule
+from treadle.item import DEFAULT_TENANT, AuditNote, Schedule
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
@@ -118,8 +120,9 @@ class Schedules:
     those of a tenant under the name `tenant/name`.
     """
 
-    def __init__(self, core: Core, tenant: str | None) -> None:
+    def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:
         self._core = core
+        self._note = noted_for(note, tenant)
         self._scheduler = core.scheduler
         self._tenant = tenant
         # Quoted, so that no name of one tenant can be read as a name of another.
@@ -225,14 +228,19 @@ class Schedules:
         refuse_in_transaction(self._core.backend, "schedules.cancel()")
         await self._core.connect()
         entry = self._scheduler.entries.get(self._full(name))
-        dropped = await self._scheduler.cancel(self._full(name))
+        self._check_note()
+        dropped = await self._scheduler.cancel(self._full(name), self._note)
+        self._log("cancel_schedule", name, dropped)
         return dropped or (entry is not None and entry.stored is None)
 
     async def run_now(self, recurrence: Recurrence) -> Handle[Any, Any] | None:
         work = await recurrence.make_work()
         if work is None:
             return None
-        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options))
+        note = None
+        if self._note is not None:
+            note = replace(self._note, verb="trigger_schedule", about=recurrence.name)
+        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options), note)
 
     def _full(self, name: str) -> str:
         return check_name(self._prefix + check_name(name, field="name"), field="name")
@@ -244,8 +252,18 @@ class Schedules:
         entry = self._scheduler.entries.get(full)
         if entry is not None and entry.stored is None:
             await self._scheduler.sync()
-        if not await self._scheduler.pause(full, paused):
+        self._check_note()
+        found = await self._scheduler.pause(full, paused, self._note)
+        self._log("pause_schedule" if paused else "resume_schedule", name, found)
+        if not found:
             raise NotFound(name, "schedule")
+
+    def _check_note(self) -> None:
+        if self._note is not None:
+            check_recording(self._core.backend)
+
+    def _log(self, verb: str, name: str, changed: bool) -> None:
+        log_change(self._note, verb, [self._full(name)], int(changed), self._tenant)
 
     async def _fleet(self) -> tuple[float, Fleet | None]:
         """The time, and the workers. None: the store cannot list them."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.item import GROUP_MARK, Item, Ref, Schedule
+from treadle.records import AuditEntry
 from treadle.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
@@ -87,6 +88,9 @@ class MemoryTables:
         self.retention = Retention()
         self.limits = MemoryLimits()
         self.schedules: dict[str, Schedule] = {}
+        self.audits: list[AuditEntry] = []
+        """In the order of their numbers."""
+        self.audit_numbers = count(1)
 
     # -- finding -----------------------------------------------------------------------------------------
 

@@ -192,7 +192,8 @@ begin
   return (select array_agg(w.no) from treadle.item w where w.after && p_names and w.after is not null);
 end $$;
 
--- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for.
+-- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for. And old audit
+-- entries.
 create or replace function treadle.prune_names(p_now float8, p_limit int) returns void
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -208,6 +209,9 @@ begin
     select x.name from treadle.limit_state x where x.until <= p_now order by x.until limit p_limit
     for update skip locked);
   delete from treadle.lost_type t where t.lost < p_now - 31 * 86400;
+  delete from treadle.audit a where a.no in (
+    select x.no from treadle.audit x where x.at < p_now - 365 * 86400 order by x.at limit p_limit
+    for update skip locked);
 
   -- The items that waited for a placeholder have ended, or no longer wait.
   select array_agg(x.no) into nos from (
