@@ -31,6 +31,7 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark
 from treadle.observer import Observer, begin_read
+from treadle.option_checks import check_count
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 from treadle.update_options import UpdateOptions, check_update
@@ -103,9 +104,14 @@ class Operator(Observer):
         mark: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         """Return items that match all arguments, newest first. `cursor` continues after an earlier page. With
         `history`, the items have their failed attempts.
+
+        reach: look at about so many items at most. If a page is short because of that, it has a cursor, and
+            `reached_at` says how far it has looked. Without it, a filter that few items match reads on until
+            the page is full.
 
         `InputError` for a status or a reason that does not exist, and for texts that are no names.
         """
@@ -123,16 +129,25 @@ class Operator(Observer):
             mark=_name(mark, "mark") if mark else mark,
         )
         _check_page(limit, cursor, oldest_first, history)
+        if reach is not None:
+            check_count(reach, "reach")
         if self._tenant is not None and tenant not in (None, self._tenant):
             return Page(())
-        return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history)
+        return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history, reach=reach)
 
     async def _page(
-        self, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool, history: bool = False
+        self,
+        where: Filter,
+        limit: int,
+        cursor: str | None,
+        *,
+        oldest_first: bool,
+        history: bool = False,
+        reach: int | None = None,
     ) -> Page:
-        await self.connect()
+        await (self.connect() if reach is None else self._begin_read())
         page = await self._core.backend.list(
-            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history, reach=reach
         )
         await decode_states(self._core.registry, page.items)
         return page
@@ -269,8 +284,8 @@ class DeadLetters:
     async def marks(self, *, count: int = 100, cap: int = 10_000) -> Sequence[DeadMark]:
         """Return the marks of dead items: what they died of, and how many died alike. At most `count`, those
         with the newest deaths first. Each counts up to `cap` items."""
-        _check_count(count, "count")
-        _check_count(cap, "cap")
+        check_count(count, "count")
+        check_count(cap, "cap")
         core = core_of(self._operator)
         await begin_read(core)
         return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
@@ -340,17 +355,12 @@ async def _check_group_ended(core: Core, closing: ItemState) -> None:
 
 
 def _check_page(limit: object, cursor: object, oldest_first: object, history: object) -> None:
-    _check_count(limit, "limit")
+    check_count(limit, "limit")
     if cursor is not None and not isinstance(cursor, str):
         raise InputError.of("cursor", cursor, "must be a str")
     for field, given in (("oldest_first", oldest_first), ("history", history)):
         if not isinstance(given, bool):
             raise InputError.of(field, given, "must be True or False")
-
-
-def _check_count(value: object, field: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError.of(field, value, "must be a whole number, 1 or more")
 
 
 def _name(value: str | None, field: str) -> str | None:

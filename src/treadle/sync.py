@@ -198,6 +198,8 @@ class SyncOperator(SyncSide):
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
     problems = blocking(Operator.problems)
+    lines = blocking(Operator.lines)
+    related = blocking(Operator.related)
     statistics = blocking(Operator.statistics)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
