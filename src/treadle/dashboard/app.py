@@ -15,6 +15,7 @@ from treadle.errors import InputError
 
 from .access import AccessFn, NotShown
 from .actions import ACTION_ROUTES
+from .downloads import DOWNLOADS
 from .site import Site
 from .view import View
 from .views import VIEWS
@@ -73,6 +74,10 @@ def routes_of(site: Site) -> Sequence[BaseRoute]:
         *(
             Route(route.path, site.endpoint(route.handle), methods=[route.method], name=route.name)
             for route in ACTION_ROUTES
+        ),
+        *(
+            Route(path, site.endpoint(handle), methods=["GET"], name=path)
+            for path, handle in DOWNLOADS.items()
         ),
         Route("/settings", site.endpoint(site.change_setting), methods=["POST"], name="settings"),
         Route("/live", _live(site), methods=["GET"], name="live"),

@@ -27,7 +27,7 @@ from .live import Live
 from .menu import menu
 from .notices import notice
 from .origin import refused_origin
-from .view import View
+from .view import Elsewhere, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
@@ -107,9 +107,15 @@ class Site:
             if view.of_fleet and not visit.sees_fleet:
                 raise NotShown("there is no such page")
             shown = await self.reads.get(visit.cache_key, lambda: view.read(visit))
+            if isinstance(shown, Elsewhere):
+                return RedirectResponse(shown.url, 303)
+            status = 400 if getattr(shown, "wrong", "") else 200
             if wants_json(visit.request):
-                return Response(msgspec.json.encode(shown, enc_hook=str), media_type="application/json")
-            return self.render(visit, view.template, section=view.section, page=shown)
+                content = shown if view.to_json is None else view.to_json(visit, shown)
+                return Response(
+                    msgspec.json.encode(content, enc_hook=str), status, media_type="application/json"
+                )
+            return self.render(visit, view.template, status=status, section=view.section, page=shown)
 
         return self.endpoint(answer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -90,7 +90,7 @@ class Visit:
     def url(self, path: str, /, **query: object) -> str:
         """The address of a page here. `path` begins with a slash; names in it are quoted already, or come
         from `segment`. Parameters that are None or empty are left out. The tenant is kept."""
-        given: dict[str, object] = {"tenant": self._kept_tenant(), **query}
+        given: dict[str, object] = {"tenant": self.kept_tenant, **query}
         pairs = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
         return f"{self.root}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
 
@@ -121,7 +121,9 @@ class Visit:
         """The address of this page, from the root of the dashboard on."""
         return self.here(done=None).removeprefix(self.root)
 
-    def _kept_tenant(self) -> str | None:
+    @property
+    def kept_tenant(self) -> str | None:
+        """The tenant that addresses and forms must name, to go on showing it."""
         if self.tenant is None or (self.access.tenants is not None and len(self.access.tenants) == 1):
             return None
         return self.tenant
@@ -131,6 +133,10 @@ class Visit:
     def can(self, action: Action) -> bool:
         """Whether to offer an action."""
         return self.access.allows(action)
+
+    def allowed(self, actions: Iterable[Action]) -> list[Action]:
+        """Those that may be offered."""
+        return [action for action in actions if self.can(action)]
 
     def acting(self, action: Action, *, tenant: str | None = None, reason: str = "") -> Client:
         """A client to carry out one action with: its changes are noted. `Forbidden` if it is not allowed.

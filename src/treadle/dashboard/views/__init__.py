@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from treadle.dashboard.view import View
 
-from . import graphs, overview
+from . import dead, graphs, item, items, overview
 
-VIEWS: tuple[View, ...] = (overview.VIEW, graphs.GROUP, graphs.WORKFLOW)
+VIEWS: tuple[View, ...] = (
+    overview.VIEW,
+    items.VIEW,
+    item.VIEW,
+    dead.MARKS,
+    dead.MARK,
+    graphs.GROUP,
+    graphs.WORKFLOW,
+)
