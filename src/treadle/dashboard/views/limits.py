@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import Per, read_limit_name
-from treadle.item import Algorithm, ItemState
+from treadle.item import Algorithm, ItemState, WorkerState
 from treadle.item_facts import LimitUse
 
 MOST_LIMITS: Final = 500
@@ -29,6 +30,8 @@ class PermitHolders(msgspec.Struct, frozen=True):
     """A worker that holds permits."""
 
     worker: str
+    name: str
+    """Where it runs, as `host:pid`. Empty: not known."""
     count: int
     items: list[HoldingItem] = []
 
@@ -59,11 +62,13 @@ class LimitsPage(msgspec.Struct, frozen=True):
 
 
 async def read(visit: Visit) -> LimitsPage:
-    uses = await visit.in_time(visit.client.limits(count=MOST_LIMITS + 1))
+    uses, workers = await asyncio.gather(
+        visit.in_time(visit.client.limits(count=MOST_LIMITS + 1)), visit.in_time(visit.client.workers())
+    )
     if uses is None:
         return LimitsPage(None, False, 0)
     shown = uses[:MOST_LIMITS]
-    rows = limit_rows(shown, await _held_items(visit, shown))
+    rows = limit_rows(shown, workers or (), await _held_items(visit, shown))
     return LimitsPage(rows, len(uses) > MOST_LIMITS, sum(row.reached for row in rows))
 
 
@@ -74,9 +79,13 @@ async def _held_items(visit: Visit, uses: Iterable[LimitUse]) -> dict[str, ItemS
     return {item.id: item for item in found or () if item is not None and item.status == "running"}
 
 
-def limit_rows(uses: Sequence[LimitUse], items: dict[str, ItemState]) -> list[LimitRow]:
-    """The limits, those that are reached first, then the fullest."""
-    rows = [_row(use, items) for use in uses]
+def limit_rows(
+    uses: Sequence[LimitUse], workers: Iterable[WorkerState], items: Mapping[str, ItemState] = {}
+) -> list[LimitRow]:
+    """The limits, those that are reached first, then the fullest. items: those that hold permits, if they
+    were looked up."""
+    names = {each.id: f"{info.host}:{info.pid}" for each in workers if (info := each.info) and info.host}
+    rows = [_row(use, names, items) for use in uses]
     return sorted(rows, key=lambda row: (not row.reached, -_share(row), row.name))
 
 
@@ -84,7 +93,7 @@ def _share(row: LimitRow) -> float:
     return row.used / row.limit if row.limit else 0.0
 
 
-def _row(use: LimitUse, items: dict[str, ItemState]) -> LimitRow:
+def _row(use: LimitUse, names: Mapping[str, str], items: Mapping[str, ItemState]) -> LimitRow:
     name = read_limit_name(use.name)
     return LimitRow(
         name=use.name,
@@ -99,7 +108,12 @@ def _row(use: LimitUse, items: dict[str, ItemState]) -> LimitRow:
         reached=use.retry_after > 0 or (use.limit is not None and use.used >= use.limit),
         retry_after=use.retry_after,
         holders=[
-            PermitHolders(each.worker, each.count, [_holding(id, items.get(id)) for id in each.items])
+            PermitHolders(
+                each.worker,
+                names.get(each.worker, ""),
+                each.count,
+                [_holding(id, items.get(id)) for id in each.items],
+            )
             for each in use.holders
         ],
     )

@@ -140,8 +140,8 @@ def added_histogram(stats: Sequence[Stat], name: str) -> Histogram:
     whole = Histogram(SECONDS)
     for each in stats:
         counts: tuple[int, ...] = getattr(each, name)
-        if len(counts) == len(whole.counts):
-            whole.counts = [mine + theirs for mine, theirs in zip(whole.counts, counts, strict=True)]
+        for place, count in enumerate(counts[: len(whole.counts)]):  # zeros at the end are left out
+            whole.counts[place] += count
     return whole
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.fleet import Fleet, queues_of
 from treadle.ids import check_name
-from treadle.item_facts import Overview
+from treadle.item_facts import LimitUse, Overview
 from treadle.records import Line
 from treadle.why import Reason, Why
 
@@ -149,10 +149,16 @@ async def read_one(visit: Visit) -> QueuePage:
         lines=None if lines is None else lines[:MOST_LINES],
         more_lines=lines is not None and len(lines) > MOST_LINES,
         types=types,
-        limits=None if uses is None else limit_rows(limits_of_types(uses, visit.client.types, types), {}),
+        limits=None if uses is None or overview is None else _limits(visit, uses, types, overview),
         workers=workers[:MOST_WORKERS],
         more_workers=max(0, len(workers) - MOST_WORKERS),
     )
+
+
+def _limits(
+    visit: Visit, uses: Sequence[LimitUse], types: Iterable[str], overview: Overview
+) -> list[LimitRow]:
+    return limit_rows(limits_of_types(uses, visit.client.types, types), overview.workers)
 
 
 def _status(why: Why | None) -> str:

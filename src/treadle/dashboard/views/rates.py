@@ -9,7 +9,7 @@ import msgspec
 from treadle.dashboard.visit import Visit
 from treadle.records import Stat
 
-from .overview import added_histogram
+from .overview import added_histogram, quantile
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -23,10 +23,10 @@ class Rate(msgspec.Struct, frozen=True):
     """Attempts that ended, in all."""
     failed: int
     """... of which so many failed."""
-    wait_p50: float
-    wait_p95: float
-    run_p50: float
-    run_p95: float
+    wait_p50: float | None
+    wait_p95: float | None
+    run_p50: float | None
+    run_p95: float | None
 
 
 async def read_rates(
@@ -52,8 +52,8 @@ def rate_of(stat: Stat, minutes: float) -> Rate:
         ended=(stat.succeeded + stat.dead + stat.cancelled) / minutes,
         attempts=stat.succeeded + stat.failed,
         failed=stat.failed,
-        wait_p50=wait.quantile(0.5),
-        wait_p95=wait.quantile(0.95),
-        run_p50=run.quantile(0.5),
-        run_p95=run.quantile(0.95),
+        wait_p50=quantile(wait, 0.5),
+        wait_p95=quantile(wait, 0.95),
+        run_p50=quantile(run, 0.5),
+        run_p95=quantile(run, 0.95),
     )

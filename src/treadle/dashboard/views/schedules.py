@@ -26,7 +26,7 @@ PER_PAGE: Final = 50
 MOST_RUNS: Final = 30
 MOST_NEXT: Final = 5
 FAR: Final = 5 * 366 * 86_400.0
-"""Seconds. An expression whose occurrences are further apart is not asked for more of them: each takes long."""
+"""Seconds. If occurrences are further apart, no more of them are looked for: each takes long."""
 ORDER: Final[tuple[ScheduleStanding, ...]] = ("overdue", "orphaned", "active", "paused", "ended")
 
 

@@ -56,4 +56,5 @@ def _rule_words(rule: LimitRule) -> str:
     per = "" if rule.per is None else f" per {rule.per}"
     if rule.algorithm == "slots":
         return f"at most {rule.limit:,} at once{per} in the whole fleet"
-    return f"{rule.limit:,} starts every {duration(rule.window)}{per} in the whole fleet ({rule.algorithm.replace('_', ' ')})"
+    kind = rule.algorithm.replace("_", " ")
+    return f"{rule.limit:,} starts every {duration(rule.window)}{per} in the whole fleet ({kind})"

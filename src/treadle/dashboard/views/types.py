@@ -143,7 +143,9 @@ async def read_one(visit: Visit) -> TypePage:
         state=state or TypeState(name, "none", Depth(), len(serving)),
         facts=None if type is None else type_facts(type),
         throughput=throughput,
-        limits=None if uses is None else limit_rows(limits_of_types(uses, visit.client.types, [name]), {}),
+        limits=None
+        if uses is None
+        else limit_rows(limits_of_types(uses, visit.client.types, [name]), overview.workers),
         queues=dict(sorted(queues.items(), key=lambda each: (-each[1].open, each[0]))),
         workers=[worker_row(fleet, worker) for worker in serving[:MOST_WORKERS]],
         more_workers=max(0, len(serving) - MOST_WORKERS),
