@@ -37,6 +37,18 @@ def check_priority(value: Any, name: str) -> int:
     return value
 
 
+def check_count(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError.of(name, value, "must be a whole number, 1 or more")
+
+
+def check_page_size(limit: object, cursor: object) -> None:
+    """Check what a page is asked for with: how long it is, and where it begins."""
+    check_count(limit, "limit")
+    if cursor is not None and not isinstance(cursor, str):
+        raise InputError.of("cursor", cursor, "must be a str")
+
+
 def check_lane(value: Any, name: str) -> str:
     return "" if value == "" else check_name(value, name)
 

@@ -6,6 +6,7 @@ import pytest
 
 from treadle.backend import Backend
 
+from .audits import AuditCases, DrainCases
 from .avoid import AvoidedLaneCases
 from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
 from .cancelled_groups import CancelledGroupCases
@@ -125,6 +126,8 @@ class BackendContract(
     ItemMarkCases,
     DeadMarkCases,
     LimitUseCases,
+    AuditCases,
+    DrainCases,
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,
