@@ -1,4 +1,24 @@
-"""ActionRoute: where a form is sent to, or a page that asks first."""
+"""ActionRoute: where a form is sent to, or a page that asks first.
+
+| method | path | fields |
+| --- | --- | --- |
+| POST | /items/{id}/requeue, /cancel, /trigger | `of`, `back`, `reason` |
+| GET, POST | /items/{id}/complete | `value` (JSON), `reason` |
+| GET, POST | /items/{id}/edit | `input` (JSON), `key`, `reason` |
+| GET, POST | /items/{id}/update | `run_at`, `priority`, `queue`, `lane`, `deadline`, `reason` |
+| GET, POST | /items/{id}/delete | `open`, `cascade`, `reason` |
+| GET, POST | /act/{verb}: requeue, cancel, trigger, delete | `id` (several) or `q`, `reason`, `rate`, `canary`, `confirmed` |
+| POST | /queues/{queue}/pause, /resume | `back`, `reason` |
+| POST | /schedules/{name}/pause, /resume, /trigger | `back`, `reason` |
+| GET, POST | /schedules/{name}/cancel | `reason` |
+| GET, POST | /workers/{id}/drain | `reason` |
+| GET, POST | /types/{type}/enqueue | `input.NAME`, `queue`, `delay`, `key`, `priority`, `lane`, `tenant`, `reason` |
+| POST | /bulk/{id}/stop | `back` |
+
+`of`, also as a parameter of the URL, is the tenant of an item where the page shows several: `visit.item_url`
+adds it. `back` is the page to go to afterwards (`visit.here_path`). An `id` of /act is `ID`, or `ID@TENANT` where the
+page shows several tenants: the filter `chosen` writes it. A POST to /act without `confirmed` asks, as a GET does.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +36,32 @@ class ActionRoute(NamedTuple):
     path: str
     """As a route of Starlette: `/items/{id}/requeue`."""
     handle: Callable[[Visit], Awaitable[Response]]
-    action: Action
-    """The action that it needs. `Visit.acting` asks for it too: that is what protects."""
+    action: Action | None
+    """The action that it needs. None: the path says which. `Visit.acting` asks for it too."""
 
     @property
     def name(self) -> str:
         return f"{self.method} {self.path}"
+
+    async def answer(self, visit: Visit) -> Response:
+        """Carry it out, if it is allowed."""
+        if self.action is not None:
+            visit.require(self.action)
+        response = await self.handle(visit)
+        if self.method == "POST" and response.status_code < 400:
+            visit.site.changed()
+        return response
+
+
+def post(
+    path: str, handle: Callable[[Visit], Awaitable[Response]], action: Action
+) -> tuple[ActionRoute, ...]:
+    """A form that is sent at once."""
+    return (ActionRoute("POST", path, handle, action),)
+
+
+def asked(
+    path: str, handle: Callable[[Visit], Awaitable[Response]], action: Action | None
+) -> tuple[ActionRoute, ...]:
+    """A page that asks first, and the form on it."""
+    return (ActionRoute("GET", path, handle, action), ActionRoute("POST", path, handle, action))
