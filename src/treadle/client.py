@@ -96,6 +96,8 @@ class ClientSettings(TypedDict, total=False):
     on_failure: Callable[..., Any] | None
     log_failures: bool
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
+    statistics: bool
+    """Add what workers count to the statistics in the store: `app.stats()`."""
     mask: Iterable[str]
     """More names of values that are not shown to operators, besides `treadle.secret_values.SECRET_NAMES`."""
     on_unhandled_group: OnUnhandledGroup | None

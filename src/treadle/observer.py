@@ -84,8 +84,8 @@ class Observer:
         type: str | None = None,
         queue: str | None = None,
     ) -> list[Stat]:
-        """Return what the workers of all processes counted from `since` on, before `until`: attempts, how they
-        ended, and how long items waited and ran. Workers add what they counted about every 10 seconds.
+        """Return what the workers of all processes counted from `since` on, before `until`: attempts, how
+        they ended, and how long items waited and ran. Workers add what they counted about every 10 seconds.
 
         step: seconds for which counts are summed up, a multiple of 60. Below 3,600 the counts of minutes are
             read, which are kept for a day, otherwise those of hours, which are kept for 90 days. Steps

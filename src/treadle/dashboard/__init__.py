@@ -10,13 +10,13 @@ web.mount("/treadle", dashboard(app, access=access))
 
 from __future__ import annotations
 
-try:
-    import jinja2 as _jinja2  # noqa: F401
-    import starlette as _starlette  # noqa: F401
-except ImportError as error:
-    raise ImportError("the dashboard needs starlette and jinja2: pip install 'treadle[web]'") from error
+from importlib.util import find_spec
 
-from .access import ACTIONS, Access, Action
-from .app import dashboard
+for _name in ("jinja2", "starlette"):
+    if find_spec(_name) is None:
+        raise ImportError(f"the dashboard needs {_name}: pip install 'treadle[web]'", name=_name)
+
+from .access import ACTIONS, Access, Action  # noqa: E402
+from .app import dashboard  # noqa: E402
 
 __all__ = ["ACTIONS", "Access", "Action", "dashboard"]

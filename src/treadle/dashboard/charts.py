@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
-WIDTH: Final = 720
-HEIGHT: Final = 140
-LEFT: Final = 44
-BOTTOM: Final = 18
-TOP: Final = 8
+WIDTH: Final = 1000
+HEIGHT: Final = 100
+"""In units of the picture, which is stretched to the room that there is. Texts stand beside it."""
 
 
-class Bar(NamedTuple):
+class Bar(msgspec.Struct, frozen=True):
     """What happened in one step of time."""
 
     at: float
@@ -33,59 +32,42 @@ def bars(
     label: str,
 ) -> Markup:
     """Bars over time, stacked. series: the name and the class of each part. Steps without a bar are empty."""
-    highest = max((sum(point.parts) for point in points), default=0)
-    top = nice_ceiling(highest)
-    count = max(1, round((until - since) / step))
-    width, height = (WIDTH - LEFT) / count, HEIGHT - BOTTOM - TOP
-    drawn: list[Markup] = []
-    for point in points:
-        x, base = LEFT + (point.at - since) / step * width, float(HEIGHT - BOTTOM)
-        if x < LEFT - 0.5 or x > WIDTH:
-            continue
-        title = ", ".join(f"{name} {value:,}" for (name, _), value in zip(series, point.parts, strict=True))
-        rects: list[Markup] = []
-        for (_, kind), value in zip(series, point.parts, strict=True):
-            tall = value / top * height if top else 0.0
-            if tall > 0:
-                base -= tall
-                rects.append(
-                    Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>').format(
-                        kind, _n(x), _n(base), _n(max(0.6, width - min(1.0, width / 4))), _n(tall)
-                    )
+    top = nice_ceiling(max((sum(point.parts) for point in points), default=0))
+    width = WIDTH / max(1, round((until - since) / step))
+    drawn = [
+        _bar(point, series, x, width, top, _clock(point.at, step))
+        for point in points
+        if -0.5 < (x := (point.at - since) / step * width) < WIDTH
+    ]
+    grid = [Markup('<line x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y) for y in (0, HEIGHT // 2)]
+    picture = Markup(
+        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
+    ).format(WIDTH, HEIGHT, label, Markup().join(grid), Markup().join(drawn))
+    high = Markup().join(Markup("<span>{}</span>").format(short_number(top * part)) for part in (1, 0.5, 0))
+    places = [since + (until - since) * place / 4 for place in range(5)]
+    along = Markup().join(Markup("<span>{}</span>").format(_clock(at, (until - since) / 4)) for at in places)
+    return Markup(
+        '<div class="chart"><div class="high" aria-hidden="true">{}</div>{}<div class="along">{}</div></div>'
+    ).format(high, picture, along)
+
+
+def _bar(
+    point: Bar, series: Sequence[tuple[str, str]], x: float, width: float, top: int, clock: str
+) -> Markup:
+    base = float(HEIGHT)
+    rects: list[Markup] = []
+    for (_, kind), value in zip(series, point.parts, strict=True):
+        tall = value / top * HEIGHT
+        if tall > 0:
+            base -= tall
+            rects.append(
+                Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>').format(
+                    kind, _n(x), _n(base), _n(width * 0.88), _n(tall)
                 )
-        if rects:
-            text = Markup("<title>{}: {}</title>").format(_clock(point.at, step), title)
-            drawn.append(Markup("<g>{}{}</g>").format(Markup().join(rects), text))
-    axis = _axis(since, until, top, height)
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
-        WIDTH, HEIGHT, label, axis, Markup().join(drawn)
-    )
-
-
-def _axis(since: float, until: float, top: int, height: float) -> Markup:
-    parts: list[Markup] = []
-    for share in (0.0, 0.5, 1.0):
-        if share == 0.5 and top < 2:
-            continue
-        y = HEIGHT - BOTTOM - share * height
-        parts.append(
-            Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(LEFT, WIDTH, _n(y), _n(y))
-        )
-        parts.append(
-            Markup('<text class="tick" x="{}" y="{}" text-anchor="end">{}</text>').format(
-                LEFT - 6, _n(y + 4), short_number(top * share)
             )
-        )
-    for place in range(5):
-        at = since + (until - since) * place / 4
-        anchor = "start" if place == 0 else "end" if place == 4 else "middle"
-        x = LEFT + (WIDTH - LEFT) * place / 4
-        parts.append(
-            Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                _n(x), HEIGHT - 4, anchor, _clock(at, (until - since) / 4)
-            )
-        )
-    return Markup().join(parts)
+    said = ", ".join(f"{name} {value:,}" for (name, _), value in zip(series, point.parts, strict=True))
+    title = Markup("<title>{}: {}</title>").format(clock, said)
+    return Markup("<g>{}{}</g>").format(Markup().join(rects), title)
 
 
 def sparkline(values: Sequence[float], label: str) -> Markup:
@@ -112,12 +94,12 @@ def meter(part: float, whole: float, kind: str = "") -> Markup:
 
 
 def nice_ceiling(value: float) -> int:
-    """The next round number: 1, 2, 5, 10, 20, 50 …"""
+    """The next round number: 1, 2, 4, 6, 8, 10, 20, 40 …"""
     if value <= 0:
         return 1
     power = 1
     while True:
-        for digit in (1, 2, 5):
+        for digit in (1, 2, 4, 6, 8):
             if value <= digit * power:
                 return digit * power
         power *= 10

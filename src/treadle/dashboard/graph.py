@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from treadle.item import GROUP_MARK, ItemState, Status
 
@@ -25,7 +27,7 @@ EdgeKind = Literal["after", "parent"]
 NodeStatus = Status | Literal["missing"]
 
 
-class Node(NamedTuple):
+class Node(msgspec.Struct, frozen=True):
     """One item, or several alike."""
 
     key: str
@@ -40,27 +42,27 @@ class Node(NamedTuple):
     """The nested group that it closes."""
 
 
-class Edge(NamedTuple):
+class Edge(msgspec.Struct, frozen=True):
     source: str
     target: str
     kind: EdgeKind
     critical: bool = False
 
 
-class PlacedNode(NamedTuple):
+class PlacedNode(msgspec.Struct, frozen=True):
     node: Node
     x: float
     y: float
     critical: bool
 
 
-class PlacedEdge(NamedTuple):
+class PlacedEdge(msgspec.Struct, frozen=True):
     edge: Edge
     path: str
     """The `d` of an SVG path."""
 
 
-class Graph(NamedTuple):
+class Graph(msgspec.Struct, frozen=True):
     """What is drawn."""
 
     nodes: list[PlacedNode]
@@ -81,7 +83,7 @@ def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
         nodes[id] = Node(id, "", "missing", (id,), 1)
     kept = _folded_edges(edges, folds, nodes)
     critical = _critical_path(nodes, kept)
-    kept = [edge._replace(critical=(edge.source, edge.target) in critical) for edge in kept]
+    kept = [msgspec.structs.replace(edge, critical=(edge.source, edge.target) in critical) for edge in kept]
     layers = _ordered(_layers(nodes, kept), kept)
     on_path = {key for pair in critical for key in pair}
     placed = _place(layers, nodes, on_path)
@@ -244,18 +246,22 @@ def _ordered(layers: list[list[str]], edges: Sequence[Edge]) -> list[list[str]]:
         before[edge.target].append(edge.source)
         after[edge.source].append(edge.target)
     for sweep in range(SWEEPS):
-        neighbours = before if sweep % 2 == 0 else after
-        for place in range(len(layers)) if sweep % 2 == 0 else reversed(range(len(layers))):
-            positions = {
-                name: index / max(1, len(layer) - 1) for layer in layers for index, name in enumerate(layer)
-            }
-
-            def middle(name: str, positions: Mapping[str, float] = positions) -> float:
-                own = [positions[each] for each in neighbours[name]]
-                return sum(own) / len(own) if own else positions[name]
-
-            layers[place] = sorted(layers[place], key=middle)
+        forward = sweep % 2 == 0
+        for place in range(len(layers)) if forward else reversed(range(len(layers))):
+            layers[place] = _by_middle(layers, layers[place], before if forward else after)
     return layers
+
+
+def _by_middle(
+    layers: Sequence[Sequence[str]], layer: Sequence[str], neighbours: Mapping[str, Sequence[str]]
+) -> list[str]:
+    positions = {name: index / max(1, len(each) - 1) for each in layers for index, name in enumerate(each)}
+
+    def middle(name: str) -> float:
+        own = [positions[each] for each in neighbours.get(name, ())]
+        return sum(own) / len(own) if own else positions[name]
+
+    return sorted(layer, key=middle)
 
 
 def _place(layers: Sequence[Sequence[str]], nodes: Mapping[str, Node], on_path: set[str]) -> list[PlacedNode]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, TypeAlias
 
@@ -13,8 +14,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from treadle.client import Client
-from treadle.errors import AccessDenied, ConflictError, InputError, NotFound, StoreUnavailable, TreadleError
+from treadle.errors import (
+    AccessDenied,
+    ConflictError,
+    DecodeError,
+    InputError,
+    NotFound,
+    PayloadError,
+    ScheduleError,
+    StoreUnavailable,
+    TreadleError,
+    UnknownWorkError,
+    UnsupportedError,
+)
+from treadle.log_lines import ERROR, error_text, log_line, traceback_of
 from treadle.operator import tenant_of
+from treadle.secret_values import SecretMask
 from treadle.wording import one_line
 
 from . import template_filters
@@ -83,6 +98,7 @@ class Site:
         self.title = title
         self.links = links
         self.mask = frozenset(mask)
+        self.secrets = SecretMask(mask)
         self.origins = frozenset(origins)
         self.assets = Assets()
         self.reads = KeptReads()
@@ -218,8 +234,11 @@ class Site:
             "title": self.title,
             "root": root,
             "settings": self.settings_of(request),
-            "asset": lambda name: f"{root}/static/{self.assets.names[name]}",
+            "asset": partial(self._asset, root),
         }
+
+    def _asset(self, root: str, name: str) -> str:
+        return f"{root}/static/{self.assets.names[name]}"
 
     def settings_of(self, request: Request) -> dict[str, str]:
         """How a visitor wants to see pages."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from jinja2 import Environment
@@ -121,27 +122,33 @@ def lines(text: str) -> Markup:
     return escape("\n".join(plain(line) for line in text.split("\n")))
 
 
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "when": when,
+    "exact": exact,
+    "span": span,
+    "number": number,
+    "status": status,
+    "lines": lines,
+    "json": as_json,
+    "plain": plain,
+    "segment": segment,
+    "capped": capped,
+    "plural": plural,
+    "duration": duration,
+}
+GLOBALS: Final[dict[str, Any]] = {
+    "share": share,
+    "shape": shape,
+    "chart": charts.bars,
+    "sparkline": charts.sparkline,
+    "meter": charts.meter,
+    "series": SERIES,
+}
+
+
 def add_to(templates: Environment) -> None:
     """Make them known to templates."""
-    templates.filters.update(
-        when=when,
-        exact=exact,
-        span=span,
-        number=number,
-        status=status,
-        lines=lines,
-        json=as_json,
-        plain=plain,
-        segment=segment,
-        capped=capped,
-        plural=plural,
-        duration=duration,
-    )
-    templates.globals.update(
-        share=share,
-        shape=shape,
-        chart=charts.bars,
-        sparkline=charts.sparkline,
-        meter=charts.meter,
-        series=SERIES,
-    )
+    known_filters: dict[str, Any] = templates.filters
+    known_globals: dict[str, Any] = templates.globals
+    known_filters.update(FILTERS)
+    known_globals.update(GLOBALS)

@@ -7,17 +7,23 @@
 | GET, POST | /items/{id}/edit | `input` (JSON), `key`, `reason` |
 | GET, POST | /items/{id}/update | `run_at`, `priority`, `queue`, `lane`, `deadline`, `reason` |
 | GET, POST | /items/{id}/delete | `open`, `cascade`, `reason` |
-| GET, POST | /act/{verb}: requeue, cancel, trigger, delete | `id` (several) or `q`, `reason`, `rate`, `canary`, `confirmed` |
+| GET, POST | /act/{verb} | `id` (several) or `q`, `reason`, `rate`, `canary`, `confirmed`, `back` |
 | POST | /queues/{queue}/pause, /resume | `back`, `reason` |
 | POST | /schedules/{name}/pause, /resume, /trigger | `back`, `reason` |
 | GET, POST | /schedules/{name}/cancel | `reason` |
 | GET, POST | /workers/{id}/drain | `reason` |
-| GET, POST | /types/{type}/enqueue | `input.NAME`, `queue`, `delay`, `key`, `priority`, `lane`, `tenant`, `reason` |
+| GET, POST | /types/{type}/enqueue | `input.NAME`, `queue`, `delay`, `key`, `priority`, `lane`, `tenant` |
 | POST | /bulk/{id}/stop | `back` |
 
-`of`, also as a parameter of the URL, is the tenant of an item where the page shows several: `visit.item_url`
-adds it. `back` is the page to go to afterwards (`visit.here_path`). An `id` of /act is `ID`, or `ID@TENANT` where the
-page shows several tenants: the filter `chosen` writes it. A POST to /act without `confirmed` asks, as a GET does.
+The verbs of /act are requeue, cancel, trigger and delete. Each form may have a `reason`.
+- `of`, also as a parameter of the URL: the tenant of an item where the page shows several. `visit.item_url`
+  adds it.
+- `back`: the page to go to afterwards, as `Visit.here_path` gives it.
+- `id` of /act, any number of them: the items. The value is `ID`, or `ID TENANT` where several tenants are
+  shown. See `item_filter.split_id`.
+- `q` in place of ids: the text of a filter, for all items that match it. See `item_filter.parse_filter`.
+- A POST to /act asks, as a GET does, unless it has `confirmed`. A requeue or trigger of up to 100 ids acts
+  at once.
 """
 
 from __future__ import annotations

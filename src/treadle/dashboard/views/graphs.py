@@ -17,15 +17,6 @@ MOST_ITEMS: Final = 5_000
 PAGE: Final = 1_000
 
 
-class GraphNode(msgspec.Struct, frozen=True):
-    """A node of the graph, for programs."""
-
-    type: str
-    status: str
-    ids: tuple[str, ...]
-    count: int
-
-
 class GraphPage(msgspec.Struct, frozen=True):
     id: str
     title: str
@@ -59,11 +50,15 @@ async def read_workflow(visit: Visit) -> GraphPage:
     return _page(id, "workflow", items, more, None)
 
 
-async def _items(visit: Visit, **where: str) -> tuple[list[ItemState], bool]:
+async def _items(
+    visit: Visit, *, group_id: str | None = None, workflow: str | None = None
+) -> tuple[list[ItemState], bool]:
     found: list[ItemState] = []
     cursor: str | None = None
     while len(found) < MOST_ITEMS:
-        page = await visit.item_client.list(**where, limit=PAGE, cursor=cursor, oldest_first=True)
+        page = await visit.item_client.list(
+            group_id=group_id, workflow=workflow, limit=PAGE, cursor=cursor, oldest_first=True
+        )
         found += page.items
         cursor = page.cursor
         if cursor is None:

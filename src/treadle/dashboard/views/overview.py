@@ -54,10 +54,10 @@ class Throughput(msgspec.Struct, frozen=True):
     succeeded: int
     failed: int
     dead: int
-    wait_p50: float
-    wait_p95: float
-    run_p50: float
-    run_p95: float
+    wait_p50: float | None
+    wait_p95: float | None
+    run_p50: float | None
+    run_p95: float | None
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -114,11 +114,16 @@ def throughput_of(span: str, since: float, until: float, step: int, stats: Seque
         succeeded=sum(each.succeeded for each in stats),
         failed=sum(each.failed for each in stats),
         dead=sum(each.dead for each in stats),
-        wait_p50=wait.quantile(0.5),
-        wait_p95=wait.quantile(0.95),
-        run_p50=run.quantile(0.5),
-        run_p95=run.quantile(0.95),
+        wait_p50=quantile(wait, 0.5),
+        wait_p95=quantile(wait, 0.95),
+        run_p50=quantile(run, 0.5),
+        run_p95=quantile(run, 0.95),
     )
+
+
+def quantile(histogram: Histogram, q: float) -> float | None:
+    """None: there are no values."""
+    return histogram.quantile(q) if histogram.count else None
 
 
 def added_histogram(stats: Sequence[Stat], name: str) -> Histogram:

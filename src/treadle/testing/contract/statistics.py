@@ -28,17 +28,33 @@ class StatisticsCases:
         element by element; an empty one has no values."""
         big = 10**11
         first = Stat(
-            at=at(59), type="a", queue="q", started=3, succeeded=1, failed=2, retried=1, dead=1, cancelled=4,
-            wait=(1, 0, big), run=(0, 2),
-        )  # fmt: skip
+            at=at(59),
+            type="a",
+            queue="q",
+            started=3,
+            succeeded=1,
+            failed=2,
+            retried=1,
+            dead=1,
+            cancelled=4,
+            wait=(1, 0, big),
+            run=(0, 2),
+        )
         await backend.add_stats([first, Stat(at=at(59), type="a", queue="q", started=1, run=(1, 0, 0, 5))])
         await backend.add_stats([Stat(at=at(60), type="a", queue="q", started=5, wait=(0, 1))])
         await backend.add_stats([Stat(at=at(59), type="a", queue="q", succeeded=big, wait=(2, 0, 1, 7))])
         await backend.add_stats([])
         hour = Stat(
-            at=at(0), started=4, succeeded=big + 1, failed=2, retried=1, dead=1, cancelled=4,
-            wait=(3, 0, big + 1, 7), run=(1, 2, 0, 5),
-        )  # fmt: skip
+            at=at(0),
+            started=4,
+            succeeded=big + 1,
+            failed=2,
+            retried=1,
+            dead=1,
+            cancelled=4,
+            wait=(3, 0, big + 1, 7),
+            run=(1, 2, 0, 5),
+        )
         other = Stat(at=at(60), started=5, wait=(0, 1))
         minute = Stat(**{**_fields(hour), "at": at(59)})
         assert [plain(stat) for stat in await backend.stats(at(0))] == [plain(minute), plain(other)]
@@ -60,8 +76,17 @@ class StatisticsCases:
                 )
             ]
         )
-        assert await counted(backend, at(0), step=300) == [(0, "", "", 3), (5, "", "", 4), (120, "", "", 8), (125, "", "", 16)]  # fmt: skip
-        assert await counted(backend, at(4), until=at(125)) == [(4, "", "", 2), (5, "", "", 4), (121, "", "", 8)]  # fmt: skip
+        assert await counted(backend, at(0), step=300) == [
+            (0, "", "", 3),
+            (5, "", "", 4),
+            (120, "", "", 8),
+            (125, "", "", 16),
+        ]
+        assert await counted(backend, at(4), until=at(125)) == [
+            (4, "", "", 2),
+            (5, "", "", 4),
+            (121, "", "", 8),
+        ]
         assert await counted(backend, at(0), by="type") == [(0, "a", "", 19), (0, "b", "", 12)]
         assert await counted(backend, at(1), by="queue", until=at(125)) == [(1, "", "p", 4), (1, "", "q", 10)]
         assert await counted(backend, at(0), step=2 * HOUR) == [(0, "", "", 7), (120, "", "", 24)]
