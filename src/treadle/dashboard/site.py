@@ -35,6 +35,7 @@ from treadle.wording import one_line
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
+from .bulk_runs import BulkRuns
 from .cache import KeptReads
 from .forms import read_form
 from .live import Live
@@ -103,6 +104,7 @@ class Site:
         self.assets = Assets()
         self.reads = KeptReads()
         self.live = Live(client.backend)
+        self.bulk_runs = BulkRuns(client)
         self._templates = Environment(
             loader=PackageLoader("treadle.dashboard"),
             autoescape=True,
