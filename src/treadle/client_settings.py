@@ -22,6 +22,7 @@ from treadle.flow_control import OnUnhandledGroup
 from treadle.ids import IdGenerator, checked_generator
 from treadle.metrics import Metrics
 from treadle.retry import Retry
+from treadle.secret_values import check_mask
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.timing import Duration, seconds
 from treadle.wording import did_you_mean
@@ -70,6 +71,10 @@ class ClientSettings(TypedDict, total=False):
     on_failure: Callable[..., Any] | None
     log_failures: bool
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
+    statistics: bool
+    """Add what workers count to the statistics in the store: `app.statistics()`."""
+    mask: Iterable[str]
+    """More names of values that are not shown to operators, besides `treadle.secret_values.SECRET_NAMES`."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     submit_middleware: Sequence[SubmitMiddleware]
@@ -146,6 +151,8 @@ def build_core(backend: str | Backend, given: ClientSettings) -> Core:
     telemetry = _check_telemetry(values.pop("telemetry", None))
     if "generate_id" in values:
         values["generate_id"] = checked_generator(values["generate_id"])
+    if "mask" in values:
+        values["mask"] = check_mask(values["mask"])
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     check_backend(backend)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from treadle.audit_note import check_recording, log_change, noted_for
 from treadle.callables import check_plain
+from treadle.doers.base import check_whole
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
@@ -35,7 +36,9 @@ from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, AuditNote, Schedule
+from treadle.observer import begin_read
 from treadle.options import QUEUE_OPTIONS, check_options
+from treadle.records import ScheduleRun
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 from treadle.work_type import needed_arguments
@@ -187,6 +190,19 @@ class Schedules:
             names=tuple(row.name.removeprefix(self._prefix) for row in rows),
         )
         return why_schedule(facts)
+
+    async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
+        """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
+        A run is an occurrence that was fired, with the first item that it submitted and the status of that
+        item now. A schedule that has not run is left out."""
+        check_whole(count, "count")
+        await begin_read(self._core, "recording")
+        found: dict[str, list[ScheduleRun]] = {}
+        for run in await self._core.backend.schedule_runs(count=count):
+            if run.name.startswith(self._prefix):
+                name = run.name.removeprefix(self._prefix)
+                found.setdefault(name, []).append(msgspec.structs.replace(run, name=name))
+        return found
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.

@@ -168,6 +168,7 @@ class SyncSchedules(SyncSide):
 
     list = blocking(Schedules.list)
     why = blocking(Schedules.why)
+    runs = blocking(Schedules.runs)
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     cancel = blocking(Schedules.cancel)
@@ -198,6 +199,7 @@ class SyncOperator(SyncSide):
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
     audits = blocking(Operator.audits)
+    statistics = blocking(Operator.statistics)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)

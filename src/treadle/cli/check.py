@@ -15,12 +15,12 @@ from treadle.engine.run.built_in import BUILT_IN
 from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import InputError
 from treadle.item import Filter, Item, ItemState, Status
+from treadle.item_json import why_not
 from treadle.wording import close_names, first_line, plain, plural
 
 from .exit_codes import UNHEALTHY
 from .filters import StatusOption, names_in, read_statuses
 from .shell import Shell, operator_command
-from .shown import why_not
 from .text import Cell, speaks_unicode, styled
 
 CHECKED: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running", "dead")

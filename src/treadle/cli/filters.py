@@ -68,6 +68,9 @@ SinceOption = Annotated[
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="queued before then")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="the most items")]
+RevealOption = Annotated[
+    bool, typer.Option("--reveal", help="show passwords, tokens and other secrets, not ***")
+]
 CursorOption = Annotated[str | None, typer.Option("--cursor", help="go on where an earlier call ended")]
 
 # When and where items run, for `run` and `update`.

@@ -14,8 +14,10 @@ import typer
 
 from treadle.errors import InputError, StoreUnavailable
 from treadle.fleet import Fleet
+from treadle.fleet_json import worker_json
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
+from treadle.timing import iso
 from treadle.wording import capped, duration, listed, plain, plural
 
 from .exit_codes import UNHEALTHY
@@ -23,19 +25,8 @@ from .filters import names_in, read_duration
 from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
-from .text import (
-    WIDTH,
-    Cell,
-    clock,
-    columns,
-    iso,
-    speaks_unicode,
-    styled,
-    table_lines,
-    terminal_width,
-    wrapped,
-)
-from .worker_rows import fleet_text, worker_json
+from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped
+from .worker_rows import fleet_text
 
 SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
 """Those that an overview counts."""

@@ -12,9 +12,9 @@ import msgspec
 from treadle.engine.registry import Registry
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
+from treadle.item_json import item_json
 
 from .shell import Shell
-from .shown import item_json
 
 _CONDITION = re.compile(r"\s*([A-Za-z_][\w.\[\]-]*?)\s*(!=|>=|<=|=|>|<|~)\s*(.*)", re.DOTALL)
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -120,7 +120,7 @@ async def find(
 
 
 def matches(registry: Registry, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
-    fields = item_json(registry, item)
+    fields = item_json(registry, item, reveal=True)
     return all(condition.holds(fields) for condition in conditions)
 
 

@@ -41,7 +41,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import AuditPage
+from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
 
 from .async_ports import AsyncPorts
 from .claim import PortsClaim
@@ -198,6 +198,24 @@ class PortsBackend:
         _unsupported("recording")
 
     async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        _unsupported("recording")
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        _unsupported("recording")
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        _unsupported("recording")
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         _unsupported("recording")
 
     # -- operators -------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import AuditPage
+from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
 
 T = TypeVar("T")
 
@@ -173,6 +173,28 @@ class WrappedBackend(Backend):
         return await self.around(
             "drain_worker", (worker,), lambda: self.inner.drain_worker(worker, note=note)
         )
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        await self.around("add_stats", (stats,), lambda: self.inner.add_stats(stats))
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        return await self.around(
+            "stats",
+            (since,),
+            lambda: self.inner.stats(since, until=until, step=step, by=by, type=type, queue=queue),
+        )
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        return await self.around("schedule_runs", (), lambda: self.inner.schedule_runs(count=count))
 
     # -- operators -------------------------------------------------------------------------------------
 

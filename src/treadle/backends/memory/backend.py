@@ -38,11 +38,12 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import AuditPage
+from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
 
 from . import audits, claim, operate, read, schedules, settle, submit, update, watch, workers
 from .audits import noted
 from .requeue import RequeueOptions, requeue
+from .stats import add_stats, read_stats
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 
@@ -156,6 +157,24 @@ class MemoryBackend:
         return watch.marks(self.store, tenant, count, cap)
 
     # -- records for operators -------------------------------------------------------------------------
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        add_stats(self.store, stats)
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        return read_stats(self.store, since, until, step, by, type, queue)
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        return schedules.read_runs(self.store, count)
 
     async def audits(
         self,
@@ -272,8 +291,7 @@ class MemoryBackend:
         return sorted(self.store.schedules.values(), key=lambda schedule: schedule.name)
 
     async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
-        dropped = self.store.schedules.pop(name, None) is not None
-        return noted(self.store, dropped, note, "cancel_schedule", [name])
+        return noted(self.store, schedules.drop(self.store, name), note, "cancel_schedule", [name])
 
     async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
         found = schedules.pause(self.store, name, paused=paused)

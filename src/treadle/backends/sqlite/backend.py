@@ -38,7 +38,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import AuditPage
+from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
 from treadle.rules.audits import NotedChange, noted_change
 
 from . import (
@@ -60,6 +60,7 @@ from . import (
 )
 from .database import SqliteDatabase
 from .statements import Tx
+from .stats import add_stats, read_stats
 
 A = TypeVar("A", Changed, bool)
 P = ParamSpec("P")
@@ -166,6 +167,24 @@ class SqliteBackend(SqliteDatabase):
         return await self._read(watch.marks, tenant, count, cap)
 
     # -- records for operators -------------------------------------------------------------------------
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        await self._write(add_stats, stats)
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        return await self._read(read_stats, since, until, step, by, type, queue)
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        return await self._read(schedules.schedule_runs, count)
 
     async def audits(
         self,
