@@ -469,7 +469,12 @@ class Backend(Protocol):
         ...
 
     async def audits(
-        self, *, tenant: str | None = None, bulk: str | None = None, limit: int = 100, cursor: str | None = None
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> AuditPage:
         """Return audit entries, newest first: those of one tenant, or all. Portions of bulk actions are left
         out unless the action is named. `InputError` for a cursor that this method did not return."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend, store_name
+from treadle.bulk import Bulk
+from treadle.bulk_portion import run_portion
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
@@ -26,6 +28,7 @@ from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
 from treadle.ids import IdGenerator, check_id, check_name, checked_generator
+from treadle.item_filter import check_tenant
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -119,9 +122,10 @@ class Client(Operator):
         **settings: Unpack[ClientSettings],
     ) -> None:
         core = _build_core(backend, settings)
-        super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
+        super().__init__(core, None if tenant is None else check_tenant(tenant))
         core.learn(*check_list(work, "work", "add"))
         self.dead = DeadLetters(self)
+        self.bulk = Bulk(self)
         self._sync_loop = SyncLoop(core)
 
     # -- what it has -----------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ class Client(Operator):
     def tenant(self, name: str) -> Client:
         """Return a client of the same app that is bound to one tenant: all its methods are. A client that is
         bound to another tenant refuses: `InputError`."""
-        tenant = check_name(name, field="tenant")
+        tenant = check_tenant(name)
         if tenant == self._tenant:
             return self
         if self._tenant is not None:
@@ -154,6 +158,7 @@ class Client(Operator):
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant)
         client.dead = DeadLetters(client)
+        client.bulk = Bulk(client)
         client._sync_loop = self._sync_loop
         return client
 
@@ -375,6 +380,7 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
         metrics,
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,
+        run_portion=run_portion,
     )
     if core.telemetry is not None:
         core.telemetry.use_store(store_name(backend))
