@@ -1,4 +1,5 @@
-# Everything happens in .venv; nothing is installed outside of it, and no target needs root.
+# Everything happens in .venv, and no target needs root. Nothing is installed outside of it, but for this: where
+# there is no Chromium, root gets Debian's by apt for the browser tests.
 # Another interpreter: make test PYTHON=python3.13 VENV=.venv313
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer proof soak reliability
+.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer proof soak reliability
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,11 +34,17 @@ demo: $(READY)  ## see it work
 	@test -f examples/demo.py || { echo "examples/demo.py is not written yet" >&2; exit 1; }
 	@$(BIN)/python -m examples.demo || test $$? -eq 130  # stopped by Ctrl-C: no error
 
-test: $(READY)  ## run every test, on real servers
+test: $(READY)  ## run every test, on real servers and in a real browser
+	@# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.
+	@$(MAKE) --no-print-directory browser || test -z "$$TREADLE_BROWSER_REQUIRED"
 	@# One hash seed for all test processes: they must agree on what the tests are called.
 	@# The ci profile of hypothesis: the same examples every time; `make model` and TREADLE_FUZZ_EXAMPLES look for new ones.
 	@# Compiled modules are kept, whatever the environment says: hundreds of processes start, and would compile them anew.
 	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --hypothesis-profile ci $(PYTEST_ARGS)
+
+browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromium (TREADLE_BROWSER=<path> names one)
+	@$(UV_SYNC) --group browser
+	@$(BIN)/python -m tests.browser.get_browser
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules, house rules
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, if this process began it."""
     if RUN in config.stash:
         config.stash[RUN].end()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say that browser tests were left out, and why."""
+    skipped = [each for each in terminalreporter.stats.get("skipped", []) if "tests/browser/" in each.nodeid]
+    for reason, count in Counter(each.longrepr[2] for each in skipped).items():
+        terminalreporter.write_line(
+            f"{count} browser tests were left out: {reason.removeprefix('Skipped: ')}", yellow=True
+        )
 
 
 @pytest.fixture(scope="session")

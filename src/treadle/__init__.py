@@ -62,6 +62,7 @@ from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
+from treadle.secret_values import Secret
 from treadle.version import VERSION
 from treadle.work import Work
 from treadle.work_type import WorkType
@@ -90,6 +91,7 @@ __all__ = [
     "Redrive",
     "Result",
     "Retry",
+    "Secret",
     "Treadle",
     "TreadleError",
     "UnknownWorkError",

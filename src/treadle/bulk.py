@@ -35,9 +35,9 @@ from treadle.bulk_read import action_state, open_portions, read_actions
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
+from treadle.filter_options import FilterOptions, item_filter
 from treadle.ids import check_id
 from treadle.item import Filter, Rejected, Submission
-from treadle.item_filter import FilterOptions, item_filter
 from treadle.operator import Operator, core_of, tenant_of
 from treadle.options import HasId
 from treadle.rules.submission import rejection_error
@@ -257,7 +257,7 @@ def about_text(where: Filter, everything: bool = False) -> str:
         "queue": where.queue,
         "tenant": where.tenant,
         "workflow": where.workflow,
-        "group_id": where.group_id,
+        "group": where.group_id,
         "key": where.key,
         "reason": where.reason,
         "mark": where.mark,
@@ -273,4 +273,8 @@ def _time(at: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text or '"' in text else text
+    """As the filter of the dashboard reads it."""
+    if not any(each.isspace() or each in '"\\' for each in text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

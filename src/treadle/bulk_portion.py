@@ -36,6 +36,7 @@ from treadle.engine.run.decide import Decision, RunAgain, Succeed, raised, undec
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
+from treadle.filter_words import OPEN_STATUSES, STATUSES
 from treadle.item import OPEN, Item, ItemState, Lease, Status
 from treadle.operator import Operator
 from treadle.portions import (
@@ -74,14 +75,12 @@ class VerbRules(msgspec.Struct, frozen=True):
     """Whether its items run afterwards, so that a canary says something."""
 
 
-OPEN_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
-ALL_STATUSES: Final[tuple[Status, ...]] = (*OPEN_STATUSES, "success", "dead", "cancelled")
 VERBS: Final[dict[ActionVerb, VerbRules]] = {
     "requeue": VerbRules(
         ("dead",), ("dead", "cancelled"), "only dead or cancelled items can be requeued", True
     ),
     "cancel": VerbRules(OPEN_STATUSES, OPEN_STATUSES, "only open items can be cancelled", False),
-    "delete": VerbRules((), ALL_STATUSES, "", False),
+    "delete": VerbRules((), STATUSES, "", False),
     "trigger": VerbRules(("scheduled",), ("scheduled",), "only scheduled items can be triggered", True),
 }
 

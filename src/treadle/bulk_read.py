@@ -20,17 +20,17 @@ from treadle.bulk_action import (
 )
 from treadle.engine.core import Core
 from treadle.engine.why import why_item
-from treadle.item import Filter, GroupState, ItemState, Ref, Status
+from treadle.filter_words import OPEN_STATUSES
+from treadle.item import Filter, GroupState, ItemState, Ref
 
 MOST_OPEN: Final = 10
-_OPEN: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready", "running")
 _NOT_BINDING: Final = ("next", "turn", "running", "due_at")
 """Reasons of a portion that will run by itself."""
 
 
 async def open_portions(backend: Backend, tenant: str, id: str) -> Sequence[ItemState]:
     """The portions of a bulk action that have not ended."""
-    page = await backend.list(Filter(tenant=tenant, group_id=id, status=_OPEN), limit=MOST_OPEN)
+    page = await backend.list(Filter(tenant=tenant, group_id=id, status=OPEN_STATUSES), limit=MOST_OPEN)
     return [item for item in page.items if item.type == BULK_TYPE]
 
 

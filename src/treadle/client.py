@@ -25,10 +25,10 @@ from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import named, submit
 from treadle.engine.telemetry import Telemetry
 from treadle.errors import InputError
+from treadle.filter_options import check_tenant
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle
 from treadle.ids import IdGenerator, check_id, check_name, checked_generator
-from treadle.item_filter import check_tenant
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operator import DeadLetters, Operator
@@ -41,6 +41,7 @@ from treadle.options import (
 )
 from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
+from treadle.secret_values import check_mask
 from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
@@ -98,6 +99,10 @@ class ClientSettings(TypedDict, total=False):
     on_failure: Callable[..., Any] | None
     log_failures: bool
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
+    statistics: bool
+    """Add what workers count to the statistics in the store: `app.stats()`."""
+    mask: Iterable[str]
+    """More names of values that are not shown to operators, besides `treadle.secret_values.SECRET_NAMES`."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     submit_middleware: Sequence[SubmitMiddleware]
@@ -368,6 +373,8 @@ def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
     telemetry = _check_telemetry(values.pop("telemetry", None))
     if "generate_id" in values:
         values["generate_id"] = checked_generator(values["generate_id"])
+    if "mask" in values:
+        values["mask"] = check_mask(values["mask"])
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     check_backend(backend)

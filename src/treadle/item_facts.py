@@ -131,6 +131,11 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
     holders: tuple[LimitHolder, ...] = ()
     """For `slots`: up to 100."""
 
+    @property
+    def reached(self) -> bool:
+        """Whether nothing may start under it now, as far as is known."""
+        return self.retry_after > 0 or (self.limit is not None and self.used >= self.limit)
+
 
 class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """Dead items that died alike: of one type, by one error, at one place."""

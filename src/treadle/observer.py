@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,11 +11,13 @@ from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, limit_of
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.engine.why import why_item, why_queue
-from treadle.errors import UnsupportedError
+from treadle.errors import InputError, UnsupportedError
 from treadle.ids import check_name, ids_of
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
 from treadle.options import HasId
+from treadle.records import MINUTE, Stat, StatsBy
+from treadle.timing import Instant, instant
 from treadle.why import Why
 
 
@@ -73,12 +75,47 @@ class Observer:
         overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
+    async def statistics(
+        self,
+        since: Instant,
+        until: Instant | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> list[Stat]:
+        """Return what the workers of all processes counted from `since` on, before `until`: attempts, how
+        they ended, and how long items waited and ran. Workers add what they counted about every 10 seconds.
+
+        step: seconds for which counts are summed up, a multiple of 60. Below 3,600 the counts of minutes are
+            read, which are kept for a day, otherwise those of hours, which are kept for 90 days. Steps
+            without counts are left out.
+        by: `time` gives one Stat for each step, `type` or `queue` one for each of them and the whole time.
+        type, queue: only what was counted for these.
+
+        A client of one tenant gets nothing: statistics are not kept by tenant.
+        """
+        begin = instant(since, field="since")
+        end = None if until is None else instant(until, field="until")
+        if isinstance(step, bool) or not isinstance(step, int) or step < MINUTE or step % MINUTE:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("step", step, "must be a multiple of 60 seconds, as in step=3600")
+        if by not in get_args(StatsBy):
+            raise InputError.of("by", by, f"does not exist: it is one of {', '.join(get_args(StatsBy))}")
+        for name, field in ((type, "type"), (queue, "queue")):
+            if name is not None:
+                check_name(name, field=field)
+        await begin_read(self._core, "recording")
+        if self._tenant is not None:
+            return []
+        backend = self._core.backend
+        return list(await backend.stats(begin, until=end, step=step, by=by, type=type, queue=queue))
+
     async def _begin_read(self) -> None:
         await begin_read(self._core)
 
 
-async def begin_read(core: Core) -> None:
+async def begin_read(core: Core, capability: str = "watching") -> None:
     """Open the backend, for a read that not all backends have."""
-    if "watching" not in core.backend.capabilities:
-        raise UnsupportedError("watching", type(core.backend).__name__)
+    if capability not in core.backend.capabilities:
+        raise UnsupportedError(capability, type(core.backend).__name__)
     await core.connect()

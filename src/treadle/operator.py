@@ -16,6 +16,7 @@ from treadle.engine.read_refs import by_tenant, outermost_groups
 from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
+from treadle.filter_options import item_filter
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
@@ -30,7 +31,6 @@ from treadle.item import (
     Status,
 )
 from treadle.item_facts import DeadMark
-from treadle.item_filter import item_filter
 from treadle.observer import Observer, begin_read
 from treadle.options import HasId
 from treadle.timing import Instant

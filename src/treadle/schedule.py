@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.callables import check_plain
+from treadle.doers.base import check_whole
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
@@ -33,9 +34,11 @@ from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, Schedule
+from treadle.observer import begin_read
 from treadle.options import QUEUE_OPTIONS, check_options
+from treadle.records import ScheduleRun
 from treadle.timing import Duration, Instant, instant, seconds
-from treadle.why import Why
+from treadle.why import Reason, Why
 from treadle.work_type import needed_arguments
 
 LEAST_EVERY: Final = 0.001
@@ -62,6 +65,8 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     state: ScheduleStanding
     """All of this in a word: `active`, `overdue`, `orphaned`, `paused` or `ended`. Overdue: it is due, and no
     process has fired it."""
+    reasons: tuple[Reason, ...] = ()
+    """Unless it is active or has ended: why it does not fire, as `why` says it."""
 
     @property
     def ended(self) -> bool:
@@ -173,17 +178,37 @@ class Schedules:
         rows = await self._rows()
         row = next((row for row in rows if row.name == full), None)
         now, fleet = await self._fleet()
+        names = tuple(row.name.removeprefix(self._prefix) for row in rows)
+        return self._why(name, row, fleet, now, names)
+
+    def _why(
+        self, name: str, row: Schedule | None, fleet: Fleet | None, now: float, names: tuple[str, ...] = ()
+    ) -> Why:
+        here = row is not None and self._is_here(row.name)
         facts = ScheduleFacts(
             name=name,
             tenant=self._tenant,
             now=now,
             stored=row,
-            state="unknown" if row is None else standing_of(row, fleet, now, here=self._is_here(full)),
-            orphaned=row is not None and is_orphaned(row, fleet, now, here=self._is_here(full)),
+            state="unknown" if row is None else standing_of(row, fleet, now, here=here),
+            orphaned=row is not None and is_orphaned(row, fleet, now, here=here),
             taking=0 if fleet is None else len(fleet.taking),
-            names=tuple(row.name.removeprefix(self._prefix) for row in rows),
+            names=names,
         )
         return why_schedule(facts)
+
+    async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
+        """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
+        A run is an occurrence that was fired, with the first item that it submitted and the status of that
+        item now. A schedule that has not run is left out."""
+        check_whole(count, "count")
+        await begin_read(self._core, "recording")
+        found: dict[str, list[ScheduleRun]] = {}
+        for run in await self._core.backend.schedule_runs(count=count):
+            if run.name.startswith(self._prefix):
+                name = run.name.removeprefix(self._prefix)
+                found.setdefault(name, []).append(msgspec.structs.replace(run, name=name))
+        return found
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.
@@ -258,16 +283,19 @@ class Schedules:
         return full in self._scheduler.entries and bool(self._scheduler.workers)
 
     def _state(self, row: Schedule, fleet: Fleet | None, now: float) -> ScheduleState:
-        here = self._is_here(row.name)
+        here, name = self._is_here(row.name), row.name.removeprefix(self._prefix)
+        state = standing_of(row, fleet, now, here=here)
+        fires = state in ("active", "ended")
         return ScheduleState(
-            name=row.name.removeprefix(self._prefix),
+            name=name,
             next_at=row.next_at,
             last_at=row.last_at,
             paused=row.paused,
             orphaned=is_orphaned(row, fleet, now, here=here),
             timing=_read_spec(row.spec),
             seen_at=row.seen_at,
-            state=standing_of(row, fleet, now, here=here),
+            state=state,
+            reasons=() if fires else self._why(name, row, fleet, now).reasons,
         )
 
 

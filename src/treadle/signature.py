@@ -17,7 +17,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
@@ -256,10 +256,10 @@ def _type_problem(declared: Handler, handler: Handler) -> str | None:
     except DefinitionError:
         return None  # It cannot be checked at runtime yet. Type checkers check it.
     for name in declared.parameters:
-        if not _takes(own[name], wanted[name]):
+        if not _takes(_unannotated(own[name]), _unannotated(wanted[name])):
             return f"its parameter {name!r} is {_shown(own[name])}, declared is {_shown(wanted[name])}"
     given, asked = own_type(own["return"]), own_type(wanted["return"])
-    if not _takes(asked, given):
+    if not _takes(_unannotated(asked), _unannotated(given)):
         return f"it returns {_shown(given)}, declared is {_shown(asked)}"
     return None
 
@@ -280,6 +280,17 @@ def _takes(wide: Any, narrow: Any) -> bool:
     except TypeError:  # not classes: TypeVar, Literal, Annotated, ...
         return True
     return fits and (not get_args(wide) or get_args(wide) == get_args(narrow))
+
+
+def _unannotated(annotation: Any) -> Any:
+    """A type without what `Annotated` says besides, which is not for the other side."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _unannotated(args[0])
+    if _is_union(annotation):
+        return _union([_unannotated(each) for each in args])
+    plain = tuple(map(_unannotated, args))
+    return origin[plain] if plain != args and isinstance(origin, type) else annotation
 
 
 def _union(members: list[Any]) -> Any:

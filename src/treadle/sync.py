@@ -168,6 +168,7 @@ class SyncSchedules(SyncSide):
 
     list = blocking(Schedules.list)
     why = blocking(Schedules.why)
+    runs = blocking(Schedules.runs)
     pause = blocking(Schedules.pause)
     resume = blocking(Schedules.resume)
     cancel = blocking(Schedules.cancel)
@@ -206,6 +207,7 @@ class SyncOperator(SyncSide):
     workers = blocking(Operator.workers)
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
+    statistics = blocking(Operator.statistics)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)

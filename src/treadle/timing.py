@@ -74,3 +74,10 @@ def _number(value: object, field: str, wanted: str) -> float:
     if not math.isfinite(number):
         raise InputError.of(field, value, "must be finite")
     return number
+
+
+def iso(at: float | None) -> str | None:
+    """An instant as ISO 8601 in UTC, always with microseconds, so that texts sort like instants."""
+    if at is None:
+        return None
+    return f"{to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT)):%Y-%m-%dT%H:%M:%S.%f}Z"

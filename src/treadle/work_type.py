@@ -6,6 +6,7 @@ absent: a producer can declare types whose code it does not have.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -31,7 +32,7 @@ import msgspec
 from typing_extensions import TypeIs, TypeVar
 
 from .callables import check_not_awaitable
-from .codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in
+from .codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in, stored_type
 from .context import Context
 from .errors import DefinitionError, InputError, shown
 from .ids import check_name, generate_id
@@ -244,6 +245,27 @@ def handler_of(work_type: AnyWorkType) -> Handler:
 def arguments_of(work_type: AnyWorkType) -> Arguments:
     """Return how the calls of a work type are bound and stored, for this package."""
     return work_type._arguments  # pyright: ignore[reportPrivateUsage]
+
+
+def declared_types(work_type: AnyWorkType) -> list[Mapping[str, Any]]:
+    """Return the types of what is stored, by the names of the parameters, and as `return` that of the result:
+    as they are declared, and as the handler has them. Without those that cannot be resolved."""
+    found: list[Mapping[str, Any]] = []
+    handlers = (work_type._declared, work_type._handler)  # pyright: ignore[reportPrivateUsage]
+    for each in dict.fromkeys(handler for handler in handlers if handler is not None):
+        with contextlib.suppress(DefinitionError, TypeError):
+            found.append(_stored_types(each))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _stored_types(handler: Handler) -> Mapping[str, Any]:
+    types = handler.annotations()
+    own = {
+        name: stored_type(Parameter(name, types[name], kind=parameter.kind))
+        for name, parameter in handler.parameters.items()
+    }
+    return {**own, "return": own_type(types["return"])}
 
 
 _storable: Final[WeakSet[Handler]] = WeakSet()

@@ -12,6 +12,7 @@ ELSEWHERE = [
     "asyncpg",
     "cffi",
     "hypothesis",
+    "jinja2",
     "multiprocessing",
     "nats",
     "prometheus_client",
@@ -24,6 +25,7 @@ ELSEWHERE = [
     "sqlite3",
     "starlette",
     "typer",
+    "uvicorn",
 ]
 """Drivers, command lines, web frameworks, tools for tests, and what few handlers need."""
 

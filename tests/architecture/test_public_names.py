@@ -26,6 +26,7 @@ PUBLIC = [
     "Redrive",
     "Result",
     "Retry",
+    "Secret",
     "Treadle",
     "TreadleError",
     "UnknownWorkError",

@@ -10,12 +10,12 @@ from treadle.cli.text import (
     ago,
     cut,
     fact_lines,
-    iso,
     json_line,
     plain_lines,
     styled,
     table_lines,
 )
+from treadle.timing import iso
 from treadle.wording import plain, plural
 
 

@@ -64,7 +64,7 @@ def test_the_delay_recovers_without_new_attempts() -> None:
 
 def test_failures_up_to_max_fail_rate_add_no_delay() -> None:
     fleet = Fleet(adaptive_delay(max_fail_rate=0.5))
-    fleet.metrics.of("a").succeeded = 1
+    fleet.metrics.of("a").succeeded_in(None, 0.1, 1, held=False)
     assert fleet.fail() == 0, "one of two is not more than half"
     assert fleet.fail() == 0.1
 

@@ -21,6 +21,7 @@ from treadle.bulk_action import PORTION
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
 from treadle.item import Filter, ItemState
+from treadle.item_json import ref_json
 from treadle.portions import MEANWHILE, PortionChanger, Refusal
 from treadle.wording import capped, plural
 
@@ -39,7 +40,7 @@ from .selection import (
     read_wanted,
 )
 from .shell import Shell
-from .shown import item_lines, ref_json
+from .shown import item_lines
 from .text import styled
 
 COUNT_CAP: Final = 10_000

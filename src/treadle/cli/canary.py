@@ -10,6 +10,7 @@ import typer
 
 from treadle.engine.why.wording import command, tenant_option
 from treadle.item import ItemState
+from treadle.item_json import ref_json
 from treadle.portions import CanaryEnd, read_canary
 from treadle.wording import duration, listed, plural
 
@@ -17,7 +18,7 @@ from .asking import pause_for
 from .bulk import Judge
 from .fleet import read_fleet
 from .shell import Shell
-from .shown import item_lines, ref_json
+from .shown import item_lines
 
 FIRST_LOOK: Final = 0.05
 LONGEST_PAUSE: Final = 1.0

@@ -22,6 +22,7 @@ from treadle.cli import (
     status,
     tail,
     verbs,
+    web,
     why,
 )
 from treadle.cli.shell import fail
@@ -48,6 +49,7 @@ verbs.register(commands)
 delete.register(commands)
 dead.register(commands)
 pause.register(commands)
+web.register(commands)
 
 
 def _show_version(wanted: bool) -> None:

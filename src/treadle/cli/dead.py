@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import typer
 
@@ -12,6 +12,8 @@ from treadle.engine.why.wording import command
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
+from treadle.item_json import mark_json, ref_json
+from treadle.timing import iso
 from treadle.wording import capped, error_line, plural
 
 from .bulk import change_items
@@ -21,8 +23,8 @@ from .names import MOST_MARKS, find_mark
 from .pages import pages
 from .selection import Selection
 from .shell import Shell, operator_command, operator_group
-from .shown import item_lines, ref_json
-from .text import Cell, ago, clock, iso, plain_lines
+from .shown import item_lines
+from .text import Cell, ago, clock, plain_lines
 from .verbs import requeue
 
 DeadBy = Literal["error", "type", "reason"]
@@ -82,22 +84,6 @@ async def dead(
             numbers=("COUNT",),
             keep=("MARK", "COUNT", "LAST"),
         )
-
-
-def mark_json(mark: DeadMark) -> dict[str, Any]:
-    """A mark for programs: the names of `DeadMark`."""
-    return {
-        "mark": mark.mark,
-        "type": mark.type,
-        "error_type": mark.error_type,
-        "error": mark.error,
-        "count": mark.count,
-        "capped": mark.capped,
-        "oldest_queued_at": iso(mark.oldest_queued_at),
-        "last_at": iso(mark.last_at),
-        "sample": mark.sample,
-        "tenant": mark.tenant,
-    }
 
 
 @dataclass(frozen=True)

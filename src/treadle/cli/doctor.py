@@ -20,7 +20,6 @@ from treadle.operator import core_of
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .fleet import is_reached
 from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
@@ -188,7 +187,7 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     declared = declared_limits(core_of(shell.client))
     uses = await shell.client.limits()
     unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
-    full = [use.name for use in uses if is_reached(use)]
+    full = [use.name for use in uses if use.reached]
     found: list[Finding] = []
     if unknown:
         text = f"{plural(len(unknown), 'limit')} in use that this app does not have: {listed(unknown, 3)}"

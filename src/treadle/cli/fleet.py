@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from treadle.fleet import Fleet
+from treadle.fleet_json import limit_json, worker_json
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
+from treadle.item_json import ref_json
 from treadle.wording import did_you_mean, listed
 
 from .exit_codes import REFUSED
 from .pages import first_items
 from .shell import Shell, operator_command
-from .shown import item_lines, ref_json
+from .shown import item_lines
 from .text import Cell, ago, number
-from .worker_rows import WORKER_COLUMNS, worker_json, worker_row
+from .worker_rows import WORKER_COLUMNS, worker_row
 
 MOST_RUNNING: Final = 1000
 """Running items that `workers --items` looks at."""
@@ -120,12 +122,7 @@ def limit_used(use: LimitUse) -> Cell:
     """How far a limit is used: 5 of 5."""
     if use.limit is None:
         return Cell(number(use.used))
-    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if is_reached(use) else "")
-
-
-def is_reached(use: LimitUse) -> bool:
-    """Whether nothing may start under a limit now, as far as is known."""
-    return use.retry_after > 0 or (use.limit is not None and use.used >= use.limit)
+    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if use.reached else "")
 
 
 def _next(use: LimitUse, now: float) -> str:
@@ -138,17 +135,3 @@ def _holders(holders: Sequence[LimitHolder], live: set[str]) -> str:
         name = each.worker if each.worker in live else f"{each.worker} (silent)"
         texts.append(f"{listed(each.items, 3)} on {name}" if each.items else f"{each.count} by {name}")
     return listed(texts, 4)
-
-
-def limit_json(use: LimitUse) -> dict[str, Any]:
-    """A limit for programs: the names of `LimitUse`."""
-    return {
-        "name": use.name,
-        "algorithm": use.algorithm,
-        "used": use.used,
-        "limit": use.limit,
-        "retry_after": use.retry_after,
-        "holders": [
-            {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders
-        ],
-    }

@@ -12,21 +12,13 @@ from treadle.errors import InputError, NotFound
 from treadle.group_ref import GroupRef, shown_names
 from treadle.ids import check_id, check_name
 from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Status
+from treadle.item_json import group_json, names_json, read_group_value, ref_json
 from treadle.wording import plain, plural
 
+from .filters import RevealOption
 from .pages import first_items
 from .shell import Shell, operator_command
-from .shown import (
-    group_json,
-    group_text,
-    names_json,
-    read_group_value,
-    ref_json,
-    status_cell,
-    value_text,
-    what,
-    when,
-)
+from .shown import group_text, status_cell, value_text, what, when
 from .text import Cell, fact_lines, speaks_unicode, table_lines, terminal_width
 
 DotOption = Annotated[bool, typer.Option("--dot", help="as a graph for Graphviz")]
@@ -66,15 +58,16 @@ async def group(
     dot: DotOption = False,
     mermaid: MermaidOption = False,
     limit: MostOption = 500,
+    reveal: RevealOption = False,
 ) -> int | None:
     """Show a group: how it stands, its value, and its members as a tree. Nested groups are included."""
     _check_forms(dot, mermaid)
     found = await _find_group(shell, check_id(id))
     tree = await group_members(shell, found, limit)
-    if _shown_to_programs(shell, group_json(shell.registry, found), tree, dot, mermaid):
+    if _shown_to_programs(shell, group_json(shell.registry, found, reveal=reveal), tree, dot, mermaid):
         return None
     now = await shell.now()
-    value, problem = read_group_value(shell.registry, found)
+    value, problem = read_group_value(shell.registry, found, reveal=reveal)
     shell.lines(
         fact_lines(
             [

@@ -10,29 +10,19 @@ from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
+from treadle.item_condition import read_condition
+from treadle.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
 from treadle.rules.watching import died_unrun
 from treadle.wording import duration, error_line, first_line, plural
 
 from .exit_codes import REFUSED
-from .filters import CursorOption, ItemFilters, LimitOption
+from .filters import CursorOption, ItemFilters, LimitOption, RevealOption
 from .names import remark_filters
 from .pages import filter_of, first_items, pages
 from .shell import Shell, operator_command
-from .shown import (
-    group_json,
-    group_text,
-    item_headers,
-    item_json,
-    item_lines,
-    read_input,
-    read_result,
-    ref_json,
-    status_cell,
-    status_word,
-    value_text,
-)
+from .shown import group_text, item_lines, status_cell, status_word, value_text
 from .text import Cell, clock, plain_lines, size
-from .where import find, read_condition
+from .where import find
 
 MOST_PREREQUISITES: Final = 100
 MOST_CHILDREN: Final = 20
@@ -61,6 +51,7 @@ async def list_items(
     limit: LimitOption = 50,
     cursor: CursorOption = None,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="oldest items first")] = False,
+    reveal: RevealOption = False,
 ) -> int | None:
     """List items, newest first.
 
@@ -74,7 +65,7 @@ async def list_items(
     )
     if shell.json:
         for item in found.items:
-            shell.emit(item_json(shell.registry, item))
+            shell.emit(item_json(shell.registry, item, reveal=reveal))
     else:
         now = await shell.now()
         shell.lines(item_lines(found.items, now) if found.items else ["no items"])
@@ -107,6 +98,7 @@ def _note(shell: Shell, notes: list[str]) -> None:
 async def show(
     shell: Shell,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="the ids of items")],
+    reveal: RevealOption = False,
 ) -> int | None:
     """Show items: facts, input, result, history with tracebacks, children, dependencies, group."""
     wanted = [check_id(id) for id in ids]
@@ -119,11 +111,12 @@ async def show(
             continue
         around = await _around(shell, state)
         if shell.json:
-            shell.emit({**item_json(shell.registry, state, history=True), **around.json(shell)})
+            fields = item_json(shell.registry, state, history=True, reveal=reveal)
+            shell.emit({**fields, **around.json(shell, reveal)})
         else:
             if index:
                 shell.print()
-            await _show(shell, state, around)
+            await _show(shell, state, around, reveal)
     return REFUSED if missing else None
 
 
@@ -137,9 +130,9 @@ class _Around(NamedTuple):
     more_children: bool
     """Whether there may be more."""
 
-    def json(self, shell: Shell) -> dict[str, Any]:
+    def json(self, shell: Shell, reveal: bool) -> dict[str, Any]:
         return {
-            "group": None if self.group is None else group_json(shell.registry, self.group),
+            "group": None if self.group is None else group_json(shell.registry, self.group, reveal=reveal),
             "prerequisites": [
                 {"id": name, "status": _standing(found), "type": "" if found is None else found.type}
                 for name, found in self.prerequisites
@@ -185,12 +178,14 @@ def _standing(found: ItemState | GroupState | None) -> str:
             return "running" if found.ended_at is None else "dead" if found.failed else "success"
 
 
-async def _show(shell: Shell, state: ItemState, around: _Around) -> None:
+async def _show(shell: Shell, state: ItemState, around: _Around, reveal: bool) -> None:
     now = await shell.now()
-    shell.facts(_facts(state, around.group, now))
-    _value(shell, "Input", *read_input(shell.registry, state), len(state.input))
+    registry = shell.registry
+    headers = item_headers(registry, state, reveal=reveal)
+    shell.facts([*_facts(state, around.group, now), ("headers", value_text(headers) if headers else "")])
+    _value(shell, "Input", *read_input(registry, state, reveal=reveal), len(state.input))
     if isinstance(state.result, bytes):
-        _value(shell, "Result", *read_result(shell.registry, state), len(state.result))
+        _value(shell, "Result", *read_result(registry, state, reveal=reveal), len(state.result))
     if around.prerequisites:
         shell.print()
         shell.print(f"Waits for {plural(len(state.after), 'item')}", "bold")
@@ -262,7 +257,6 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
         ),
         ("outer group", "" if group is None or group.outer is None else group.outer),
         ("mark", state.mark),
-        ("headers", value_text(headers) if (headers := item_headers(state)) else ""),
     ]
 
 
@@ -282,11 +276,12 @@ async def export(
     filters: ItemFilters,
     history: Annotated[bool, typer.Option("--history", help="with the history of failed attempts")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="the most items")] = None,
+    reveal: RevealOption = False,
 ) -> int | None:
     """Write items as JSON, one per line, newest first, to standard output. Any number of them."""
     where = await filter_of(shell, filters)
     async for page in pages(shell, where, most=limit, history=history):
         for item in page.items:
-            shell.emit(item_json(shell.registry, item, history=history))
+            shell.emit(item_json(shell.registry, item, history=history, reveal=reveal))
         shell.flush()
     return None

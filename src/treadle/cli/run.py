@@ -9,15 +9,16 @@ import typer
 
 from treadle.engine.why.wording import command
 from treadle.errors import InputError, WaitTimeout, WorkFailed
+from treadle.filter_words import read_duration, read_start
 from treadle.handle import Handle
 from treadle.item import ItemState
+from treadle.item_json import group_json, item_json, read_group_value, read_result
 from treadle.wording import duration, plain
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
-from .filters import DelayOption, PriorityOption, RunAtOption, names_in, read_duration, read_start
+from .filters import DelayOption, PriorityOption, RevealOption, RunAtOption, names_in
 from .shell import Shell, operator_command
-from .shown import group_json, item_json, to_json
 from .text import json_line
 from .verbs import read_json
 
@@ -70,6 +71,7 @@ async def run(
         typer.Option("--header", metavar="NAME=TEXT", help="a text that it carries. Repeat for several"),
     ] = None,
     id: Annotated[str | None, typer.Option("--id", help="an id of your own")] = None,
+    reveal: RevealOption = False,
 ) -> int | None:
     """Submit work by the name of its type. Prints its id; with --wait, its result as JSON."""
     if shell.app is None:
@@ -97,9 +99,9 @@ async def run(
     handle = await shell.client.enqueue(type, read_input_text(input), **given)
     if not (wait or wait_group):
         (state,) = await shell.backend.get([handle.id], tenant=shell.tenant)
-        _say(shell, handle, state)
+        _say(shell, handle, state, reveal)
         return None
-    return await _wait(shell, handle, longest, whole_group=wait_group)
+    return await _wait(shell, handle, longest, whole_group=wait_group, reveal=reveal)
 
 
 def read_input_text(text: str) -> dict[str, Any]:
@@ -117,11 +119,11 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _say(shell: Shell, handle: Handle[Any, Any], state: ItemState | None) -> None:
+def _say(shell: Shell, handle: Handle[Any, Any], state: ItemState | None, reveal: bool) -> None:
     if shell.json:
         shell.emit(
             {"id": handle.id, "existing": handle.existing}
-            | ({} if state is None else item_json(shell.registry, state))
+            | ({} if state is None else item_json(shell.registry, state, reveal=reveal))
         )
         return
     shell.print(handle.id)
@@ -130,34 +132,39 @@ def _say(shell: Shell, handle: Handle[Any, Any], state: ItemState | None) -> Non
 
 
 async def _wait(
-    shell: Shell, handle: Handle[Any, Any], longest: float | None, *, whole_group: bool
+    shell: Shell, handle: Handle[Any, Any], longest: float | None, *, whole_group: bool, reveal: bool
 ) -> int | None:
     if not shell.json:
         sys.stderr.write(plain(f"waiting for {handle.id}") + "\n")
     error: WorkFailed | None = None
-    value: object = None
     try:
-        value = await (handle.group(longest) if whole_group else handle.result(longest))
+        await (handle.group(longest) if whole_group else handle.result(longest))
     except WaitTimeout:
         why = command("why", handle.id, tenant=shell.tenant)
         shell.warn(f"{handle.id} has not ended after {duration(longest or 0.0)}, and goes on: see `{why}`")
         return REFUSED
     except WorkFailed as failed:
         error = failed
-    if shell.json:
-        await _emit(shell, handle, whole_group=whole_group)
-    elif error is None:
-        shell.lines([json_line(to_json(value))])
+    if shell.json or error is None:
+        await _print(shell, handle, whole_group=whole_group, reveal=reveal)
     if error is not None:
         shell.warn(str(error))
     return None if error is None else REFUSED
 
 
-async def _emit(shell: Shell, handle: Handle[Any, Any], *, whole_group: bool) -> None:
-    state = await handle.state()
+async def _print(shell: Shell, handle: Handle[Any, Any], *, whole_group: bool, reveal: bool) -> None:
+    """Print what has ended: for a person its value, as JSON."""
+    registry, state = shell.registry, await handle.state()
     (stored,) = await shell.backend.get([handle.id], tenant=state.tenant)
-    fields = item_json(shell.registry, stored or state) | {"existing": handle.existing}
+    group = None
     if whole_group:
         (group,) = await shell.backend.group([state.group_id], tenant=state.tenant)
-        fields["group"] = None if group is None else group_json(shell.registry, group)
-    shell.emit(fields)
+    if shell.json:
+        fields = item_json(registry, stored or state, reveal=reveal) | {"existing": handle.existing}
+        if whole_group:
+            fields["group"] = None if group is None else group_json(registry, group, reveal=reveal)
+        shell.emit(fields)
+    elif group is not None:
+        shell.lines([json_line(read_group_value(registry, group, reveal=reveal)[0])])
+    else:
+        shell.lines([json_line(read_result(registry, stored or state, reveal=reveal)[0])])

@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from treadle.errors import InputError, NotFound, ScheduleError
+from treadle.fleet_json import schedule_json
 from treadle.schedule import ScheduleState, stored_name
+from treadle.timing import iso
 from treadle.wording import did_you_mean, duration
 
 from .completion import complete_schedule
 from .exit_codes import REFUSED
 from .shell import Shell, operator_command, operator_group
 from .shown import status_word
-from .text import ago, iso
+from .text import ago
 
 SchedulesArgument = Annotated[
     list[str],
@@ -74,21 +76,6 @@ def timing_text(timing: Mapping[str, Any]) -> str:
         parts.append(f"by {timing['next']}")
     parts += [f"{name} {iso(timing[name])}" for name in ("start", "end") if timing.get(name) is not None]
     return ", ".join(parts)
-
-
-def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
-    """A schedule for programs: the names of `ScheduleState`."""
-    return {
-        "name": schedule.name,
-        "state": schedule.state,
-        "next_at": iso(schedule.next_at),
-        "last_at": iso(schedule.last_at),
-        "seen_at": iso(schedule.seen_at),
-        "paused": schedule.paused,
-        "orphaned": schedule.orphaned,
-        "ended": schedule.ended,
-        "timing": dict(schedule.timing),
-    }
 
 
 # ----------------------------------------------------------------------------------------------- changing

@@ -69,7 +69,12 @@ class Shell:
 
             from .load import apply_schema
 
-            other = Client(url, work=self.client.types.values(), codec=self._core.settings.codec)
+            other = Client(
+                url,
+                work=self.client.types.values(),
+                codec=self._core.settings.codec,
+                mask=self._core.settings.mask,
+            )
             apply_schema(other.backend, False)
             self.client = other if self.tenant is None else other.tenant(self.tenant)
             self._core = core_of(self.client)

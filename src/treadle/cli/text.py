@@ -125,13 +125,6 @@ def ago(at: float | None, now: float) -> str:
     return f"{away} ago" if at < now else f"in {away}"
 
 
-def iso(at: float | None) -> str | None:
-    """An instant as ISO 8601 in UTC, always with microseconds, so that texts sort like instants."""
-    if at is None:
-        return None
-    return f"{to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT)):%Y-%m-%dT%H:%M:%S.%f}Z"
-
-
 def clock(at: float | None, now: float) -> str:
     """An instant for a person: 2026-11-16 09:30:36 UTC (3 min ago)."""
     if at is None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from treadle.errors import InputError
+from treadle.fleet_json import why_json
 from treadle.why import Reason, Why
 from treadle.wording import plain
 
 from .exit_codes import REFUSED
 from .shell import Shell, operator_command
 from .shown import status_word
-from .text import Cell, clock, iso, speaks_unicode, styled, terminal_width, wrapped
+from .text import Cell, clock, speaks_unicode, styled, terminal_width, wrapped
 
 INDENT: Final = " " * 4
 
@@ -48,25 +49,6 @@ async def why(
     else:
         shell.lines(why_lines(answer, await shell.now(), terminal_width()))
     return REFUSED if answer.status == "unknown" else None
-
-
-def why_json(answer: Why) -> dict[str, Any]:
-    """The names of `Why` and `Reason`."""
-    return {
-        "id": answer.id,
-        "status": answer.status,
-        "reasons": [
-            {
-                "kind": reason.kind,
-                "text": reason.text,
-                "until": iso(reason.until),
-                "refs": list(reason.refs),
-                "fix": reason.fix,
-                "about": reason.about,
-            }
-            for reason in answer.reasons
-        ],
-    }
 
 
 def why_lines(answer: Why, now: float, width: int | None) -> Iterator[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, WorkerStanding, last_beat
 from treadle.item import WorkerState
 from treadle.wording import listed, plural
 
-from .text import Cell, ago, iso, speaks_unicode
+from .text import Cell, ago, speaks_unicode
 
 _STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
     "alive": ("●", "*", "green"),
@@ -54,45 +52,6 @@ def _running_text(worker: WorkerState) -> str:
 def _claimed_ahead(worker: WorkerState) -> int:
     """How many of its items have not begun, as it said last."""
     return min(worker.running or 0, 0 if worker.info is None else worker.info.waiting)
-
-
-def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
-    """A worker for programs: the names of `WorkerState`, and some of `WorkerInfo`. Null: not known."""
-    info = worker.info
-    return {
-        "id": worker.id,
-        "state": fleet.standing(worker),
-        "until": iso(worker.until),
-        "last_beat_at": iso(last_beat(worker)),
-        "running": worker.running,
-        "types": worker.types,
-        "info": None
-        if info is None
-        else {
-            "host": info.host,
-            "pid": info.pid,
-            "version": info.version,
-            "started_at": iso(info.started_at) if info.started_at else None,
-            "queues": info.queues,
-            "tenants": info.tenants,
-            "room": info.room,
-            "rooms": dict(info.rooms),
-            "waiting": info.waiting,
-            "pressed_until": iso(info.pressed_until),
-            "declined": dict(info.declined),
-            "undecodable": {
-                type: {
-                    "count": each.count,
-                    "error": each.error,
-                    "until": iso(each.until),
-                    "sooner": each.sooner,
-                }
-                for type, each in info.undecodable.items()
-            },
-            "blocked_since": iso(info.blocked_since),
-            "draining": info.draining,
-        },
-    }
 
 
 WORKER_COLUMNS = ("ID", "STATE", "RUNNING", "HOST", "PID", "UP", "SEEN", "QUEUES", "TYPES")

@@ -18,7 +18,7 @@ Two promises hold for all of them. A value that was written reads back equal; if
 declared type, raise `DecodeError` and nothing else.
 """
 
-from .arguments import Arguments, Parameter
+from .arguments import Arguments, Parameter, stored_type
 from .json_codec import MAX_PAYLOAD, Codec, JsonCodec, check_size, default_codec
 from .shape import Shape, plain_class_in
 
@@ -32,4 +32,5 @@ __all__ = [
     "check_size",
     "default_codec",
     "plain_class_in",
+    "stored_type",
 ]

@@ -223,13 +223,15 @@ def _name_of(parameters: Sequence[Parameter], kind: Any) -> str | None:
 
 def _field(work_type: str, parameter: Parameter) -> tuple[str, Any] | tuple[str, Any, Any]:
     try:
-        tp = supported(_stored_type(parameter))
+        tp = supported(stored_type(parameter))
     except DefinitionError as error:
         raise DefinitionError(f"{work_type}: parameter {parameter.name!r}: {error}") from error
     return (parameter.name, tp) if parameter.is_required else (parameter.name, tp, msgspec.UNSET)
 
 
-def _stored_type(parameter: Parameter) -> Any:
+def stored_type(parameter: Parameter) -> Any:
+    """The type of what is stored for a parameter. For `*args` and `**kwargs`, of the collection."""
+    """The type of what is stored for a parameter: `*args` and `**kwargs` are collections."""
     if parameter.kind not in (Python.VAR_POSITIONAL, Python.VAR_KEYWORD):
         return parameter.type
     if typing.get_origin(parameter.type) in (Unpack, typing.Unpack):

@@ -30,6 +30,7 @@ from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
 from .telemetry import Telemetry
+from .upkeep.statistics import Statistics
 from .wait.announce import Announcer
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
@@ -90,7 +91,7 @@ class Core:
         self.hooks = hooks
         hooks.outage.store = store_name(backend)
         self.metrics = metrics
-        self.registry = Registry(settings.codec, self._warn_unregistered)
+        self.registry = Registry(settings.codec, self._warn_unregistered, settings.mask)
         self.item_builder = ItemBuilder(self.registry, settings, backend)
         self.announcer = Announcer(
             hooks,
@@ -101,7 +102,8 @@ class Core:
             lambda reading: self.tasks.start(reading, "announce"),
         )
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
-        """For events of operators. They refresh it, if events are listened to."""
+        """For events of operators. They refresh it, if events are listened to. And for statistics."""
+        self.statistics = Statistics(backend, settings, hooks, metrics, self.store_clock)
         self._make_loop_parts()
         firing = FiredItems(self.item_builder, hooks, self.submit_middleware, self.telemetry)
         self.scheduler = Scheduler(backend, settings, hooks, firing, self._fired)
@@ -218,6 +220,7 @@ class Core:
             _silence_tasks(mark.loop)
             keep_for_ever((self.tasks, self.wakeups, self.submitter, self.waiters, *self.runtimes))
             self.lingering.clear()
+            self.statistics.forget()
         self.loop = self._mark = self._opening = self._closing = None
         self.runtimes.clear()
         self.stop_workers.clear()

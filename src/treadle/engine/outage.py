@@ -48,6 +48,11 @@ class StoreOutage:
         self._unsaid = 0
         """How many outages were not logged since the last line."""
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the store is unavailable, as far as is known."""
+        return self._since is not None
+
     def failed(self, error: BaseException, source: str) -> None:
         """A call of `source` has failed."""
         with self._lock:

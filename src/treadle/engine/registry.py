@@ -13,8 +13,9 @@ from treadle.codec import Codec, JsonCodec, check_size
 from treadle.dependency import DEPENDENCY
 from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
 from treadle.item import GROUP_TYPE
+from treadle.secret_values import SecretMask
 from treadle.work import Work
-from treadle.work_type import WorkType, check_storable
+from treadle.work_type import WorkType, check_storable, declared_types
 
 AnyType = WorkType[..., Any, Any]
 
@@ -29,8 +30,11 @@ BUILT_IN: Final = {
 class Registry:
     """on_unregistered: called once for each type that is enqueued and not registered."""
 
-    def __init__(self, codec: Codec, on_unregistered: Callable[[AnyType], None]) -> None:
+    def __init__(
+        self, codec: Codec, on_unregistered: Callable[[AnyType], None], mask: Iterable[str] = ()
+    ) -> None:
         self.codec = codec
+        self.mask = SecretMask(mask)
         self._on_unregistered = on_unregistered
         self._types: dict[str, AnyType] = {}
         self._by_name: dict[str, AnyType] = {}
@@ -117,6 +121,12 @@ class Registry:
         if type == BULK_TYPE:
             return msgspec.json.decode(data)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
+
+    def declared_types(self, type: str) -> list[Mapping[str, Any]]:
+        """The types of the parameters of a work type, by name, and as `return` that of its result. Empty if
+        its code is not here."""
+        known = self._by_name.get(type) or self._unregistered.get(type)
+        return [] if known is None else declared_types(known)
 
     def write_result(self, type: str, value: Any, limit: int) -> bytes:
         """Encode a result as `read_result` decodes it. `EncodeError`, `PayloadTooLarge`."""

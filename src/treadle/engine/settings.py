@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     undecodable_grace: float = 600.0
     unhandled_grace: float = 0.1
     log_failures: bool = True
+    statistics: bool = True
+    mask: tuple[str, ...] = ()
     on_failure: Callable[..., Any] | None = None
     codec: Codec = default_codec
     clock: Clock = SystemClock()

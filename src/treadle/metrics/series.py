@@ -44,10 +44,21 @@ class QueueLabels:
 class QueueMetrics:
     """The counts of one work type in one queue."""
 
-    __slots__ = ("attempts", "run", "started", "total", "wait")
+    __slots__ = (
+        "attempts",
+        "cancelled",
+        "dead",
+        "failed",
+        "retried",
+        "run",
+        "started",
+        "succeeded",
+        "total",
+        "wait",
+    )
 
     def __init__(self) -> None:
-        self.started = 0
+        self.started = self.succeeded = self.failed = self.retried = self.dead = self.cancelled = 0
         self.wait, self.run, self.total = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
         self.attempts = Histogram(NUMBERS)
 
@@ -64,6 +75,16 @@ class OfAllQueues:
         return added((getattr(each, self._name) for each in tuple(series.queues.values())), self._bounds)
 
 
+class CountOfAllQueues:
+    """An attribute of `TypeMetrics`: the counter of this name, for all its queues together."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, series: TypeMetrics, owner: type[TypeMetrics]) -> int:
+        return sum(getattr(each, self._name) for each in tuple(series.queues.values()))
+
+
 class TypeMetrics:
     """The counts of one work type. The engine calls the methods, on the event loop only.
 
@@ -75,13 +96,11 @@ class TypeMetrics:
         "_labels",
         "_now",
         "active",
-        "cancelled",
         "changed",
         "deaths",
         "deferred",
         "dropped",
         "expired",
-        "failed",
         "last_failed_at",
         "last_queued_at",
         "last_started_at",
@@ -91,9 +110,7 @@ class TypeMetrics:
         "pending",
         "queued",
         "queues",
-        "retried",
         "running",
-        "succeeded",
         "type",
     )
 
@@ -105,8 +122,7 @@ class TypeMetrics:
         self._labels = labels or QueueLabels()
         self.changed: Callable[[TypeMetrics], None] | None = None
         """Called after each change, if there is a subscriber."""
-        self.queued = self.succeeded = self.failed = self.retried = 0
-        self.deferred = self.expired = self.cancelled = self.dropped = 0
+        self.queued = self.deferred = self.expired = self.dropped = 0
         self.active = self.pending = self.running = self.peak_active = 0
         self.last_queued_at = self.last_started_at = self.last_succeeded_at = self.last_failed_at = 0.0
         self.queues: dict[str, QueueMetrics] = {}
@@ -118,10 +134,6 @@ class TypeMetrics:
     # -- reading what is counted for each queue, or reason ---------------------------------------------
 
     @property
-    def started(self) -> int:
-        return sum(each.started for each in tuple(self.queues.values()))
-
-    @property
     def dead(self) -> int:
         return sum(self.deaths.values())
 
@@ -129,6 +141,11 @@ class TypeMetrics:
     def lease_lost(self) -> int:
         return sum(self.losses.values())
 
+    started = CountOfAllQueues("started")
+    succeeded = CountOfAllQueues("succeeded")
+    failed = CountOfAllQueues("failed")
+    retried = CountOfAllQueues("retried")
+    cancelled = CountOfAllQueues("cancelled")
     wait = OfAllQueues("wait", SECONDS)
     run = OfAllQueues("run", SECONDS)
     total = OfAllQueues("total", SECONDS)
@@ -181,9 +198,9 @@ class TypeMetrics:
         at: float | None = None,
     ) -> None:
         """at: the time now, if it is known: the clock is read once for all items that ended together."""
-        self.succeeded += 1
         self.last_succeeded_at = self._now() if at is None else at
         of_queue = self.queues.get(queue) or self._of(queue)
+        of_queue.succeeded += 1
         if ran is not None:
             of_queue.run.observe(ran)
         of_queue.total.observe(total)
@@ -202,12 +219,13 @@ class TypeMetrics:
     ) -> None:
         """ran: None if it died without an attempt, of a verdict or of an unreadable input."""
         self.deaths[reason] += 1
+        of_queue = self.queues.get(queue) or self._of(queue)
+        of_queue.dead += 1
         if reason == "expired":
             self.expired += 1
         elif ran is not None:
-            self.failed += 1
+            of_queue.failed += 1
             self.last_failed_at = self._now()
-        of_queue = self.queues.get(queue) or self._of(queue)
         if ran is not None:
             of_queue.run.observe(ran)
         of_queue.total.observe(total)
@@ -223,25 +241,26 @@ class TypeMetrics:
         held: bool = True,
     ) -> None:
         """An attempt failed and is retried, or was deferred."""
+        of_queue = self.queues.get(queue) or self._of(queue)
         if kind == "retry":
-            self.failed += 1
-            self.retried += 1
+            of_queue.failed += 1
+            of_queue.retried += 1
             self.last_failed_at = self._now()
         else:
             self.deferred += 1
         if ran is not None:
-            (self.queues.get(queue) or self._of(queue)).run.observe(ran)
+            of_queue.run.observe(ran)
         self._end_attempt(ran is not None, held)
 
-    def cancelled_one(self) -> None:
+    def cancelled_one(self, queue: str = DEFAULT_QUEUE) -> None:
         """An item was cancelled from here, wherever it was."""
-        self.cancelled += 1
+        (self.queues.get(queue) or self._of(queue)).cancelled += 1
         if self.changed is not None:
             self.changed(self)
 
-    def dropped_one(self, began: bool, *, held: bool = True) -> None:
+    def dropped_one(self, began: bool, *, queue: str = DEFAULT_QUEUE, held: bool = True) -> None:
         """An item was cancelled because its limit, with `on_full="drop"`, was reached."""
-        self.cancelled += 1
+        (self.queues.get(queue) or self._of(queue)).cancelled += 1
         self.dropped += 1
         self._end_attempt(began, held)
 

@@ -40,6 +40,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
+from treadle.records import MINUTE, ScheduleRun, Stat, StatsBy
 
 from .async_ports import AsyncPorts
 from .claim import PortsClaim
@@ -180,6 +181,24 @@ class PortsBackend:
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
         _unsupported("watching")
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        _unsupported("recording")
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        _unsupported("recording")
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        _unsupported("recording")
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
+from treadle.records import MINUTE, ScheduleRun, Stat, StatsBy
 
 T = TypeVar("T")
 
@@ -150,6 +151,28 @@ class WrappedBackend(Backend):
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
         return await self.around("marks", (), lambda: self.inner.marks(tenant=tenant, count=count, cap=cap))
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        await self.around("add_stats", (stats,), lambda: self.inner.add_stats(stats))
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        return await self.around(
+            "stats",
+            (since,),
+            lambda: self.inner.stats(since, until=until, step=step, by=by, type=type, queue=queue),
+        )
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        return await self.around("schedule_runs", (), lambda: self.inner.schedule_runs(count=count))
 
     # -- operators -------------------------------------------------------------------------------------
 

@@ -37,9 +37,11 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
+from treadle.records import MINUTE, ScheduleRun, Stat, StatsBy
 
 from . import claim, operate, read, schedules, settle, submit, update, watch, workers
 from .requeue import RequeueOptions, requeue
+from .stats import add_stats, read_stats
 from .tables import MemoryTables
 from .wakeups import MemoryWakeups
 
@@ -152,6 +154,26 @@ class MemoryBackend:
     ) -> Sequence[DeadMark]:
         return watch.marks(self.store, tenant, count, cap)
 
+    # -- records for operators -------------------------------------------------------------------------
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        add_stats(self.store, stats)
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        return read_stats(self.store, since, until, step, by, type, queue)
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        return schedules.read_runs(self.store, count)
+
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
@@ -220,7 +242,7 @@ class MemoryBackend:
         return sorted(self.store.schedules.values(), key=lambda schedule: schedule.name)
 
     async def drop_schedule(self, name: str) -> bool:
-        return self.store.schedules.pop(name, None) is not None
+        return schedules.drop(self.store, name)
 
     async def pause_schedule(self, name: str, paused: bool) -> bool:
         return schedules.pause(self.store, name, paused=paused)

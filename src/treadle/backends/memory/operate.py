@@ -12,6 +12,7 @@ from .effects import CollectedEffects, end_all
 from .groups import contribute
 from .read import item_state
 from .rows import MemoryGroup, Row
+from .stats import prune_stats
 from .tables import MemoryTables
 from .transitions import leave_container, make_ready, unwatch_deadline, withdraw
 
@@ -177,6 +178,7 @@ def prune(store: MemoryTables, limit: int, now: float) -> int:
             _delete(store, row)
             removed += 1
     store.limits.prune(now, limit)
+    prune_stats(store, now)
     _forget_types(store)
     return removed
 

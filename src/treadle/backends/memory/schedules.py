@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submitted
+from treadle.records import KEPT_RUNS, ScheduleRun
 from treadle.rules.times import fired, put_schedule
 
 from .submit import submit_together
@@ -35,4 +36,29 @@ def fire(store: MemoryTables, fire: Fire, now: float) -> tuple[Submitted, ...] |
     answer = submit_together(store, fire.items, now)
     if not isinstance(answer, Rejected):
         store.schedules[fire.name] = moved_on
+        _record_run(store, fire, answer, now)
     return answer
+
+
+def drop(store: MemoryTables, name: str) -> bool:
+    store.schedule_runs.pop(name, None)
+    return store.schedules.pop(name, None) is not None
+
+
+def _record_run(store: MemoryTables, fire: Fire, answer: tuple[Submitted, ...], now: float) -> None:
+    runs = store.schedule_runs.setdefault(fire.name, {})
+    id, tenant = (answer[0].id, fire.items[0].tenant) if answer else (None, None)
+    runs[fire.at] = ScheduleRun(name=fire.name, at=fire.at, fired_at=now, id=id, tenant=tenant)
+    if len(runs) > KEPT_RUNS:
+        del runs[min(runs)]
+
+
+def read_runs(store: MemoryTables, count: int) -> list[ScheduleRun]:
+    found: list[ScheduleRun] = []
+    for name in sorted(store.schedules):
+        runs = store.schedule_runs.get(name, {})
+        for at in sorted(runs, reverse=True)[:count]:
+            run = runs[at]
+            row = None if run.id is None else store.find(run.tenant, run.id)
+            found.append(run if row is None else replace(run, status=row.status))
+    return found

@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.item import GROUP_MARK, Item, Ref, Schedule
+from treadle.records import ScheduleRun, Stat
+from treadle.rules.statistics import STEPS
 from treadle.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
@@ -87,6 +89,10 @@ class MemoryTables:
         self.retention = Retention()
         self.limits = MemoryLimits()
         self.schedules: dict[str, Schedule] = {}
+        self.schedule_runs: dict[str, dict[float, ScheduleRun]] = {}
+        """By schedule, and by when each run was due."""
+        self.stats: dict[int, dict[float, dict[tuple[str, str], Stat]]] = {step: {} for step in STEPS}
+        """By step, begin, and type and queue."""
 
     # -- finding -----------------------------------------------------------------------------------------
 

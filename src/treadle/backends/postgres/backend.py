@@ -27,6 +27,7 @@ from .schema import PostgresSchema
 from .sealing import WakeSeal
 from .settle import PostgresSettle
 from .statements import statement
+from .stats import PostgresStats
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
 from .wakeups import PostgresListener, PostgresNotifier
@@ -48,6 +49,7 @@ class PostgresBackend(
     PostgresOperate,
     PostgresLimits,
     PostgresSchedules,
+    PostgresStats,
     PostgresTransactions,
 ):
     """Items in a PostgreSQL database (14 or newer), shared by any number of processes.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.item import Schedule
+from treadle.records import ScheduleRun
 
+from .codes import status_of
 from .connection import PostgresVerbs, Record
 from .statements import statements
+from .watch import READ_SECONDS
 
 _sql = statements("schedules")
 
@@ -26,6 +29,20 @@ class PostgresSchedules(PostgresVerbs):
 
     async def schedules(self) -> Sequence[Schedule]:
         return [_schedule_of(row) for row in await self._calls.rows(_sql("schedules"))]
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        rows = await self._calls.rows(_sql("schedule_runs"), count, within=READ_SECONDS)
+        return [
+            ScheduleRun(
+                name=name,
+                at=at,
+                fired_at=fired_at,
+                id=id,
+                tenant=tenant,
+                status=None if state is None else status_of(state),
+            )
+            for name, at, fired_at, id, tenant, state in rows
+        ]
 
     async def drop_schedule(self, name: str) -> bool:
         return bool(await self._calls.rows(_sql("drop_schedule"), name))

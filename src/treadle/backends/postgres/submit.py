@@ -192,7 +192,9 @@ class PostgresSubmit(PostgresWorkers):
         call = SubmitCall([Submission(fire.items)], {0: nonce})
         answers: dict[int, Answer] = {}
         try:
-            record = await self._calls.row(FIRE, fire.name, fire.at, fire.next_at, *call.arguments)
+            record = await self._calls.row(
+                FIRE, fire.name, fire.at, fire.next_at, *call.arguments, call.first_row
+            )
         except asyncpg.PostgresError as error:
             answers.update(refused(error))
         except BaseException:
@@ -272,6 +274,11 @@ class SubmitCall:
         self.arguments = (
             *rows.columns, nonce, leases_to, rows.contributes, *rows.policies, rows.plain, cycles,
         )  # fmt: skip
+
+    @property
+    def first_row(self) -> int:
+        """The row of the first item, from 1 on."""
+        return self._order.index(0) + 1 if self.items else 1
 
     def _leases_to(self, plain: bool) -> str | None:
         if plain:

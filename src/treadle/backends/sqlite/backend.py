@@ -36,6 +36,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
+from treadle.records import MINUTE, ScheduleRun, Stat, StatsBy
 
 from . import (
     claim,
@@ -54,6 +55,7 @@ from . import (
     workers,
 )
 from .database import SqliteDatabase
+from .stats import add_stats, read_stats
 
 
 class SqliteBackend(SqliteDatabase):
@@ -155,6 +157,26 @@ class SqliteBackend(SqliteDatabase):
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
         return await self._read(watch.marks, tenant, count, cap)
+
+    # -- records for operators -------------------------------------------------------------------------
+
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        await self._write(add_stats, stats)
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        return await self._read(read_stats, since, until, step, by, type, queue)
+
+    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        return await self._read(schedules.schedule_runs, count)
 
     # -- operators -------------------------------------------------------------------------------------
 

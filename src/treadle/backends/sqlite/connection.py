@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, TypeVar
 from treadle.errors import BackendError, InputError, StoreUnavailable
 
 from .errors import is_busy, translated
+from .histograms import add_functions
 from .statements import statements
 
 _SQL = statements("connection")
@@ -93,6 +94,7 @@ def _connect(path: Path, settings: Iterable[str]) -> sqlite3.Connection:
         path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=512
     )
     try:
+        add_functions(connection)
         for name in settings:
             answer = connection.execute(_SQL[name]).fetchall()
             if name == "use_write_ahead_log" and answer != [("wal",)]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from .statements import Tx, array, statements
+from .stats import prune_stats
 
 _SQL = statements("retention")
 
@@ -42,6 +43,7 @@ def prune(tx: Tx, limit: int) -> int:
     """Remove up to `limit` items whose time is over, and expired keys and limits."""
     tx.run(_SQL["delete_claimed_keys"], tx.now, limit)
     tx.run(_SQL["delete_limits"], tx.now, limit)
+    prune_stats(tx, limit)
     count = 0
     while found := _prunable(tx, limit - count):
         remove(tx, found)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from treadle.item import Fire, Rejected, Schedule, Submission, Submitted
+from treadle.records import KEPT_RUNS, ScheduleRun
 from treadle.rules.times import fired
 from treadle.rules.times import put_schedule as schedule_to_store
 
 from .statements import Row, Tx, statements
+from .status_codes import STATUS
 from .submit import submit
 
 _SQL = statements("schedules")
@@ -27,6 +29,7 @@ def schedules(tx: Tx) -> list[Schedule]:
 
 
 def drop_schedule(tx: Tx, name: str) -> bool:
+    tx.run(_SQL["drop_runs"], name)
     return tx.run(_SQL["drop_schedule"], name) > 0
 
 
@@ -41,7 +44,24 @@ def fire(tx: Tx, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
     answer = submit(tx, [Submission(fire.items)])[0]
     if not isinstance(answer, Rejected):
         tx.run(_SQL["set_fired"], after.next_at, after.last_at, fire.name)
+        id, tenant = (answer[0].id, fire.items[0].tenant) if answer else (None, None)
+        tx.run(_SQL["add_run"], fire.name, fire.at, tx.now, id, tenant)
+        tx.run(_SQL["drop_old_runs"], fire.name, KEPT_RUNS)
     return answer
+
+
+def schedule_runs(tx: Tx, count: int) -> list[ScheduleRun]:
+    return [
+        ScheduleRun(
+            name=name,
+            at=at,
+            fired_at=fired_at,
+            id=id,
+            tenant=tenant,
+            status=None if status is None else STATUS[status],
+        )
+        for name, at, fired_at, id, tenant, status in tx.rows(_SQL["runs"], count)
+    ]
 
 
 def _find(tx: Tx, name: str) -> Schedule | None:

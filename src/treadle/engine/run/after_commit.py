@@ -123,7 +123,7 @@ class AfterCommit:
                 metrics.again(kind, ran, queue=lease.queue, held=ran_here)
                 self.log.failed(lease, decision, held, pending.span)
             case Drop():
-                metrics.dropped_one(pending.started > 0, held=ran_here)
+                metrics.dropped_one(pending.started > 0, queue=lease.queue, held=ran_here)
             case GiveBack():
                 metrics.released(pending.started > 0, held=ran_here)
 

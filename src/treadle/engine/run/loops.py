@@ -29,7 +29,7 @@ from .heartbeat import HeartbeatLoop, Watchdog
 from .held import HeldLeases
 from .loop_lag import measure_loop_lag
 
-NEW_WORK = ("claim", "prune", "redrive", "backlog")
+NEW_WORK = ("claim", "prune", "redrive", "backlog", "statistics")
 """The loops that end first when the worker stops: they begin something new."""
 HEARTBEATS = ("renew", "heartbeat now")
 
@@ -73,6 +73,8 @@ class WorkerLoops:
         self._tasks.start(self._timers.run(), "timers")
         self._tasks.start(self._claimer.run(), "claim")
         self._tasks.start(self.pruner.run(), "prune")
+        if core.statistics.enabled:
+            self._tasks.start(core.statistics.run(worker.id), "statistics")
         if worker.redrive is not None:
             self._tasks.start(self.redriver(worker.redrive).run(), "redrive")
         if worker.on_backlog is not None:

@@ -131,6 +131,7 @@ class Runtime:
             threads = self.runner.pools.threads
             self._after_commit.log.flush()
             await self.loops.close(keep_lease=(lambda: threads.busy) if self.lingers else None)
+            await self._core.statistics.send_last()
             if not self.lingers:
                 await self._remove_worker()
             for doer in self._types.doers():
@@ -175,6 +176,7 @@ class Runtime:
     async def _end_lingering(self) -> None:
         try:
             await self.settle_left()
+            await self._core.statistics.send_last()
             await self.loops.end_watchdog()
             await self._remove_worker()
         finally:  # also if the event loop ends before that

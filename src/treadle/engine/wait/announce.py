@@ -134,7 +134,7 @@ class Announcer:
 
     def cancelled(self, items: Iterable[ItemState], at: float) -> None:
         for item in items:
-            self._metrics.of(self._registry.name_of(item.type)).cancelled_one()
+            self._metrics.of(self._registry.name_of(item.type)).cancelled_one(item.queue)
             self._ended(Cancelled, item, at)
 
     def completed(self, items: Iterable[ItemState], at: float, value: Any) -> None:

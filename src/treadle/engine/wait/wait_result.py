@@ -36,10 +36,13 @@ def decode_group_value(registry: Registry, root_type: str, value: bytes | None) 
     """Decode a stored group value. None stays None."""
     if value is None:
         return None
-    if not value.startswith(_MARK):
-        return registry.read_result(root_type, value)
-    type, _, data = value[1:].partition(_END)
-    return registry.read_result(type.decode(), data)
+    type = value_type(root_type, value)
+    return registry.read_result(type, value.partition(_END)[2] if value.startswith(_MARK) else value)
+
+
+def value_type(root_type: str, value: bytes) -> str:
+    """The name of the work type whose result a stored group value is. Empty: of none."""
+    return value[1:].partition(_END)[0].decode() if value.startswith(_MARK) else root_type
 
 
 def item_value(registry: Registry, state: ItemState | None, id: str) -> Any:

@@ -46,6 +46,7 @@ from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
 from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
+from .statistics import ScheduleRunCases, StatisticsCases
 from .strict_lanes import StrictLaneCases
 from .subject import Subject, missing
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
@@ -129,6 +130,8 @@ class BackendContract(
     ConcurrencyLimitCases,
     LeasePermitCases,
     ScheduleCases,
+    ScheduleRunCases,
+    StatisticsCases,
     WakeupCases,
     LifecycleCases,
     TenantCases,

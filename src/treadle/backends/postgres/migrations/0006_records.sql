@@ -2,7 +2,7 @@
 
 -- What workers counted: each minute for a day, each hour for 90 days.
 -- step       60 or 3600
--- wait, run  the counts of a histogram; empty: no values
+-- wait, run  the counts of a histogram, as one number: see stats.py
 create table treadle.stat (
   step      int not null,
   at        float8 not null,
@@ -14,8 +14,8 @@ create table treadle.stat (
   retried   bigint not null,
   dead      bigint not null,
   cancelled bigint not null,
-  wait      bigint[] not null,
-  run       bigint[] not null,
+  wait      numeric not null,
+  run       numeric not null,
   primary key (step, at, type, queue)
 );
 
@@ -48,6 +48,9 @@ create table treadle.schedule_run (
   tenant   text collate "C",
   primary key (name, at)
 );
+
+-- The function has another parameter now. Processes of version 5 call the new one without it.
+drop function if exists treadle.fire(text, float8, float8, treadle.new_items, boolean, boolean);
 
 -- drain  someone has asked the worker to stop
 alter table treadle.worker add column drain boolean not null default false;

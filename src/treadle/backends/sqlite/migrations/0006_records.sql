@@ -2,7 +2,7 @@
 
 -- What workers counted: each minute for a day, each hour for 90 days.
 -- step       60 or 3600
--- wait, run  the counts of a histogram, as an array of JSON
+-- wait, run  the counts of a histogram, as one number: see histograms.py
 CREATE TABLE treadle_stat (
     step INTEGER NOT NULL,
     at INTEGER NOT NULL,
@@ -14,8 +14,8 @@ CREATE TABLE treadle_stat (
     retried INTEGER NOT NULL,
     dead INTEGER NOT NULL,
     cancelled INTEGER NOT NULL,
-    wait TEXT NOT NULL,
-    run TEXT NOT NULL,
+    wait BLOB NOT NULL,
+    run BLOB NOT NULL,
     PRIMARY KEY (step, at, type, queue)
 ) WITHOUT ROWID;
 

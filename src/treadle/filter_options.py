@@ -1,4 +1,4 @@
-"""Item filter: checks which items a caller asks for, and makes the Filter for the store."""
+"""Filter options: which items a caller asks for, checked, as the Filter for the store."""
 
 from __future__ import annotations
 

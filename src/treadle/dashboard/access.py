@@ -1,0 +1,91 @@
+"""Access: who a visitor is, which actions are allowed, and which tenants are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, Literal, TypeAlias, get_args
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from treadle.errors import InputError, TreadleError
+from treadle.ids import check_name
+
+Action: TypeAlias = Literal[
+    "requeue",
+    "cancel",
+    "trigger",
+    "complete",
+    "update",
+    "delete",
+    "enqueue",
+    "edit",
+    "pause",
+    "resume",
+    "pause_schedule",
+    "resume_schedule",
+    "trigger_schedule",
+    "cancel_schedule",
+    "drain_worker",
+    "stop_bulk",
+]
+"""What a visitor may be allowed to do."""
+ACTIONS: Final[frozenset[Action]] = frozenset(get_args(Action))
+Can: TypeAlias = Literal["all", "read"] | Collection[Action]
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What a visitor may see and do.
+
+    actor: who it is. The audit names it.
+    can: `"all"`, `"read"`, or the names of single actions: `{"requeue", "pause"}`. Everyone may read.
+    tenants: the tenants that are shown. None: all of them, and the pages about the whole fleet.
+    payloads: whether inputs, results, messages of errors and tracebacks are shown.
+    """
+
+    actor: str
+    can: Can = "read"
+    tenants: Collection[str] | None = None
+    payloads: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.actor, str) or not self.actor.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("actor", self.actor, "must be a text that says who it is")
+        if isinstance(self.can, str):
+            if self.can not in ("all", "read"):
+                raise InputError.of("can", self.can, 'must be "all", "read", or a set of actions')
+        else:
+            for each in self.can:
+                if each not in ACTIONS:
+                    names = ", ".join(sorted(ACTIONS))
+                    raise InputError.of("can", each, f"is no action: there are {names}")
+        if self.tenants is not None:
+            if isinstance(self.tenants, str) or not self.tenants:
+                raise InputError.of("tenants", self.tenants, "must be a list of tenants, or None for all")
+            for tenant in self.tenants:
+                check_name(tenant, field="tenants")
+
+    def allows(self, action: Action) -> bool:
+        """Whether this action is allowed."""
+        if isinstance(self.can, str):
+            return self.can == "all"
+        return action in self.can
+
+    def shows(self, tenant: str) -> bool:
+        """Whether the items of this tenant are shown."""
+        return self.tenants is None or tenant in self.tenants
+
+
+AccessAnswer: TypeAlias = Access | Response | None
+AccessFn: TypeAlias = Callable[[Request], AccessAnswer | Awaitable[AccessAnswer]]
+"""Says what a visitor may do. None: nothing, which is answered with 403. A response, such as a redirect to a
+login page, is sent as it is."""
+
+
+class Forbidden(TreadleError):
+    """The visitor may not do this."""
+
+
+class NotShown(TreadleError):
+    """There is no such page, or the visitor may not see it: both look alike."""

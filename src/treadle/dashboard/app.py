@@ -1,0 +1,96 @@
+"""The dashboard as an ASGI app: its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from treadle.callables import check_callable
+from treadle.client import Client
+from treadle.errors import InputError
+
+from .access import AccessFn, NotShown
+from .actions import ACTION_ROUTES
+from .site import Site
+from .view import View
+from .views import VIEWS
+from .visit import Visit
+
+
+def dashboard(
+    app: Client,
+    *,
+    access: AccessFn,
+    title: str = "treadle",
+    links: Mapping[str, str] | None = None,
+    mask: Collection[str] = (),
+    origins: Collection[str] = (),
+) -> Starlette:
+    """Return the dashboard of an app as an ASGI app. Mount it in any other, under any path.
+
+    app: the app, or a client of its store. Without the code of the work, inputs are shown as JSON.
+    access: `access(request)` returns what a visitor may do: an `Access`, or None for nothing. It may be
+        async, and it may return a response, such as a redirect to a login page. There is no default: nobody
+        gets in by accident.
+    title: shown in the head of each page.
+    links: addresses elsewhere: `{"trace": "https://traces.example/{trace_id}"}` adds a link to each item that
+        has a trace.
+    mask: names of further fields whose values are not shown, besides `password`, `token` and the like.
+    origins: other origins whose pages may make changes: `https://admin.example`.
+    """
+    site = make_site(app, access, title=title, links=links, mask=mask, origins=origins)
+    return Starlette(routes=routes_of(site))
+
+
+def make_site(
+    app: Client,
+    access: AccessFn,
+    *,
+    title: str,
+    links: Mapping[str, str] | None,
+    mask: Collection[str],
+    origins: Collection[str],
+) -> Site:
+    """Check what was given."""
+    if not isinstance(app, Client):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError.of("app", app, "must be a Treadle app or a Client")
+    check_callable(access, "access")
+    if isinstance(mask, str) or isinstance(origins, str):
+        raise InputError("mask and origins are lists of texts")
+    return Site(app, access, title=title, links=links or {}, mask=mask, origins=origins)
+
+
+def routes_of(site: Site) -> Sequence[BaseRoute]:
+    """All routes: the pages that the store can fill, the actions, the assets."""
+    capabilities = site.client.backend.capabilities
+    pages = [view for view in VIEWS if view.needs <= capabilities]
+    return [
+        *(_page_route(site, view) for view in pages),
+        *(
+            Route(route.path, site.endpoint(route.handle), methods=[route.method], name=route.name)
+            for route in ACTION_ROUTES
+        ),
+        Route("/settings", site.endpoint(site.change_setting), methods=["POST"], name="settings"),
+        Route("/live", _live(site), methods=["GET"], name="live"),
+        Route("/static/{name}", site.assets.serve, methods=["GET"], name="static"),
+        Route("/{rest:path}", site.endpoint(_nothing_there), methods=["GET", "POST"], name="nothing"),
+    ]
+
+
+def _page_route(site: Site, view: View) -> Route:
+    return Route(view.path, site.page(view), methods=["GET"], name=view.template)
+
+
+def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(visit: Visit) -> Response:
+        return await site.live.serve(visit.request)
+
+    return site.endpoint(answer)
+
+
+async def _nothing_there(visit: Visit) -> Response:
+    raise NotShown("there is no such page")

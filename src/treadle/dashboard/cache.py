@@ -1,0 +1,46 @@
+"""Kept reads: what a page shows is read once for all who look at it, and kept for a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final
+
+KEPT_SECONDS: Final = 1.0
+MOST_KEPT: Final = 200
+
+
+class KeptReads:
+    """Shares reads among requests."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._reads: dict[Hashable, tuple[float, asyncio.Task[object]]] = {}
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> object:
+        """What the read for this key returned, at most a second ago, or returns now. A read that another
+        request began is waited for. A visitor who leaves does not end it for the others."""
+        kept = self._reads.get(key)
+        if kept is None or self._is_old(*kept):
+            self._forget_old()
+            kept = self._reads[key] = (self._clock(), asyncio.ensure_future(_read(read)))
+        return await asyncio.shield(kept[1])
+
+    def forget(self) -> None:
+        """Read everything anew: something was changed here."""
+        self._reads = {key: kept for key, kept in self._reads.items() if not kept[1].done()}
+
+    def _is_old(self, at: float, task: asyncio.Task[object]) -> bool:
+        if task.get_loop() is not asyncio.get_running_loop():
+            return True
+        return task.done() and (task.cancelled() or self._clock() - at >= KEPT_SECONDS)
+
+    def _forget_old(self) -> None:
+        self._reads = {key: kept for key, kept in self._reads.items() if not self._is_old(*kept)}
+        for key in list(self._reads)[: len(self._reads) - MOST_KEPT + 1]:
+            del self._reads[key]
+
+
+async def _read(read: Callable[[], Awaitable[object]]) -> object:
+    return await read()

@@ -1,0 +1,122 @@
+"""Charts: SVG made on the server. Colours come from the style sheet, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from markupsafe import Markup
+
+WIDTH: Final = 1000
+HEIGHT: Final = 100
+"""In units of the picture, which is stretched to the room that there is. Texts stand beside it."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """What happened in one step of time."""
+
+    at: float
+    parts: tuple[int, ...]
+    """One number for each series, from the bottom to the top."""
+
+
+def bars(
+    points: Sequence[Bar],
+    series: Sequence[tuple[str, str]],
+    *,
+    since: float,
+    until: float,
+    step: float,
+    label: str,
+) -> Markup:
+    """Bars over time, stacked. series: the name and the class of each part. Steps without a bar are empty."""
+    top = nice_ceiling(max((sum(point.parts) for point in points), default=0))
+    width = WIDTH / max(1, round((until - since) / step))
+    drawn = [
+        _bar(point, series, x, width, top, _clock(point.at, step))
+        for point in points
+        if -0.5 < (x := (point.at - since) / step * width) < WIDTH
+    ]
+    grid = [Markup('<line x1="0" x2="{}" y1="{}" y2="{}"/>').format(WIDTH, y, y) for y in (0, HEIGHT // 2)]
+    picture = Markup(
+        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
+    ).format(WIDTH, HEIGHT, label, Markup().join(grid), Markup().join(drawn))
+    high = Markup().join(Markup("<span>{}</span>").format(short_number(top * part)) for part in (1, 0.5, 0))
+    places = [since + (until - since) * place / 4 for place in range(5)]
+    along = Markup().join(Markup("<span>{}</span>").format(_clock(at, (until - since) / 4)) for at in places)
+    return Markup(
+        '<div class="chart"><div class="high" aria-hidden="true">{}</div>{}<div class="along">{}</div></div>'
+    ).format(high, picture, along)
+
+
+def _bar(
+    point: Bar, series: Sequence[tuple[str, str]], x: float, width: float, top: int, clock: str
+) -> Markup:
+    base = float(HEIGHT)
+    rects: list[Markup] = []
+    for (_, kind), value in zip(series, point.parts, strict=True):
+        tall = value / top * HEIGHT
+        if tall > 0:
+            base -= tall
+            rects.append(
+                Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>').format(
+                    kind, _n(x), _n(base), _n(width * 0.88), _n(tall)
+                )
+            )
+    said = ", ".join(f"{name} {value:,}" for (name, _), value in zip(series, point.parts, strict=True))
+    title = Markup("<title>{}: {}</title>").format(clock, said)
+    return Markup("<g>{}{}</g>").format(Markup().join(rects), title)
+
+
+def sparkline(values: Sequence[float], label: str) -> Markup:
+    """A small line without axes."""
+    wide, tall = 96, 22
+    top = max(values, default=0) or 1
+    step = wide / max(1, len(values) - 1)
+    points = " ".join(
+        f"{_n(n * step)},{_n(tall - 2 - value / top * (tall - 4))}" for n, value in enumerate(values)
+    )
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
+        '<polyline points="{}"/></svg>'
+    ).format(wide, tall, wide, tall, label, points)
+
+
+def meter(part: float, whole: float, kind: str = "") -> Markup:
+    """A horizontal bar that shows a share."""
+    filled = 0.0 if whole <= 0 else min(1.0, part / whole)
+    return Markup(
+        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="8"/><rect class="fill {}" width="{}" height="8"/></svg>'
+    ).format(kind, _n(filled * 100))
+
+
+def nice_ceiling(value: float) -> int:
+    """The next round number: 1, 2, 4, 6, 8, 10, 20, 40 …"""
+    if value <= 0:
+        return 1
+    power = 1
+    while True:
+        for digit in (1, 2, 4, 6, 8):
+            if value <= digit * power:
+                return digit * power
+        power *= 10
+
+
+def short_number(value: float) -> str:
+    """1,200 as 1.2k."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.1f}".removesuffix(".0") + name
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _clock(at: float, step: float) -> str:
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.strftime("%b %d" if step >= 86_400 else "%b %d %H:%M" if step >= 3600 * 12 else "%H:%M")
+
+
+def _n(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,69 @@
+"""Forms: the fields that a visitor has sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+
+from treadle.errors import InputError
+
+MOST_BYTES: Final = 1_000_000
+MOST_FIELDS: Final = 5_000
+
+
+class Form:
+    """The fields of a form. A field may have several values."""
+
+    def __init__(self, values: Mapping[str, list[str]]) -> None:
+        self._values = values
+
+    def get(self, name: str, default: str = "") -> str:
+        """The value of a field, without surrounding blanks."""
+        found = self._values.get(name)
+        return found[0].strip() if found else default
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field that are not empty."""
+        return [value for value in self._values.get(name, ()) if value]
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+
+async def read_form(request: Request) -> Form:
+    """The form of a request: fields of HTML, or one object of JSON. `InputError` if it is neither."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise InputError(f"the form is larger than {MOST_BYTES:,} bytes")
+    if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+        return Form(_of_json(bytes(body)))
+    values: dict[str, list[str]] = {}
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError as error:
+        raise InputError(f"the form cannot be read: {error}") from None
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return Form(values)
+
+
+def _of_json(body: bytes) -> dict[str, list[str]]:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, str | bool | int | float | list[str] | None])
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"the request is no JSON object of texts, numbers and lists of texts: {error}"
+        ) from None
+    return {name: _texts(value) for name, value in fields.items() if value is not None and value is not False}
+
+
+def _texts(value: str | bool | float | list[str]) -> list[str]:
+    if isinstance(value, list):
+        return value
+    return ["1" if value is True else str(value)]

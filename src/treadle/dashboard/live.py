@@ -1,0 +1,89 @@
+"""Live: tell open pages that something has changed, by server-sent events.
+
+One subscription per process serves all pages. An event says only that something has changed: the page then
+asks for its own content. Where nothing is published, pages look every few seconds all the same: numbers and
+ages change without an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from treadle.backend import Backend
+from treadle.errors import TreadleError
+from treadle.item import Wake
+
+DEBOUNCE: Final = 0.5
+"""Seconds between two events at least."""
+LOOK_EVERY: Final = 2.0
+"""Seconds after which pages look without an event."""
+MOST_PAGES: Final = 500
+"""So many pages are told at once. Others look by themselves."""
+
+
+class Live:
+    """The pages that are open now."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._pages: set[asyncio.Event] = set()
+        self._unsubscribe: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def serve(self, request: Request) -> Response:
+        """An answer that does not end."""
+        if len(self._pages) >= MOST_PAGES:
+            return Response(status_code=204)  # the browser does not try again
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._events(request), headers=headers, media_type="text/event-stream")
+
+    async def _events(self, request: Request) -> AsyncIterator[str]:
+        await self._subscribe()
+        changed = asyncio.Event()
+        self._pages.add(changed)
+        try:
+            yield "retry: 3000\n\n"
+            while not await request.is_disconnected():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await changed.wait()
+                changed.clear()
+                yield "event: changed\ndata: \n\n"
+                await asyncio.sleep(DEBOUNCE)
+        finally:
+            self._pages.discard(changed)
+            self._end_if_unused()
+
+    async def _subscribe(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._unsubscribe is not None and self._loop is loop:
+            return
+        self._loop = loop
+        self._unsubscribe = _nothing  # until it is subscribed, for pages that are opened meanwhile
+        try:
+            self._unsubscribe = await self._backend.subscribe(self._receive)
+        except TreadleError:
+            self._unsubscribe = None
+
+    def _receive(self, wake: Wake) -> None:
+        self.changed()
+
+    def changed(self) -> None:
+        """Tell all pages."""
+        for page in self._pages:
+            page.set()
+
+    def _end_if_unused(self) -> None:
+        if not self._pages and self._unsubscribe is not None:
+            unsubscribe, self._unsubscribe = self._unsubscribe, None
+            unsubscribe()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,39 @@
+"""Origin: refuse requests that change something and were made by a page of another site.
+
+Browsers say with `Sec-Fetch-Site`, or at least with `Origin`, which page made a request. There is no session
+and no token in forms that could expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from starlette.requests import Request
+
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+TOKEN_HEADERS = ("authorization", "x-api-key")
+"""A browser does not send these by itself to another site."""
+
+
+def refused_origin(request: Request, origins: Collection[str]) -> str | None:
+    """Why a request may not change anything. None: it may.
+
+    origins: others from which it may be made: `https://admin.example`.
+    """
+    if request.method in SAFE_METHODS:
+        return None
+    headers = request.headers
+    origin = headers.get("origin")
+    if origin is not None and origin in origins:
+        return None
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return None if site in ("same-origin", "none") else f"it was made by another site ({site})"
+    if origin is not None:
+        host = headers.get("host", "")
+        if host and origin.partition("://")[2] == host:
+            return None
+        return "it was made by a page of another origin"
+    if any(name in headers for name in TOKEN_HEADERS):
+        return None
+    return "it does not say which page made it: send Sec-Fetch-Site or Origin, or an Authorization header"

@@ -1,0 +1,238 @@
+"""Site: one dashboard: what it shows, to whom, and how pages are made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from treadle.client import Client
+from treadle.errors import AccessDenied, ConflictError, InputError, NotFound, StoreUnavailable, TreadleError
+from treadle.operator import tenant_of
+from treadle.wording import one_line
+
+from . import template_filters
+from .access import Access, AccessFn, Forbidden, NotShown
+from .assets import Assets
+from .cache import KeptReads
+from .forms import read_form
+from .live import Live
+from .menu import menu
+from .notices import notice
+from .origin import refused_origin
+from .view import View
+from .visit import Visit
+
+Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
+SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "scheme": ("auto", "light", "dark"),
+    "rows": ("dense", "wide"),
+    "zone": ("local", "utc"),
+}
+"""How pages look: the choices, the default first. Each is kept in a cookie."""
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "vary": "cookie, accept, x-fragment",
+}
+ERROR_STATUSES: Final[tuple[tuple[type[TreadleError], int], ...]] = (
+    (Forbidden, 403),
+    (NotShown, 404),
+    (NotFound, 404),
+    (ConflictError, 409),
+    (InputError, 400),
+    (AccessDenied, 503),
+    (StoreUnavailable, 503),
+)
+
+
+class Site:
+    """One dashboard.
+
+    client: the app or client whose store is shown.
+    access: says what a visitor may do.
+    title: shown in the head of each page.
+    links: addresses elsewhere, by name: `{"trace": "https://traces.example/{trace_id}"}`.
+    mask: further names of fields whose values are not shown.
+    origins: other origins whose pages may make changes: `https://admin.example`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        access: AccessFn,
+        *,
+        title: str,
+        links: Mapping[str, str],
+        mask: Collection[str],
+        origins: Collection[str],
+    ) -> None:
+        self.client = client
+        self.access = access
+        self.title = title
+        self.links = links
+        self.mask = frozenset(mask)
+        self.origins = frozenset(origins)
+        self.assets = Assets()
+        self.reads = KeptReads()
+        self.live = Live(client.backend)
+        self._templates = Environment(
+            loader=PackageLoader("treadle.dashboard"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        template_filters.add_to(self._templates)
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def page(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of a page."""
+
+        async def answer(visit: Visit) -> Response:
+            if view.of_fleet and not visit.sees_fleet:
+                raise NotShown("there is no such page")
+            shown = await self.reads.get(visit.cache_key, lambda: view.read(visit))
+            if wants_json(visit.request):
+                return Response(msgspec.json.encode(shown, enc_hook=str), media_type="application/json")
+            return self.render(visit, view.template, section=view.section, page=shown)
+
+        return self.endpoint(answer)
+
+    def endpoint(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint that asks for access first, and answers errors with a page."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                reason = refused_origin(request, self.origins)
+                if reason is not None:
+                    response = self._refusal(request, f"this request was refused: {reason}")
+                else:
+                    response = await self._answer(request, handler)
+            except TreadleError as error:
+                response = self._error(request, None, error)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return answer
+
+    async def _answer(self, request: Request, handler: Handler) -> Response:
+        answered = self.access(request)
+        access = await answered if isawaitable(answered) else answered
+        if isinstance(access, Response):
+            return access
+        if access is None:
+            return self._refusal(request, "you have no access to this dashboard")
+        if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"the access function must return an Access or None, and returned {access!r}")
+        bound = tenant_of(self.client)
+        if bound is not None:
+            if not access.shows(bound):
+                return self._refusal(request, "you have no access to this dashboard")
+            access = msgspec.structs.replace(access, tenants=(bound,))
+        visit = Visit(self, request, access)
+        try:
+            response = await handler(visit)
+        except TreadleError as error:
+            response = self._error(request, visit, error)
+        if request.method == "POST":
+            self.reads.forget()
+            self.live.changed()
+        return response
+
+    def _refusal(self, request: Request, message: str) -> Response:
+        if wants_json(request):
+            return JSONResponse({"error": "Forbidden", "message": message}, 403)
+        text = self._templates.get_template("refused.html").render(self._frame(request), message=message)
+        return HTMLResponse(text, 403)
+
+    def _error(self, request: Request, visit: Visit | None, error: TreadleError) -> Response:
+        status = next((status for kind, status in ERROR_STATUSES if isinstance(error, kind)), 500)
+        message = one_line(str(error), 2000)
+        if wants_json(request):
+            return JSONResponse({"error": type(error).__name__, "message": message}, status)
+        if visit is None:
+            frame = self._frame(request)
+            return HTMLResponse(
+                self._templates.get_template("refused.html").render(frame, message=message), status
+            )
+        return self.render(visit, "error.html", status=status, section=None, message=message, code=status)
+
+    # -- pages -----------------------------------------------------------------------------------------
+
+    def render(
+        self, visit: Visit, template: str, *, status: int = 200, section: str | None, **values: Any
+    ) -> Response:
+        """A page, or only its main part if the request asks for that."""
+        request = visit.request
+        fragment = request.headers.get("x-fragment") == "main"
+        text = self._templates.get_template(template).render(
+            self._frame(request),
+            visit=visit,
+            section=section,
+            menu=menu(visit),
+            fragment=fragment,
+            notice=notice(visit),
+            **values,
+        )
+        tag = f'"{hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:20]}"'
+        if status == 200 and request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"etag": tag})
+        return HTMLResponse(text.encode("utf-8", "replace"), status, headers={"etag": tag})
+
+    def _frame(self, request: Request) -> dict[str, Any]:
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        return {
+            "title": self.title,
+            "root": root,
+            "settings": self.settings_of(request),
+            "asset": partial(self._asset, root),
+        }
+
+    def _asset(self, root: str, name: str) -> str:
+        return f"{root}/static/{self.assets.names[name]}"
+
+    def settings_of(self, request: Request) -> dict[str, str]:
+        """How a visitor wants to see pages."""
+        found = {name: request.cookies.get(f"treadle_{name}", "") for name in SETTINGS}
+        return {
+            name: found[name] if found[name] in allowed else allowed[0] for name, allowed in SETTINGS.items()
+        }
+
+    async def change_setting(self, visit: Visit) -> Response:
+        """Keep how a visitor wants to see pages, in a cookie, and go back."""
+        form = await read_form(visit.request)
+        back = visit.root + "/" + form.get("back", "").lstrip("/\\")
+        response = RedirectResponse(back, 303)
+        for name, allowed in SETTINGS.items():
+            if form.get(name) in allowed:
+                response.set_cookie(
+                    f"treadle_{name}",
+                    form.get(name),
+                    max_age=365 * 86_400,
+                    path=visit.root or "/",
+                    httponly=True,
+                    samesite="strict",
+                )
+        return response
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a program asks. Browsers accept HTML."""
+    accept = request.headers.get("accept", "")
+    return "application/json" in accept and "text/html" not in accept

@@ -1,0 +1,154 @@
+"""Template filters: how instants, durations, numbers and statuses look on a page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from jinja2 import Environment
+from markupsafe import Markup, escape
+
+from treadle.wording import capped, duration, plain, plural
+
+from . import charts
+from .visit import segment
+
+SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
+"""Parts of the bars of throughput, and their classes."""
+SHAPES: Final = {
+    "blocked": "◇",
+    "scheduled": "◷",
+    "ready": "○",
+    "running": "●",
+    "success": "✓",
+    "dead": "✕",
+    "cancelled": "–",
+    "active": "●",
+    "open": "●",
+    "ended": "–",
+    "paused": "‖",
+    "overdue": "✕",
+    "orphaned": "✕",
+    "missing": "?",
+    "silent": "✕",
+    "stopping": "◷",
+    "waiting": "○",
+    "canary": "◷",
+    "held_back": "‖",
+    "done": "✓",
+    "stopped": "–",
+    "failed": "✕",
+    "skipped": "–",
+}
+"""Statuses differ by word and shape. The colour only repeats it."""
+
+
+def when(at: float | None) -> Markup | str:
+    """An instant: how long ago, and the instant itself when one points at it."""
+    if at is None:
+        return "–"
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        return "–"
+    exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+    seconds = time.time() - at
+    text = "now" if abs(seconds) < 1 else _relative(seconds)
+    iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, exact, text)
+
+
+def _relative(seconds: float) -> str:
+    return f"{duration(seconds, brief=True)} ago" if seconds > 0 else f"in {duration(-seconds, brief=True)}"
+
+
+def exact(at: float | None) -> Markup | str:
+    """An instant in full."""
+    if at is None:
+        return "–"
+    moment = datetime.fromtimestamp(at, UTC)
+    iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    text = moment.strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(
+        iso, text, text + " UTC"
+    )
+
+
+def span(seconds: float | None) -> str:
+    """A duration: 1.2 s, 340 ms, 5 min."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds, brief=True)
+
+
+def number(count: float | None) -> str:
+    return "–" if count is None else f"{count:,.0f}"
+
+
+def share(part: float, whole: float) -> str:
+    """A share in percent."""
+    return "–" if not whole else f"{100 * part / whole:.1f} %"
+
+
+def status(word: str) -> Markup:
+    """A status by shape, word and colour."""
+    shape = SHAPES.get(word, "·")
+    name = word if word in SHAPES else "other"
+    return Markup('<span class="status {}"><span aria-hidden="true">{}</span> {}</span>').format(
+        name, shape, word.replace("_", " ")
+    )
+
+
+def shape(word: str) -> str:
+    """The shape of a status alone, for pictures."""
+    return SHAPES.get(word, "·")
+
+
+def as_json(value: object) -> str:
+    """A value as JSON, for people. What JSON cannot say is shown as text."""
+    try:
+        return msgspec.json.format(msgspec.json.encode(value, enc_hook=repr), indent=2).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return plain(repr(value))
+
+
+def lines(text: str) -> Markup:
+    """Several lines of foreign text, with control characters made visible."""
+    return escape("\n".join(plain(line) for line in text.split("\n")))
+
+
+FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "when": when,
+    "exact": exact,
+    "span": span,
+    "number": number,
+    "status": status,
+    "lines": lines,
+    "json": as_json,
+    "plain": plain,
+    "segment": segment,
+    "capped": capped,
+    "plural": plural,
+    "duration": duration,
+}
+GLOBALS: Final[dict[str, Any]] = {
+    "share": share,
+    "shape": shape,
+    "chart": charts.bars,
+    "sparkline": charts.sparkline,
+    "meter": charts.meter,
+    "series": SERIES,
+}
+
+
+def add_to(templates: Environment) -> None:
+    """Make them known to templates."""
+    known_filters: dict[str, Any] = templates.filters
+    known_globals: dict[str, Any] = templates.globals
+    known_filters.update(FILTERS)
+    known_globals.update(GLOBALS)

@@ -1,0 +1,177 @@
+"""Overview: problems first, then what waits, what ran, and how it went."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, get_args
+
+import msgspec
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.charts import Bar
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.item import Status
+from treadle.item_facts import Overview
+from treadle.metrics.histogram import Histogram
+from treadle.metrics.names import SECONDS
+from treadle.problems import Problem
+from treadle.records import Stat
+
+SPANS: Final = {"1h": (3600, 60), "24h": (86_400, 900), "30d": (30 * 86_400, 6 * 3600)}
+"""The time that is looked back at, and one step of the chart, in seconds."""
+MOST_QUEUES: Final = 12
+
+
+class StatusCount(msgspec.Struct, frozen=True):
+    status: Status
+    count: int
+    more: bool
+    """There are more than were counted."""
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    name: str
+    ready: int
+    more: bool
+    running: int
+    scheduled: int
+    paused: bool
+    oldest_ready: float | None
+
+
+class Throughput(msgspec.Struct, frozen=True):
+    """What workers counted in a span of time."""
+
+    span: str
+    since: float
+    until: float
+    step: int
+    points: list[Bar]
+    started: int
+    succeeded: int
+    failed: int
+    dead: int
+    wait_p50: float | None
+    wait_p95: float | None
+    run_p50: float | None
+    run_p95: float | None
+
+
+class OverviewPage(msgspec.Struct, frozen=True):
+    problems: list[Problem] | None
+    """None: not in time."""
+    statuses: list[StatusCount] | None
+    queues: list[QueueRow]
+    more_queues: int
+    workers: int
+    throughput: Throughput | None
+    """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
+
+
+async def read(visit: Visit) -> OverviewPage:
+    span = visit.query("span", "1h") or "1h"
+    if span not in SPANS:
+        raise NotShown(f"there is no span {span!r}: there are {', '.join(SPANS)}")
+    problems, overview, throughput = await asyncio.gather(
+        visit.in_time(visit.client.problems(quick=True)),
+        visit.in_time(visit.client.overview()),
+        _throughput(visit, span),
+    )
+    queues = [] if overview is None else queue_rows(overview)
+    return OverviewPage(
+        problems=problems,
+        statuses=None if overview is None else status_counts(overview),
+        queues=queues[:MOST_QUEUES],
+        more_queues=max(0, len(queues) - MOST_QUEUES),
+        workers=0 if overview is None else len(overview.workers),
+        throughput=throughput,
+    )
+
+
+async def _throughput(visit: Visit, span: str) -> Throughput | None:
+    if not visit.sees_fleet or "recording" not in visit.client.backend.capabilities:
+        return None
+    seconds, step = SPANS[span]
+    now = await visit.client.backend.now()
+    until = (now // step + 1) * step
+    since = until - seconds
+    stats = await visit.in_time(visit.client.statistics(since, until=until, step=step))
+    return None if stats is None else throughput_of(span, since, until, step, stats)
+
+
+def throughput_of(span: str, since: float, until: float, step: int, stats: Sequence[Stat]) -> Throughput:
+    wait, run = added_histogram(stats, "wait"), added_histogram(stats, "run")
+    return Throughput(
+        span=span,
+        since=since,
+        until=until,
+        step=step,
+        points=[Bar(each.at, (each.succeeded, max(0, each.failed - each.dead), each.dead)) for each in stats],
+        started=sum(each.started for each in stats),
+        succeeded=sum(each.succeeded for each in stats),
+        failed=sum(each.failed for each in stats),
+        dead=sum(each.dead for each in stats),
+        wait_p50=quantile(wait, 0.5),
+        wait_p95=quantile(wait, 0.95),
+        run_p50=quantile(run, 0.5),
+        run_p95=quantile(run, 0.95),
+    )
+
+
+def quantile(histogram: Histogram, q: float) -> float | None:
+    """None: there are no values."""
+    return histogram.quantile(q) if histogram.count else None
+
+
+def added_histogram(stats: Sequence[Stat], name: str) -> Histogram:
+    """One histogram for all: `wait` or `run`."""
+    whole = Histogram(SECONDS)
+    for each in stats:
+        counts: tuple[int, ...] = getattr(each, name)
+        if len(counts) == len(whole.counts):
+            whole.counts = [mine + theirs for mine, theirs in zip(whole.counts, counts, strict=True)]
+    return whole
+
+
+def status_counts(overview: Overview) -> list[StatusCount]:
+    """How many items are in each status that is counted: the open ones and the dead."""
+    counts: Counter[Status] = Counter()
+    more: set[Status] = set()
+    for each in overview.counts:
+        counts[each.status] += each.count
+        if each.capped:
+            more.add(each.status)
+    shown: list[Status] = [each for each in get_args(Status) if each not in ("success", "cancelled")]
+    return [StatusCount(each, counts[each], each in more) for each in shown]
+
+
+def queue_rows(overview: Overview) -> list[QueueRow]:
+    """The queues, those in which items have waited for the longest time first."""
+    counts: Counter[tuple[str, Status]] = Counter()
+    more: set[tuple[str, Status]] = set()
+    for each in overview.counts:
+        counts[each.queue, each.status] += each.count
+        if each.capped:
+            more.add((each.queue, each.status))
+    ages = {age.queue: age.oldest_ready for age in overview.ages}
+    paused = {queue for queue, _ in overview.paused}
+    names = {queue for queue, _ in counts} | set(ages) | paused
+    rows = [
+        QueueRow(
+            name=name,
+            ready=counts[name, "ready"],
+            more=(name, "ready") in more,
+            running=counts[name, "running"],
+            scheduled=counts[name, "scheduled"],
+            paused=name in paused,
+            oldest_ready=ages.get(name),
+        )
+        for name in names
+    ]
+    return sorted(rows, key=lambda row: (row.oldest_ready or float("inf"), row.name))
+
+
+VIEW = View("/", "overview.html", read, "overview")

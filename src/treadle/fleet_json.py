@@ -1,0 +1,100 @@
+"""Workers, limits, schedules and reasons as JSON, for programs: what the commands of operators print with
+`--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.fleet import Fleet, last_beat
+from treadle.item import WorkerState
+from treadle.item_facts import LimitUse
+from treadle.schedule import ScheduleState
+from treadle.timing import iso
+from treadle.why import Why
+
+
+def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
+    """A worker for programs: the names of `WorkerState`, and some of `WorkerInfo`. Null: not known."""
+    info = worker.info
+    return {
+        "id": worker.id,
+        "state": fleet.standing(worker),
+        "until": iso(worker.until),
+        "last_beat_at": iso(last_beat(worker)),
+        "running": worker.running,
+        "types": worker.types,
+        "info": None
+        if info is None
+        else {
+            "host": info.host,
+            "pid": info.pid,
+            "version": info.version,
+            "started_at": iso(info.started_at) if info.started_at else None,
+            "queues": info.queues,
+            "tenants": info.tenants,
+            "room": info.room,
+            "rooms": dict(info.rooms),
+            "waiting": info.waiting,
+            "pressed_until": iso(info.pressed_until),
+            "declined": dict(info.declined),
+            "undecodable": {
+                type: {
+                    "count": each.count,
+                    "error": each.error,
+                    "until": iso(each.until),
+                    "sooner": each.sooner,
+                }
+                for type, each in info.undecodable.items()
+            },
+            "blocked_since": iso(info.blocked_since),
+            "draining": info.draining,
+        },
+    }
+
+
+def limit_json(use: LimitUse) -> dict[str, Any]:
+    """A limit for programs: the names of `LimitUse`."""
+    return {
+        "name": use.name,
+        "algorithm": use.algorithm,
+        "used": use.used,
+        "limit": use.limit,
+        "retry_after": use.retry_after,
+        "holders": [
+            {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders
+        ],
+    }
+
+
+def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
+    """A schedule for programs: the names of `ScheduleState`."""
+    return {
+        "name": schedule.name,
+        "state": schedule.state,
+        "next_at": iso(schedule.next_at),
+        "last_at": iso(schedule.last_at),
+        "seen_at": iso(schedule.seen_at),
+        "paused": schedule.paused,
+        "orphaned": schedule.orphaned,
+        "ended": schedule.ended,
+        "timing": dict(schedule.timing),
+    }
+
+
+def why_json(answer: Why) -> dict[str, Any]:
+    """The names of `Why` and `Reason`."""
+    return {
+        "id": answer.id,
+        "status": answer.status,
+        "reasons": [
+            {
+                "kind": reason.kind,
+                "text": reason.text,
+                "until": iso(reason.until),
+                "refs": list(reason.refs),
+                "fix": reason.fix,
+                "about": reason.about,
+            }
+            for reason in answer.reasons
+        ],
+    }

@@ -1,0 +1,216 @@
+"""Items and groups as JSON, for programs: what `treadle show --json` prints.
+
+It has the names of `ItemState`. Instants are ISO 8601 in UTC, always with microseconds. `input`, `result`
+and `headers` are JSON values, with `***` in place of secrets: see `treadle.secret_values`. What this code
+cannot read is shown as JSON if it is JSON, else as `{"$base64": ...}`, and `unreadable` says why. `options`,
+which only the engine reads, is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from treadle.codec import hooks
+from treadle.engine.registry import Registry
+from treadle.engine.wait.wait_result import decode_group_value, value_type
+from treadle.errors import DecodeError, class_name, shown
+from treadle.group_ref import GroupRef, shown_names
+from treadle.headers import headers_of
+from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState
+from treadle.item_facts import DeadMark
+from treadle.log_lines import error_text
+from treadle.masking import MASK
+from treadle.secret_values import holds_secret
+from treadle.timing import iso
+
+INSTANTS: Final = frozenset(("queued_at", "due_at", "claimed_at", "started_at", "ended_at", "deadline"))
+LEFT_OUT: Final = frozenset(("options", "input", "result", "history", "waiting_for", "after", "headers"))
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+def read_input(registry: Registry, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
+    """The arguments of an item as a JSON value, read as a worker with this code would, and why that could
+    not be done, or "". reveal: with their secrets."""
+    type = registry.get(state.type)
+    declared = [] if reveal else registry.declared_types(state.type)
+    try:
+        value = (
+            registry.codec.decode(state.input)
+            if type is None
+            else type.decode_input(state.input, registry.codec)
+        )
+        return _shown(registry, to_json(value), declared, reveal=reveal), ""
+    except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
+        return _stored(registry, state.input, declared, reveal=reveal), _why(error, declared, reveal=reveal)
+
+
+def read_result(registry: Registry, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
+    """The same for its result."""
+    if state.type == GROUP_TYPE:
+        return _read_value(registry, state.type, state.result, reveal=reveal, group=True)
+    return _read_value(registry, state.type, state.result, reveal=reveal)
+
+
+def read_group_value(registry: Registry, group: GroupState, *, reveal: bool = False) -> tuple[object, str]:
+    """The same for the value of a group."""
+    return _read_value(registry, group.type, group.value, reveal=reveal, group=True)
+
+
+def _read_value(
+    registry: Registry, type: str, data: object, *, reveal: bool, group: bool = False
+) -> tuple[object, str]:
+    if data is None:
+        return None, ""
+    name = value_type(type, data) if group and isinstance(data, bytes) else type
+    declared = [] if reveal else [each["return"] for each in registry.declared_types(name)]
+    if not isinstance(data, bytes):  # a client has decoded it
+        return _shown(registry, to_json(data), [*declared, data.__class__], reveal=reveal), ""
+    try:
+        value = decode_group_value(registry, type, data) if group else registry.read_result(type, data)
+        return _shown(registry, to_json(value), declared, reveal=reveal), ""
+    except Exception as error:  # noqa: BLE001  as above
+        return _stored(registry, data, declared, reveal=reveal), _why(error, declared, reveal=reveal)
+
+
+def _shown(registry: Registry, value: object, declared: Sequence[Any], *, reveal: bool) -> object:
+    return value if reveal else registry.mask.masked(value, *declared)
+
+
+def _stored(registry: Registry, data: bytes, declared: Sequence[Any], *, reveal: bool) -> object:
+    """A value that this code cannot read, as it is stored."""
+    try:
+        return _shown(registry, msgspec.json.decode(data), declared, reveal=reveal)
+    except (msgspec.DecodeError, RecursionError):
+        return MASK if holds_secret(*declared) else {"$base64": base64.b64encode(data).decode()}
+
+
+def _why(error: Exception, declared: Sequence[Any], *, reveal: bool) -> str:
+    """Why a value cannot be read. An error may quote what was read."""
+    if not reveal and holds_secret(*declared):
+        path = error.path if isinstance(error, DecodeError) else "$"
+        return f"{class_name(error)} at {path}: what it says is not shown, because the type has secrets"
+    return why_not(error) if reveal else _QUOTED.sub(rf"\1{MASK}\2", why_not(error))
+
+
+_QUOTED: Final = re.compile(r"(\binput_value=).*?(, input_type=|\Z)", re.DOTALL)
+"""What pydantic says of a value that it refuses."""
+
+
+def to_json(value: object) -> Any:
+    """A Python value as JSON-native values. What has no form in JSON is shown as text."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_write)
+    except Exception:  # noqa: BLE001  a class of the user may raise anything
+        return shown(value)
+
+
+def _write(value: object) -> object:
+    try:
+        return hooks.write(value)
+    except Exception:  # noqa: BLE001  a class of the user, read by a codec of the user
+        return str(value)
+
+
+def why_not(error: Exception) -> str:
+    """Why a value cannot be read: what a codec or an upcast of the user, or treadle's own, has raised."""
+    return str(error) if isinstance(error, DecodeError) else error_text(error)
+
+
+# -- JSON ----------------------------------------------------------------------------------------------
+
+
+def item_json(
+    registry: Registry, state: ItemState, *, history: bool = False, reveal: bool = False
+) -> dict[str, Any]:
+    """An item for programs. `history` and `waiting_for` are there only if asked for: a list has neither.
+    reveal: with the secrets in its input, result and headers."""
+    fields: dict[str, Any] = {}
+    for name in state.__struct_fields__:
+        if name not in LEFT_OUT:
+            value = getattr(state, name)
+            fields[name] = iso(value) if name in INSTANTS else value
+    fields["after"] = names_json(state.after)
+    fields["headers"] = item_headers(registry, state, reveal=reveal)
+    fields["input"], bad_input = read_input(registry, state, reveal=reveal)
+    fields["result"], bad_result = read_result(registry, state, reveal=reveal)
+    if bad_input or bad_result:
+        fields["unreadable"] = "; ".join(
+            f"{what}: {why}" for what, why in (("input", bad_input), ("result", bad_result)) if why
+        )
+    if history:
+        fields["waiting_for"] = names_json(state.waiting_for)
+        fields["history"] = [attempt_json(each) for each in state.history]
+    return fields
+
+
+def item_headers(registry: Registry, state: ItemState, *, reveal: bool = False) -> dict[str, str]:
+    """The headers of an item, also as the store has it."""
+    headers = dict(state.headers or headers_of(state.options))
+    return headers if reveal else registry.mask.masked(headers)
+
+
+def attempt_json(attempt: Attempt) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(attempt), "at": iso(attempt.at)}
+
+
+def names_json(names: Iterable[str]) -> list[str]:
+    """The names in `after`. A whole group is `group:ID`."""
+    return [
+        f"group:{name}" if isinstance(name, GroupRef) else str(name) for name in shown_names(tuple(names))
+    ]
+
+
+def ref_json(item: ItemState) -> dict[str, Any]:
+    """Which item, and how it stands: for lists inside other objects."""
+    return {
+        "id": item.id,
+        "tenant": item.tenant,
+        "type": item.type,
+        "status": item.status,
+        "reason": item.reason,
+        "error": item.error,
+    }
+
+
+def group_json(registry: Registry, group: GroupState, *, reveal: bool = False) -> dict[str, Any]:
+    """A group for programs: the names of `GroupState`."""
+    value, problem = read_group_value(registry, group, reveal=reveal)
+    fields: dict[str, Any] = {
+        "id": group.id,
+        "tenant": group.tenant,
+        "type": group.type,
+        "open": group.open,
+        "failed": group.failed,
+        "ended_at": iso(group.ended_at),
+        "contributed": group.contributed,
+        "final": group.final,
+        "version": group.version,
+        "value": value,
+        "deaths": [ref_json(each) for each in group.deaths],
+        "cancelled": None if group.cancelled is None else ref_json(group.cancelled),
+        "outer": group.outer,
+    }
+    return {**fields, "unreadable": f"value: {problem}"} if problem else fields
+
+
+def mark_json(mark: DeadMark) -> dict[str, Any]:
+    """A mark for programs: the names of `DeadMark`."""
+    return {
+        "mark": mark.mark,
+        "type": mark.type,
+        "error_type": mark.error_type,
+        "error": mark.error,
+        "count": mark.count,
+        "capped": mark.capped,
+        "oldest_queued_at": iso(mark.oldest_queued_at),
+        "last_at": iso(mark.last_at),
+        "sample": mark.sample,
+        "tenant": mark.tenant,
+    }

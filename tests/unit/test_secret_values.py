@@ -1,0 +1,208 @@
+"""Secrets: what is shown in place of them, by annotation and by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Generic, NamedTuple, NewType, TypeAlias, TypedDict, TypeVar
+
+import msgspec
+import pydantic
+import pytest
+
+from treadle import InputError, Secret, Treadle, work
+from treadle.item_json import item_json
+from treadle.operator import core_of
+from treadle.secret_values import SecretMask, holds_secret
+from treadle.work_type import declared_types
+
+T = TypeVar("T")
+Maybe: TypeAlias = Annotated[str, Secret] | None
+
+
+class Login(msgspec.Struct, rename="camel"):
+    user_name: str
+    pass_code: Annotated[str, Secret]
+
+
+OwnLogin = NewType("OwnLogin", Login)
+
+
+class Row(msgspec.Struct, array_like=True):
+    name: str
+    code: Annotated[str, Secret]
+
+
+class Box(msgspec.Struct, Generic[T]):
+    inside: T
+
+
+@dataclasses.dataclass
+class Pair(Generic[T]):
+    left: T
+    right: list[T]
+
+
+class Point(NamedTuple):
+    x: int
+    y: Annotated[int, Secret()]
+
+
+class Words(TypedDict, total=False):
+    a: str
+    b: Annotated[str, Secret]
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    code: Annotated[str, Secret] = pydantic.Field(alias="theCode")
+    more: list[Annotated[str, Secret]] = []
+
+
+MASK = SecretMask()
+
+
+SHOWN: list[tuple[Any, Any, Any]] = [
+    (Annotated[str, Secret], "x", "***"),
+    (Maybe, None, None),
+    (Annotated[bool, Secret], False, "***"),
+    (OwnLogin, {"passCode": "x"}, {"passCode": "***"}),
+    (Annotated[dict[str, int], Secret], {"a": 1}, "***"),
+    (list[Annotated[str, Secret]], ["x", "y"], ["***", "***"]),
+    (tuple[int, Annotated[str, Secret]], [1, "x"], [1, "***"]),
+    (dict[str, Annotated[str, Secret]], {"a": "x"}, {"a": "***"}),
+    (dict[Annotated[str, Secret], int], {"x": 1}, "***"),
+    (int | Login, {"userName": "u", "passCode": "x"}, {"userName": "u", "passCode": "***"}),
+    (list[Row], [["n", "x"]], [["n", "***"]]),
+    (Box[Login], {"inside": {"passCode": "x"}}, {"inside": {"passCode": "***"}}),
+    (
+        Pair[Annotated[str, Secret]],
+        {"left": "x", "right": ["y"]},
+        {"left": "***", "right": ["***"]},
+    ),
+    (Pair[int], {"left": 1, "right": [2]}, {"left": 1, "right": [2]}),
+    (Point, [1, 2], [1, "***"]),
+    (Words, {"a": "x", "b": "y"}, {"a": "x", "b": "***"}),
+    (
+        Model,
+        {"name": "n", "theCode": "x", "more": ["y"]},
+        {"name": "n", "theCode": "***", "more": ["***"]},
+    ),
+    (int, {"a": 1}, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("declared", "value", "expected"), SHOWN)
+def test_what_is_annotated_is_masked(declared: Any, value: Any, expected: Any) -> None:
+    assert MASK.masked(value, declared) == expected
+    assert holds_secret(declared) is (value != expected or value is None)
+
+
+SECRET = "password Password userPassword DB-PASSWORD apiKey APIKey X-Api-Key access_token token2 token_2"
+MORE = "Authorization set-cookie privateKeyPem clientSecret credentials"
+
+
+@pytest.mark.parametrize("name", f"{SECRET} {MORE}".split())
+def test_names_tell_what_is_secret(name: str) -> None:
+    masked = MASK.masked(
+        {name: {"a": "x"}, "deep": [{name: "x"}], "other": {name: None}, "has": {name: True}}
+    )
+    assert masked == {name: "***", "deep": [{name: "***"}], "other": {name: None}, "has": {name: True}}
+
+
+@pytest.mark.parametrize(
+    "name", ["max_tokens", "secretary", "tokenize", "passworded", "key", "keys", "", "_"]
+)
+def test_other_names_tell_nothing(name: str) -> None:
+    assert MASK.masked({name: "x"}) == {name: "x"}
+
+
+def test_more_names_are_given_by_mask() -> None:
+    mask = SecretMask(["iban", "Geheime Zahl"])
+    assert mask.masked({"iban": "x", "geheimeZahl": 1, "token": "y", "a": 2}) == {
+        "iban": "***",
+        "geheimeZahl": "***",
+        "token": "***",
+        "a": 2,
+    }
+    with pytest.raises(InputError, match="mask='iban' must be a list of names"):
+        Treadle(mask="iban")
+    with pytest.raises(InputError, match="is no name"):
+        Treadle(mask=["--"])
+
+
+def test_a_value_that_is_nested_too_deeply_is_masked_as_a_whole() -> None:
+    value: Any = "x"
+    for _ in range(100_000):
+        value = [value]
+    assert MASK.masked(value) == "***"
+
+
+@work
+async def sign_in(
+    login: Login, pin: Annotated[int, Secret], /, *codes: Annotated[str, Secret]
+) -> Annotated[str, Secret]:
+    return f"{login.pass_code}{pin}{''.join(codes)}"
+
+
+@work
+async def nest(*, model: Model, **more: Login) -> Model:
+    return model
+
+
+async def test_handlers_get_secrets_and_items_are_shown_without_them() -> None:
+    async with Treadle(work=[sign_in, nest], mask=["iban"]) as app:
+        handle = await app.enqueue(
+            sign_in(Login("u", "code"), 42, "a", "b"), headers={"auth-token": "t", "n": "1"}
+        )
+        assert await handle.result() == "code42ab"
+        model = Model(name="n", theCode="x", more=["y"])
+        other = await app.enqueue(nest(model=model, second=Login("v", "w")))
+        assert await other.result() == model
+        (first, second) = await app.get([handle, other])
+        assert first is not None
+        assert second is not None
+        registry = core_of(app).registry
+        shown = item_json(registry, first)
+        assert shown["input"] == {
+            "login": {"userName": "u", "passCode": "***"},
+            "pin": "***",
+            "codes": ["***", "***"],
+        }
+        assert (shown["result"], shown["headers"]) == ("***", {"auth-token": "***", "n": "1"})
+        revealed = item_json(registry, first, reveal=True)
+        assert (revealed["input"]["pin"], revealed["result"]) == (42, "code42ab")
+        shown = item_json(registry, second)
+        assert shown["input"] == {
+            "model": {"name": "n", "theCode": "***", "more": ["***"]},
+            "more": {"second": {"userName": "v", "passCode": "***"}},
+        }
+        assert shown["result"] == {"name": "n", "theCode": "***", "more": ["***"]}
+
+
+async def test_what_cannot_be_read_shows_no_secrets_either() -> None:
+    app = Treadle(work=[sign_in, nest])
+    handle = await app.enqueue(sign_in(Login("u", "code"), 42))
+    (state,) = await app.get(handle)
+    assert state is not None
+    state.input = b'{"login": 3, "pin": "1234", "password": "x"}'
+    shown = item_json(core_of(app).registry, state)
+    assert shown["input"] == {"login": 3, "pin": "***", "password": "***"}
+    assert "1234" not in shown["unreadable"]
+    state.input = b"\xff1234"
+    assert item_json(core_of(app).registry, state)["input"] == "***"
+    state.type, state.input = "gone", b'{"token": "x", "a": 1}'
+    assert item_json(core_of(app).registry, state)["input"] == {"token": "***", "a": 1}
+    state.input = b"\xff"
+    assert item_json(core_of(app).registry, state)["input"] == {"$base64": "/w=="}
+    await app.close()
+
+
+def test_a_declaration_and_its_handler_may_both_mark_secrets() -> None:
+    def declared(a: list[str], b: Annotated[str, Secret]) -> None: ...
+
+    later = work.declare("later", declared)
+
+    @later.handler
+    async def run(a: list[Annotated[str, Secret]], b: str) -> None: ...
+
+    assert MASK.masked({"a": ["x"], "b": "y"}, *declared_types(later)) == {"a": ["***"], "b": "***"}
