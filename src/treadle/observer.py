@@ -16,8 +16,9 @@ from treadle.ids import check_name, ids_of
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
 from treadle.options import HasId
+from treadle.problems import MAX_WAIT, Problem, look_at
 from treadle.records import MINUTE, Stat, StatsBy
-from treadle.timing import Instant, instant
+from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 
 
@@ -74,6 +75,17 @@ class Observer:
         await self._begin_read()
         overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
+
+    async def problems(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> list[Problem]:
+        """Return what a person should look at, the most urgent first: what `treadle status` shows.
+
+        max_wait: how long a ready item may wait, in seconds or as a `timedelta`.
+        quick: leave out what takes longer in a larger store, if more than 10,000 items are open: items that
+            end their workers, and those that wait for ids that were never submitted.
+        """
+        longest = seconds(max_wait, field="max_wait")
+        await self._begin_read()
+        return list((await look_at(self._core, self._tenant, longest, quick=quick)).problems)
 
     async def statistics(
         self,

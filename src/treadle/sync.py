@@ -207,6 +207,7 @@ class SyncOperator(SyncSide):
     workers = blocking(Operator.workers)
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
+    problems = blocking(Operator.problems)
     statistics = blocking(Operator.statistics)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)

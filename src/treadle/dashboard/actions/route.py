@@ -1,8 +1,8 @@
 """ActionRoute: where a form is sent to, or a page that asks first.
 
 What pages send:
-- `GET /act/{verb}` asks first, `POST /act/{verb}` acts (or asks, if it must be asked). The verbs are `requeue`,
-  `cancel`, `trigger` and `delete`.
+- `GET /act/{verb}` asks first, `POST /act/{verb}` acts (or asks, if it must be asked). The verbs are
+  `requeue`, `cancel`, `trigger` and `delete`.
     - `id`, any number of them: the items. The value is `ID`, or `ID TENANT` where several tenants are shown:
       ids have no blanks. See `item_filter.split_id`.
     - `q` in place of ids: the text of a filter, for all items that match it. See `item_filter.parse_filter`.
