@@ -34,37 +34,34 @@ class BulkRunner:
         self._tenant = tenant_of(client)
 
     async def run_once(self) -> float | None:
-        """Run all portions that are due. Returns the seconds until the next one is due. None: none waits."""
+        """Run all portions that are due. Returns the seconds until it should be called again. None: there is
+        no bulk action that has not ended."""
         await self._core.connect()
-        last: str | None = None
+        last: set[str] | None = None
         while True:
-            portion, due = await self._next()
-            if portion is None or due > 0:
-                return None if portion is None else due
-            if portion == last:  # it was not handed out: its queue is paused, or another process has it
-                return LOOK_EVERY
-            last = portion
+            due, wait = await self._look()
+            if not due or due == last:  # not handed out: another process runs it, or its queue is paused
+                return wait
+            last = due
             await claim_one(
                 self._core, tenant=self._tenant, types=(BULK_TYPE,), queues=(BULK_QUEUE,), lease=LEASE
             )
 
-    async def _next(self) -> tuple[str | None, float]:
-        """The portion that is due first, by its id, and in how many seconds it is."""
+    async def _look(self) -> tuple[set[str], float | None]:
+        """The portions that a claim may hand out, and when to look again. A portion that runs is among them:
+        if its process has died, the claim frees it."""
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
         roots = (await backend.list(where, limit=NEWEST)).items
-        groups = await read_actions(backend, roots)
-        waiting = [
-            portion
-            for (tenant, id), group in groups.items()
-            if group.open
-            for portion in await open_portions(backend, tenant, id)
-            if portion.status != "running"
-        ]
-        if not waiting:
-            return None, 0.0
-        first = min(waiting, key=lambda portion: portion.due_at)
-        return first.id, 0.0 if first.status == "ready" else first.due_at - await backend.now()
+        due: set[str] = set()
+        wait: float | None = None
+        for (tenant, id), group in (await read_actions(backend, roots)).items():
+            for portion in await open_portions(backend, tenant, id) if group.open else ():
+                left = portion.due_at - await backend.now() if portion.status == "scheduled" else 0.0
+                if left <= 0:
+                    due.add(portion.id)
+                wait = min(LOOK_EVERY if wait is None else wait, left if left > 0 else LOOK_EVERY)
+        return due, wait
 
     async def run(self) -> None:
         """Run bulk actions until cancelled."""
@@ -79,12 +76,11 @@ class BulkRunner:
         try:
             while True:
                 wake.clear()
-                due: float | None = None
+                wait: float | None = None
                 try:
-                    due = await self.run_once()
+                    wait = await self.run_once()
                 except BackendError as error:
                     self._core.hooks.report(error, "claim", "could not run bulk actions; trying again")
-                wait = LOOK_EVERY if due is None else min(max(due, 0.01), LOOK_EVERY)
-                await first_of(wake, self._core.settings.clock, wait)
+                await first_of(wake, self._core.settings.clock, LOOK_EVERY if wait is None else wait)
         finally:
             unlisten()

@@ -49,8 +49,8 @@ class Registry:
     def add(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Register types, the types found in modules, or collections of types."""
         for type in _types_in(given):
-            self._check_storable(type)
             _check_not_built_in(type)
+            self._check_storable(type)
             for name in (type.name, *type.aliases):
                 self._check_free(name, type)
             self._types[type.name] = type
