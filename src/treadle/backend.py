@@ -390,10 +390,10 @@ class Backend(Protocol):
         history: bool = False,
         reach: int | None = None,
     ) -> Page:
-        """Return items in the order of submission, newest first unless `oldest_first`. Their `history` is
-        left out unless it is asked for. A cursor stays valid while items are added and removed: no item that
-        exists throughout is skipped or shown twice. `limit` is at most 1,000. `InputError` for a cursor that
-        this method did not return.
+        """Return items in the order of submission, newest first unless `oldest_first`. With `history` they
+        are as from `get`; otherwise `history` and `waiting_for` are left out. A cursor stays valid while
+        items are added and removed: no item that exists throughout is skipped or shown twice. `limit` is at
+        most 1,000. `InputError` for a cursor that this method did not return.
 
         Open, dead and cancelled items, groups, workflows, keys and marks are found without a look at the
         others. A filter that most items fail, and that has none of these, reads items until the page is

@@ -6,7 +6,7 @@ code that makes the work stays in the processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -29,16 +29,15 @@ from treadle.engine.schedule.occurrence import (
     Timing,
     user_function,
 )
-from treadle.engine.schedule.standing import ScheduleStanding, is_orphaned, standing_of
-from treadle.engine.why import ScheduleFacts, why_schedule
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
-from treadle.item import DEFAULT_TENANT, AuditNote, Schedule
+from treadle.item import DEFAULT_TENANT, AuditNote
 from treadle.observer import begin_read
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.records import ScheduleRun
+from treadle.schedule_state import ScheduleState, StoredSchedules
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 from treadle.work_type import needed_arguments
@@ -46,32 +45,6 @@ from treadle.work_type import needed_arguments
 LEAST_EVERY: Final = 0.001
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-
-
-class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is stored. Instants are epoch seconds."""
-
-    name: str
-    next_at: float | None
-    """When it is due next. None: it has ended."""
-    last_at: float | None
-    """The last occurrence that fired or was skipped."""
-    paused: bool
-    orphaned: bool
-    """No live worker has its code, so it does not fire."""
-    timing: Mapping[str, Any]
-    """`{"cron": ..., "tz": ...}`, `{"every": seconds}`, or `{"next": name of the function}`, with `start` and
-    `end` if they were given."""
-    seen_at: float
-    """When a process that has its code last marked it as seen."""
-    state: ScheduleStanding
-    """All of this in a word: `active`, `overdue`, `orphaned`, `paused` or `ended`. Overdue: it is due, and no
-    process has fired it."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether no further occurrence comes."""
-        return self.next_at is None
 
 
 class ScheduleHandle:
@@ -128,8 +101,8 @@ class Schedules:
         self._note = noted_for(note, tenant)
         self._scheduler = core.scheduler
         self._tenant = tenant
-        # Quoted, so that no name of one tenant can be read as a name of another.
-        self._prefix = "" if tenant is None else f"{tenant.replace('%', '%25').replace('/', '%2F')}/"
+        self._stored = StoredSchedules(core, tenant)
+        self._prefix = self._stored.prefix
 
     def add(
         self, name: str, run: RunFn, *, timing: Timing, catch_up: CatchUp, options: Mapping[str, Any]
@@ -162,34 +135,18 @@ class Schedules:
 
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
-        rows = await self._rows()
+        rows = await self._stored.rows()
         now, fleet = await self._fleet()
-        return [self._state(row, fleet, now) for row in rows]
-
-    async def _rows(self) -> Sequence[Schedule]:
-        await self._core.connect()
-        if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
-            await self._scheduler.sync()
-        rows = await self._core.backend.schedules()
-        return [row for row in rows if row.name.startswith(self._prefix)]
+        return self._stored.states(rows, fleet, now)
 
     async def why(self, name: str) -> Why:
         """Say why a schedule has not fired, and when it will."""
         full = self._full(name)
-        rows = await self._rows()
+        rows = await self._stored.rows()
         row = next((row for row in rows if row.name == full), None)
         now, fleet = await self._fleet()
-        facts = ScheduleFacts(
-            name=name,
-            tenant=self._tenant,
-            now=now,
-            stored=row,
-            state="unknown" if row is None else standing_of(row, fleet, now, here=self._is_here(full)),
-            orphaned=row is not None and is_orphaned(row, fleet, now, here=self._is_here(full)),
-            taking=0 if fleet is None else len(fleet.taking),
-            names=tuple(row.name.removeprefix(self._prefix) for row in rows),
-        )
-        return why_schedule(facts)
+        names = tuple(row.name.removeprefix(self._prefix) for row in rows)
+        return self._stored.why(name, row, fleet, now, names)
 
     async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
         """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
@@ -287,23 +244,6 @@ class Schedules:
         now = await backend.now()
         return now, Fleet(await backend.workers(), now) if "listing" in backend.capabilities else None
 
-    def _is_here(self, full: str) -> bool:
-        """Whether a worker of this process has the code of a schedule."""
-        return full in self._scheduler.entries and bool(self._scheduler.workers)
-
-    def _state(self, row: Schedule, fleet: Fleet | None, now: float) -> ScheduleState:
-        here = self._is_here(row.name)
-        return ScheduleState(
-            name=row.name.removeprefix(self._prefix),
-            next_at=row.next_at,
-            last_at=row.last_at,
-            paused=row.paused,
-            orphaned=is_orphaned(row, fleet, now, here=here),
-            timing=_read_spec(row.spec),
-            seen_at=row.seen_at,
-            state=standing_of(row, fleet, now, here=here),
-        )
-
 
 def timing_of(
     cron: str | None,
@@ -342,13 +282,6 @@ def _timing(cron: str | None, tz: str | None, every: Duration | None, next: Next
             raise InputError.of("every", every, "must be a millisecond or more")
         return EveryTiming(number)
     return NextTiming(check_plain(next, "next"))
-
-
-def _read_spec(spec: bytes) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(spec, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return {}
 
 
 def stored_name(schedules: Schedules, name: str) -> str:

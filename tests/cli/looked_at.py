@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from treadle import Context, Result, Retry, Treadle, work
+from typing import Annotated
+
+from treadle import Context, Result, Retry, Secret, Treadle, work
 
 
 @work(name="mail.send", retry=Retry(attempts=2, base=0.001))
@@ -22,5 +24,9 @@ async def report(day: str = "today") -> dict[str, str]:
     return {"day": day}
 
 
-TYPES = [send, order, report]
+@work(name="log_in")
+async def log_in(user: str, pass_code: Annotated[str, Secret]) -> None: ...
+
+
+TYPES = [send, order, report, log_in]
 app = Treadle(work=TYPES)

@@ -12,11 +12,11 @@ import pytest
 
 from tests.cli.calling import call, start
 from tests.cli.conftest import Store
-from tests.cli.looked_at import order, report, send
+from tests.cli.looked_at import log_in, order, report, send
 from treadle import Client, Retry, Treadle, work
-from treadle.cli.shown import tries
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
+from treadle.item_words import tries
 
 
 async def _three(app: Treadle) -> list[str]:
@@ -300,3 +300,24 @@ def test_an_app_that_cannot_be_imported_shows_its_traceback(
 def test_tries_count_as_failures_only_what_may_fail(state: ItemState, shown: str) -> None:
     """Attempts that were lost with their workers do not count."""
     assert tries(state) == shown
+
+
+def test_secrets_are_shown_only_if_asked_for(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report("monday"), id="one", headers={"api-key": "hunter2"})
+        await app.enqueue(log_in("me", "hunter2"), id="two")
+
+    memory.fill(fill)
+    for arguments in (
+        ("show", "one", "two"),
+        ("list",),
+        ("export",),
+        ("list", "--where", "input.pass_code=hunter2"),
+    ):
+        hidden = memory.call(*arguments, "--json")
+        assert hidden.objects
+        assert "hunter2" not in hidden.out
+        assert "***" in hidden.out
+        assert "hunter2" in memory.call(*arguments, "--json", "--reveal").out
+    assert "hunter2" not in memory.call("show", "one", "two").out
+    assert "hunter2" in memory.call("show", "two", "--reveal").out

@@ -18,15 +18,14 @@ import pytest
 from tests.cli.calling import start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
-from treadle import Treadle
-from treadle.cli import problems
-from treadle.cli.problems import Problem, find_problems
+from treadle import Treadle, problems
 from treadle.cli.status import StatusView, away_lines
 from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.engine.why.fleet import WorkerFleet
 from treadle.errors import StoreUnavailable, WorkFailed
 from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.problems import Problem, find_problems
 from treadle.schedule import ScheduleState
 from treadle.worker_info import UndecodableType, WorkerInfo
 

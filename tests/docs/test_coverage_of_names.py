@@ -30,7 +30,6 @@ from treadle import (
 )
 from treadle import flow_control as flow
 from treadle.app import SyncApp
-from treadle.cli.problems import PROBLEM_KINDS
 from treadle.client_settings import ClientSettings
 from treadle.context import Interrupt
 from treadle.contrib.otel import OpenTelemetry, export_metrics
@@ -41,6 +40,7 @@ from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse, Overview, QueueAge, UnservedType
 from treadle.manual_lease import ClaimedLease
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
+from treadle.problems import PROBLEM_KINDS
 from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle

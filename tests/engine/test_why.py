@@ -664,6 +664,7 @@ async def test_a_client_of_one_tenant_learns_nothing_of_the_others(
         await acme.workers(),
         await acme.overview(),
         await acme.limits(),
+        await acme.problems(max_wait=0),
         await acme.why(own),
         await acme.why_queue("default"),
         await other.workers(),

@@ -17,10 +17,10 @@ from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.engine.why.wording import command
 from treadle.fleet import Fleet
 from treadle.operator import core_of
+from treadle.problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
-from .problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
 from .worker_rows import fleet_text
@@ -109,7 +109,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     for finding in await _inspected(shell):
         yield finding
     began = time.monotonic()
-    seen = await look_at(shell)
+    seen = await look_at(core_of(shell.client), shell.tenant)
     took = time.monotonic() - began
     if took > SLOW:
         yield Finding(

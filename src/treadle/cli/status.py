@@ -13,16 +13,18 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import typer
 
 from treadle.errors import InputError, StoreUnavailable
+from treadle.filter_words import read_duration
 from treadle.fleet import Fleet
 from treadle.fleet_json import worker_json
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
+from treadle.operator import core_of
+from treadle.problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
 from treadle.timing import iso
 from treadle.wording import capped, duration, listed, plain, plural
 
 from .exit_codes import UNHEALTHY
-from .filters import names_in, read_duration
-from .problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
+from .filters import names_in
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped
@@ -81,12 +83,13 @@ class _Look:
 
     def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[str]) -> None:
         self._shell = shell
+        self._core = core_of(shell.client)
         self._by: By = by
         self._max_wait = max_wait
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        found = await look_at(self._shell, self._max_wait, quick=True)
+        found = await look_at(self._core, self._shell.tenant, self._max_wait, quick=True)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
         return StatusView(found.overview, found.fleet, left, self._by)
 

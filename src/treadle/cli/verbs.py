@@ -11,6 +11,7 @@ import typer
 
 from treadle.client import Client
 from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
+from treadle.filter_words import OPEN_STATUSES, read_duration, read_start
 from treadle.item import OPEN, TERMINAL, ItemState, Status
 from treadle.wording import plural
 
@@ -18,15 +19,7 @@ from .bulk import change_items
 from .bulk_verb import BulkVerb, PortionOutcome, all_or_none, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
 from .exit_codes import REFUSED
-from .filters import (
-    OPEN_STATUSES,
-    DelayOption,
-    ItemFilters,
-    PriorityOption,
-    RunAtOption,
-    read_duration,
-    read_start,
-)
+from .filters import DelayOption, ItemFilters, PriorityOption, RunAtOption
 from .selection import IdsArgument, Refusal, Selection, read_wanted
 from .shell import Shell, operator_command
 from .stays_dead import Requeue, RequeuePreview

@@ -41,7 +41,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 from .async_ports import AsyncPorts
 from .claim import PortsClaim
@@ -162,6 +162,7 @@ class PortsBackend:
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         _unsupported("listing")
 
@@ -185,20 +186,13 @@ class PortsBackend:
     ) -> Sequence[DeadMark]:
         _unsupported("watching")
 
-    # -- records for operators -------------------------------------------------------------------------
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        _unsupported("watching")
 
-    async def audits(
-        self,
-        *,
-        tenant: str | None = None,
-        bulk: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> AuditPage:
-        _unsupported("recording")
-
-    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
-        _unsupported("recording")
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        _unsupported("watching")
 
     async def add_stats(self, stats: Sequence[Stat]) -> None:
         _unsupported("recording")
@@ -216,6 +210,19 @@ class PortsBackend:
         _unsupported("recording")
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
+        _unsupported("recording")
+
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        _unsupported("recording")
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
         _unsupported("recording")
 
     # -- operators -------------------------------------------------------------------------------------

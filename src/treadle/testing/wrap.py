@@ -40,7 +40,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 T = TypeVar("T")
 
@@ -124,12 +124,13 @@ class WrappedBackend(Backend):
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         return await self.around(
             "list",
             (where,),
             lambda: self.inner.list(
-                where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+                where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history, reach=reach
             ),
         )
 
@@ -153,26 +154,15 @@ class WrappedBackend(Backend):
     ) -> Sequence[DeadMark]:
         return await self.around("marks", (), lambda: self.inner.marks(tenant=tenant, count=count, cap=cap))
 
-    # -- records for operators -------------------------------------------------------------------------
-
-    async def audits(
-        self,
-        *,
-        tenant: str | None = None,
-        bulk: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> AuditPage:
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
         return await self.around(
-            "audits",
-            (),
-            lambda: self.inner.audits(tenant=tenant, bulk=bulk, limit=limit, cursor=cursor),
+            "lines", (queue,), lambda: self.inner.lines(queue, tenant=tenant, count=count, cap=cap)
         )
 
-    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
-        return await self.around(
-            "drain_worker", (worker,), lambda: self.inner.drain_worker(worker, note=note)
-        )
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        return await self.around("related", (id,), lambda: self.inner.related(id, tenant=tenant, count=count))
 
     async def add_stats(self, stats: Sequence[Stat]) -> None:
         await self.around("add_stats", (stats,), lambda: self.inner.add_stats(stats))
@@ -195,6 +185,25 @@ class WrappedBackend(Backend):
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return await self.around("schedule_runs", (), lambda: self.inner.schedule_runs(count=count))
+
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        return await self.around(
+            "audits",
+            (),
+            lambda: self.inner.audits(tenant=tenant, bulk=bulk, limit=limit, cursor=cursor),
+        )
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        return await self.around(
+            "drain_worker", (worker,), lambda: self.inner.drain_worker(worker, note=note)
+        )
 
     # -- operators -------------------------------------------------------------------------------------
 

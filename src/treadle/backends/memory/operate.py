@@ -181,8 +181,8 @@ def prune(store: MemoryTables, limit: int, now: float) -> int:
             _delete(store, row)
             removed += 1
     store.limits.prune(now, limit)
-    prune_audits(store, limit, now)
     prune_stats(store, now)
+    prune_audits(store, limit, now)
     _forget_types(store)
     return removed
 

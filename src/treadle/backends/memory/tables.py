@@ -89,13 +89,13 @@ class MemoryTables:
         self.retention = Retention()
         self.limits = MemoryLimits()
         self.schedules: dict[str, Schedule] = {}
-        self.audits: list[AuditEntry] = []
-        """In the order of their numbers."""
-        self.audit_numbers = count(1)
         self.schedule_runs: dict[str, dict[float, ScheduleRun]] = {}
         """By schedule, and by when each run was due."""
         self.stats: dict[int, dict[float, dict[tuple[str, str], Stat]]] = {step: {} for step in STEPS}
         """By step, begin, and type and queue."""
+        self.audits: list[AuditEntry] = []
+        """In the order of their numbers."""
+        self.audit_numbers = count(1)
 
     # -- finding -----------------------------------------------------------------------------------------
 

@@ -89,8 +89,9 @@ class PostgresRead(PostgresVerbs):
         rows.sort(key=lambda row: row["no"], reverse=not oldest_first)
         more = len(rows) > limit
         items = tuple(state_of(row) for row in rows[:limit])
-        for item in items:
-            item.waiting_for = ()
+        if not history:
+            for item in items:
+                item.waiting_for = ()
         return Page(items, cursor_of(rows[limit - 1]["no"]) if more else None)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:

@@ -45,8 +45,8 @@ def prune(tx: Tx, limit: int) -> int:
     """Remove up to `limit` items whose time is over, and expired keys and limits."""
     tx.run(_SQL["delete_claimed_keys"], tx.now, limit)
     tx.run(_SQL["delete_limits"], tx.now, limit)
-    tx.run(_SQL["delete_audits"], tx.now - KEPT_AUDIT, limit)
     prune_stats(tx, limit)
+    tx.run(_SQL["delete_audits"], tx.now - KEPT_AUDIT, limit)
     count = 0
     while found := _prunable(tx, limit - count):
         remove(tx, found)

@@ -48,19 +48,14 @@ def states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
     return {row[0]: _state(row) for row in tx.rows(_SQL["states"], array(nos))}
 
 
-def states_with_history(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
+def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
+    """As `states`, with their history and the ids that they wait for and that do not exist."""
     found = states(tx, nos)
     history: defaultdict[int, list[Attempt]] = defaultdict(list)
     for row in tx.rows(_SQL["histories"], array(found)):
         history[row[0]].append(_attempt(row))
     for no, attempts in history.items():
         found[no].history = tuple(attempts)
-    return found
-
-
-def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
-    """As `states`, with their history and the ids that they wait for and that do not exist."""
-    found = states_with_history(tx, nos)
     wanted = array(found)
     missing: defaultdict[int, set[str]] = defaultdict(set)
     for dependent, id in tx.rows(_SQL["missing"], wanted):

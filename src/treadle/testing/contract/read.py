@@ -104,7 +104,7 @@ class ListCases:
 
     @needs("listing")
     async def test_list_shows_what_get_shows(self, backend: Backend) -> None:
-        """Except for the history and `waiting_for`, which only `get` reads."""
+        """Except for the history and `waiting_for`, which are there only if asked for."""
         first, second = await start(backend, item("a", workflow="w", key="k"), item("b"))
         await apply(backend, retry(first, 100), succeed(second))
         await submit(backend, dependent("x", id="c"))
@@ -122,10 +122,12 @@ class ListCases:
         await apply(backend, retry(first, message="one"), succeed(second))
         await apply(backend, retry(await claim_one(backend), message="two"))
         await apply(backend, die(await claim_one(backend)))
+        await submit(backend, dependent("x", id="c"))
         page = await backend.list(Filter(), history=True, oldest_first=True)
-        assert [one.id for one in page.items] == ["a", "b"]
+        assert [one.id for one in page.items] == ["a", "b", "c"]
+        assert page.items[2].waiting_for == ("x",)
         assert [attempt.message for attempt in page.items[0].history] == ["one", "two", "no"]
-        for listed, read in zip(page.items, await backend.get(["a", "b"]), strict=True):
+        for listed, read in zip(page.items, await backend.get(["a", "b", "c"]), strict=True):
             assert listed == read
         page = await backend.list(Filter(status=("dead",)), history=True)
         assert [len(one.history) for one in page.items] == [3]

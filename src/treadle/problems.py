@@ -1,4 +1,5 @@
-"""Problems: what `treadle status` and `treadle doctor` find wrong with the store, judged in one place.
+"""Problems: what `app.problems()`, `treadle status` and `treadle doctor` find wrong with the store, judged in
+one place.
 
 The kinds, the most urgent first:
 
@@ -20,7 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
-from treadle.engine.read_refs import get_refs
+from msgspec.structs import replace
+
+from treadle.backend import Backend
+from treadle.engine.core import Core
+from treadle.engine.tenant_view import seen_workers
 from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
 from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
 from treadle.engine.why.wording import (
@@ -33,14 +38,13 @@ from treadle.engine.why.wording import (
     tenant_option,
     worker_name,
 )
+from treadle.fleet import Fleet
 from treadle.item import Count, Filter, ItemState, Status, WorkerState
 from treadle.item_facts import Overview
-from treadle.schedule import ScheduleState
+from treadle.schedule_state import ScheduleState, StoredSchedules
 from treadle.why import Reason
 from treadle.wording import duration, listed, plural
 from treadle.worker_info import UndecodableType
-
-from .shell import Shell
 
 ProblemKind = Literal[
     "killing",
@@ -94,49 +98,53 @@ class StoreLook(NamedTuple):
     """Those that have not ended."""
 
 
-async def look_at(shell: Shell, max_wait: float = MAX_WAIT, *, quick: bool = False) -> StoreLook:
-    """Look at the store as a shell may see it. quick: leave out what takes longer in a larger store."""
-    overview = await shell.client.overview(cap=UNSERVED_CAP)
+async def look_at(
+    core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
+) -> StoreLook:
+    """Look at the store as a client of a tenant may see it, by at most five reads.
+
+    quick: leave out what takes longer in a larger store.
+    """
+    backend = core.backend
+    stored = await backend.overview(tenant=tenant, cap=UNSERVED_CAP)
+    overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
     count, more = total(each for each in overview.counts if each.status != "dead")
     leave_out = quick and (more or count > LISTED_QUICKLY)
-    stuck = [] if leave_out else await _read_stuck(shell, overview, max_wait)
-    items = [] if leave_out else await _read_items(shell, overview)
-    schedules = await _read_schedules(shell)
-    problems = find_problems(
-        overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=shell.tenant
-    )
-    return StoreLook(overview, fleet, tuple(problems), schedules)
+    stuck = [] if leave_out else await _read_stuck(backend, tenant, overview, max_wait)
+    items = [] if leave_out else await _read_items(backend, tenant, overview)
+    schedules: tuple[ScheduleState, ...] = ()
+    if "schedules" in backend.capabilities:
+        reader = StoredSchedules(core, tenant)
+        states = reader.states(await reader.rows(), Fleet(stored.workers, stored.now), stored.now)
+        schedules = tuple(each for each in states if not each.ended)
+    found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
+    return StoreLook(overview, fleet, tuple(found), schedules)
 
 
-async def _read_items(shell: Shell, overview: Overview) -> list[ItemState]:
+async def _read_items(backend: Backend, tenant: str | None, overview: Overview) -> list[ItemState]:
     """Items that run, or could: the oldest."""
     found: list[ItemState] = []
     there = {count.status for count in overview.counts}
     for statuses in _TRIED:
         if there.intersection(statuses):
-            where = Filter(tenant=shell.tenant, status=statuses)
-            found += (await shell.backend.list(where, limit=OPEN_LOOKED_AT, oldest_first=True)).items
+            where = Filter(tenant=tenant, status=statuses)
+            found += (await backend.list(where, limit=OPEN_LOOKED_AT, oldest_first=True)).items
     return found
 
 
 _TRIED: Final[tuple[tuple[Status, ...], ...]] = (("running",), ("scheduled", "ready"))
 
 
-async def _read_schedules(shell: Shell) -> tuple[ScheduleState, ...]:
-    if "schedules" not in shell.backend.capabilities:
-        return ()
-    return tuple(each for each in await shell.client.schedules.list() if not each.ended)
-
-
-async def _read_stuck(shell: Shell, overview: Overview, max_wait: float) -> list[ItemState]:
+async def _read_stuck(
+    backend: Backend, tenant: str | None, overview: Overview, max_wait: float
+) -> list[ItemState]:
     """Blocked items that have waited for too long for ids that were never submitted: some of the oldest."""
     if not any(count.status == "blocked" for count in overview.counts):
         return []
-    where = Filter(tenant=shell.tenant, status=("blocked",), until=overview.now - max_wait)
-    page = await shell.backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True)
-    found = await get_refs(shell.backend, [(item.tenant, item.id) for item in page.items])
-    return [each for each in found.values() if each.waiting_for]
+    where = Filter(tenant=tenant, status=("blocked",), until=overview.now - max_wait)
+    page = await backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True, history=True)
+    return [each for each in page.items if each.waiting_for]
 
 
 def find_problems(
