@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from treadle.audit_note import filter_text
 from treadle.bulk_action import PORTION
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
@@ -88,6 +89,7 @@ async def change_items(
         if not agreed:
             return REFUSED if counted.count else None
         total = None if counted.more else counted.count
+    shell.note_about(filter_text(where))
     code = await bulk.run(FilterSource(shell, where, selection.limit), total, canary=canary, judge=judge)
     if not bulk.matched:
         await _remark(shell, filters)

@@ -30,7 +30,7 @@ OpenOption = Annotated[
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "delete")(delete)
+    operator_command(commands, "delete", changes=True)(delete)
 
 
 async def delete(

@@ -29,12 +29,12 @@ WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "cancel")(cancel)
-    operator_command(commands, "complete")(complete)
-    operator_command(commands, "trigger")(trigger)
-    operator_command(commands, "requeue")(requeue)
-    operator_command(commands, "update")(update)
-    operator_command(commands, "repair")(repair)
+    operator_command(commands, "cancel", changes=True)(cancel)
+    operator_command(commands, "complete", changes=True)(complete)
+    operator_command(commands, "trigger", changes=True)(trigger)
+    operator_command(commands, "requeue", changes=True)(requeue)
+    operator_command(commands, "update", changes=True)(update)
+    operator_command(commands, "repair", changes=True)(repair)
 
 
 # ------------------------------------------------------------------------------------------------ cancel
