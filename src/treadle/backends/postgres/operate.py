@@ -16,7 +16,8 @@ from treadle.item import Changed, Effects, Filter, ItemUpdate, Status
 
 from .codes import status_of
 from .connection import PostgresVerbs, Record
-from .read import ListQuery, state_of
+from .lists import ListQuery
+from .read import state_of
 from .settle import EffectsReader
 from .statements import statement, statements, text
 
