@@ -47,7 +47,7 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     title: str
     error: str
     message: str
-    """Empty if the error line says all."""
+    """Empty if the error line or the traceback says all."""
     at: float
     worker: str
     parts: list[TracebackPart]
@@ -139,7 +139,7 @@ def failed_attempts(visit: Visit, state: ItemState) -> list[FailedAttempt]:
         error = error_line(attempt.error_type, attempt.message if visit.access.payloads else "")
         first = newest.setdefault(attempt.traceback, attempt.attempt)
         same = bool(attempt.traceback) and first != attempt.attempt
-        message = attempt.message.strip() if visit.access.payloads else ""
+        message = attempt.message.strip() if visit.access.payloads and not attempt.traceback else ""
         shown.append(
             FailedAttempt(
                 title="death" if noted else f"attempt {attempt.attempt}",
