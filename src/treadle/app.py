@@ -9,7 +9,8 @@ from typing import Self
 from typing_extensions import Unpack
 
 from treadle.backend import Backend
-from treadle.client import Client, ClientSettings
+from treadle.client import Client
+from treadle.client_settings import ClientSettings
 from treadle.decorators import Definer
 from treadle.doers import Doer
 from treadle.engine.registry import AnyType

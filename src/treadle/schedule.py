@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from treadle.audit_note import check_recording, log_change, noted_for
 from treadle.callables import check_plain
 from treadle.doers.base import check_whole
 from treadle.engine.core import Core
@@ -31,7 +33,7 @@ from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
-from treadle.item import DEFAULT_TENANT
+from treadle.item import DEFAULT_TENANT, AuditNote
 from treadle.observer import begin_read
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.records import ScheduleRun
@@ -94,8 +96,9 @@ class Schedules:
     those of a tenant under the name `tenant/name`.
     """
 
-    def __init__(self, core: Core, tenant: str | None) -> None:
+    def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:
         self._core = core
+        self._note = noted_for(note, tenant)
         self._scheduler = core.scheduler
         self._tenant = tenant
         self._stored = StoredSchedules(core, tenant)
@@ -198,14 +201,19 @@ class Schedules:
         refuse_in_transaction(self._core.backend, "schedules.cancel()")
         await self._core.connect()
         entry = self._scheduler.entries.get(self._full(name))
-        dropped = await self._scheduler.cancel(self._full(name))
+        self._check_note()
+        dropped = await self._scheduler.cancel(self._full(name), self._note)
+        self._log("cancel_schedule", name, dropped)
         return dropped or (entry is not None and entry.stored is None)
 
     async def run_now(self, recurrence: Recurrence) -> Handle[Any, Any] | None:
         work = await recurrence.make_work()
         if work is None:
             return None
-        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options))
+        note = None
+        if self._note is not None:
+            note = replace(self._note, verb="trigger_schedule", about=recurrence.name)
+        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options), note)
 
     def _full(self, name: str) -> str:
         return check_name(self._prefix + check_name(name, field="name"), field="name")
@@ -217,8 +225,18 @@ class Schedules:
         entry = self._scheduler.entries.get(full)
         if entry is not None and entry.stored is None:
             await self._scheduler.sync()
-        if not await self._scheduler.pause(full, paused):
+        self._check_note()
+        found = await self._scheduler.pause(full, paused, self._note)
+        self._log("pause_schedule" if paused else "resume_schedule", name, found)
+        if not found:
             raise NotFound(name, "schedule")
+
+    def _check_note(self) -> None:
+        if self._note is not None:
+            check_recording(self._core.backend)
+
+    def _log(self, verb: str, name: str, changed: bool) -> None:
+        log_change(self._note, verb, [self._full(name)], int(changed), self._tenant)
 
     async def _fleet(self) -> tuple[float, Fleet | None]:
         """The time, and the workers. None: the store cannot list them."""

@@ -8,8 +8,9 @@ import pytest
 
 from treadle import Client, Handle, Treadle
 from treadle.app import SyncApp
+from treadle.dead_letters import DeadLetters
 from treadle.manual_lease import ClaimedLease
-from treadle.operator import DeadLetters, Operator
+from treadle.operator import Operator
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync import (
     BlockingVerb,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.dashboard.view import View
 
-from . import dead, graphs, item, items, overview
+from . import dead, graphs, item, items, limits, overview, queues, schedules, tenants, types, workers
 
 VIEWS: tuple[View, ...] = (
     overview.VIEW,
@@ -14,4 +14,12 @@ VIEWS: tuple[View, ...] = (
     dead.MARK,
     graphs.GROUP,
     graphs.WORKFLOW,
+    queues.VIEW,
+    queues.QUEUE_VIEW,
+    types.VIEW,
+    types.TYPE_VIEW,
+    workers.VIEW,
+    schedules.VIEW,
+    limits.VIEW,
+    tenants.VIEW,
 )
