@@ -11,7 +11,7 @@ from treadle.item_facts import LimitUse
 from treadle.records import AuditEntry
 from treadle.schedule import ScheduleState
 from treadle.timing import iso
-from treadle.why import Why
+from treadle.why import Reason, Why
 
 
 def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
@@ -100,19 +100,21 @@ def audit_json(entry: AuditEntry) -> dict[str, Any]:
 
 
 def why_json(answer: Why) -> dict[str, Any]:
-    """The names of `Why` and `Reason`."""
+    """The names of `Why`."""
     return {
         "id": answer.id,
         "status": answer.status,
-        "reasons": [
-            {
-                "kind": reason.kind,
-                "text": reason.text,
-                "until": iso(reason.until),
-                "refs": list(reason.refs),
-                "fix": reason.fix,
-                "about": reason.about,
-            }
-            for reason in answer.reasons
-        ],
+        "reasons": [reason_json(reason) for reason in answer.reasons],
+    }
+
+
+def reason_json(reason: Reason) -> dict[str, Any]:
+    """The names of `Reason`."""
+    return {
+        "kind": reason.kind,
+        "text": reason.text,
+        "until": iso(reason.until),
+        "refs": list(reason.refs),
+        "fix": reason.fix,
+        "about": reason.about,
     }
