@@ -16,10 +16,10 @@ from treadle.errors import InputError, UnsupportedError
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
-from treadle.option_checks import check_page_size
+from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
 from treadle.problems import MAX_WAIT, Problem, look_at
-from treadle.records import MINUTE, AuditPage, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, Stat, StatsBy
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 
@@ -77,6 +77,23 @@ class Observer:
         await self._begin_read()
         overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
+
+    async def lines(self, queue: str, *, count: int = 200, cap: int = 1000) -> list[Line]:
+        """Return up to `count` lines of a queue that have ready items, by tenant and lane: how many, up to
+        `cap` of each, since when the first one waits, and which it is."""
+        check_name(queue, field="queue")
+        for value, field in ((count, "count"), (cap, "cap")):
+            check_count(value, field)
+        await self._begin_read()
+        return list(await self._core.backend.lines(queue, tenant=self._tenant, count=count, cap=cap))
+
+    async def related(self, id: str | HasId, *, count: int = 100) -> Related | None:
+        """Return up to `count` children of an item, and as many items that wait, or waited, for it or for
+        its group. None for an unknown id."""
+        (id,) = ids_of(id)
+        check_count(count, "count")
+        await self._begin_read()
+        return await self._core.backend.related(id, tenant=self._tenant, count=count)
 
     async def problems(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> list[Problem]:
         """Return what a person should look at, the most urgent first: what `treadle status` shows.

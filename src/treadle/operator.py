@@ -31,7 +31,7 @@ from treadle.item import (
     Status,
 )
 from treadle.observer import Observer
-from treadle.option_checks import check_page_size
+from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
 from treadle.timing import Instant, instant
 from treadle.update_options import UpdateOptions, check_update
@@ -103,9 +103,14 @@ class Operator(Observer):
         mark: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         """Return items that match all arguments, newest first. `cursor` continues after an earlier page. With
         `history`, the items have their failed attempts.
+
+        reach: look at about so many items at most. If a page is short because of that, it has a cursor, and
+            `reached_at` says how far it has looked. Without it, a filter that few items match reads on until
+            the page is full.
 
         `InputError` for a status or a reason that does not exist, and for texts that are no names.
         """
@@ -123,16 +128,25 @@ class Operator(Observer):
             mark=_name(mark, "mark") if mark else mark,
         )
         _check_page(limit, cursor, oldest_first, history)
+        if reach is not None:
+            check_count(reach, "reach")
         if self._tenant is not None and tenant not in (None, self._tenant):
             return Page(())
-        return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history)
+        return await self._page(where, limit, cursor, oldest_first=oldest_first, history=history, reach=reach)
 
     async def _page(
-        self, where: Filter, limit: int, cursor: str | None, *, oldest_first: bool, history: bool = False
+        self,
+        where: Filter,
+        limit: int,
+        cursor: str | None,
+        *,
+        oldest_first: bool,
+        history: bool = False,
+        reach: int | None = None,
     ) -> Page:
-        await self.connect()
+        await (self.connect() if reach is None else self._begin_read())
         page = await self._core.backend.list(
-            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+            where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history, reach=reach
         )
         await decode_states(self._core.registry, page.items)
         return page

@@ -23,6 +23,11 @@ def check_positive(value: Any, name: str) -> float:
     return number
 
 
+def check_count(value: object, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError.of(field, value, "must be a whole number, 1 or more")
+
+
 def check_flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise InputError.of(name, value, "must be True or False")
@@ -35,11 +40,6 @@ def check_priority(value: Any, name: str) -> int:
     if not -(2**31) <= value < 2**31:
         raise InputError.of(name, value, "does not fit in 32 bits")
     return value
-
-
-def check_count(value: object, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError.of(name, value, "must be a whole number, 1 or more")
 
 
 def check_page_size(limit: object, cursor: object) -> None:

@@ -199,6 +199,8 @@ class SyncOperator(SyncSide):
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
     problems = blocking(Operator.problems)
+    lines = blocking(Operator.lines)
+    related = blocking(Operator.related)
     statistics = blocking(Operator.statistics)
     audits = blocking(Operator.audits)
     cancel = blocking(Operator.cancel)

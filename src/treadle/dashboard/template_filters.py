@@ -13,8 +13,7 @@ from markupsafe import Markup, escape
 
 from treadle.wording import capped, duration, plain, plural
 
-from . import charts
-from .item_filter import filter_word
+from . import charts, item_filter, timeline
 from .visit import segment
 
 SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
@@ -159,7 +158,10 @@ GLOBALS: Final[dict[str, Any]] = {
     "sparkline": charts.sparkline,
     "meter": charts.meter,
     "series": SERIES,
-    "word": filter_word,
+    "timeline_svg": timeline.timeline_svg,
+    "timeline_ticks": timeline.timeline_ticks,
+    "filter_word": item_filter.filter_word,
+    "chosen_id": item_filter.chosen_id,
 }
 
 

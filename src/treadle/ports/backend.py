@@ -41,7 +41,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 from .async_ports import AsyncPorts
 from .claim import PortsClaim
@@ -162,6 +162,7 @@ class PortsBackend:
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         _unsupported("listing")
 
@@ -183,6 +184,14 @@ class PortsBackend:
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
+        _unsupported("watching")
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        _unsupported("watching")
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
         _unsupported("watching")
 
     async def add_stats(self, stats: Sequence[Stat]) -> None:

@@ -40,7 +40,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 T = TypeVar("T")
 
@@ -124,12 +124,13 @@ class WrappedBackend(Backend):
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         return await self.around(
             "list",
             (where,),
             lambda: self.inner.list(
-                where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history
+                where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history, reach=reach
             ),
         )
 
@@ -152,6 +153,16 @@ class WrappedBackend(Backend):
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
         return await self.around("marks", (), lambda: self.inner.marks(tenant=tenant, count=count, cap=cap))
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        return await self.around(
+            "lines", (queue,), lambda: self.inner.lines(queue, tenant=tenant, count=count, cap=cap)
+        )
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        return await self.around("related", (id,), lambda: self.inner.related(id, tenant=tenant, count=count))
 
     async def add_stats(self, stats: Sequence[Stat]) -> None:
         await self.around("add_stats", (stats,), lambda: self.inner.add_stats(stats))

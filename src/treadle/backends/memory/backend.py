@@ -38,7 +38,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 from . import audits, claim, operate, read, schedules, settle, submit, update, watch, workers
 from .audits import noted
@@ -131,8 +131,11 @@ class MemoryBackend:
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
-        return read.list_items(self.store, where, limit, cursor, oldest_first=oldest_first, history=history)
+        return read.list_items(
+            self.store, where, limit, cursor, oldest_first=oldest_first, history=history, reach=reach
+        )
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
         return read.counts(self.store, tenant, ended=ended)
@@ -155,6 +158,14 @@ class MemoryBackend:
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
         return watch.marks(self.store, tenant, count, cap)
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        return watch.ready_lines(self.store, queue, tenant, count, cap)
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        return watch.related(self.store, id, tenant, count)
 
     # -- records for operators -------------------------------------------------------------------------
 

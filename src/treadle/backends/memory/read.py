@@ -139,14 +139,21 @@ def list_items(
     *,
     oldest_first: bool,
     history: bool,
+    reach: int | None = None,
 ) -> Page:
     after = None if cursor is None else _read_cursor(cursor)
     most = max(1, min(limit, LONGEST_PAGE))
-    found = list(islice(matching(store, where, after, oldest_first=oldest_first), most + 1))
-    more = len(found) > most
+    candidates = _in_order(store, where, after, oldest_first=oldest_first)
+    looked_at = list(islice(candidates, max(1, reach))) if reach is not None else candidates
+    found = list(islice((row for row in looked_at if _matches(row, where)), most + 1))
     rows = found[:most]
     states = tuple(full_state(store, row) if history else item_state(row) for row in rows)
-    return Page(states, f"m{rows[-1].number}" if more else None)
+    if len(found) > most:
+        return Page(states, f"m{rows[-1].number}")
+    if isinstance(looked_at, list) and next(candidates, None) is not None:
+        last = looked_at[-1]
+        return Page(states, f"m{last.number}", last.queued_at if len(states) < most else None)
+    return Page(states)
 
 
 def _read_cursor(cursor: str) -> int:
@@ -160,14 +167,19 @@ def matching(
     store: MemoryTables, where: Filter, cursor: int | None = None, *, oldest_first: bool = True
 ) -> Iterator[Row]:
     """The rows that a filter finds, after the number `cursor`."""
+    rows = _in_order(store, where, cursor, oldest_first=oldest_first)
+    return (row for row in rows if _matches(row, where))
+
+
+def _in_order(store: MemoryTables, where: Filter, cursor: int | None, *, oldest_first: bool) -> Iterator[Row]:
+    """The rows that have to be looked at for a filter, in order."""
     candidates = _candidates(store, where)
     if candidates is None:
-        rows = store.rows(cursor, oldest_first=oldest_first)
-    else:
-        rows = iter(sorted(candidates, key=lambda row: row.number, reverse=not oldest_first))
-        if cursor is not None:
-            rows = (row for row in rows if (row.number > cursor if oldest_first else row.number < cursor))
-    return (row for row in rows if _matches(row, where))
+        return store.rows(cursor, oldest_first=oldest_first)
+    rows = iter(sorted(candidates, key=lambda row: row.number, reverse=not oldest_first))
+    if cursor is None:
+        return rows
+    return (row for row in rows if (row.number > cursor if oldest_first else row.number < cursor))
 
 
 def _candidates(store: MemoryTables, where: Filter) -> Iterable[Row] | None:

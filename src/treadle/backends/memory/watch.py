@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -17,6 +18,7 @@ from treadle.item_facts import (
     QueueAge,
     UnservedType,
 )
+from treadle.records import Line, Related, RelatedItem
 from treadle.rules.watching import (
     MOST_AGED_LINES,
     MOST_AHEAD,
@@ -127,6 +129,48 @@ def _lane_holder(store: MemoryTables, row: Row) -> str | None:
     kind = row.kind
     holder = store.strict_lanes.holders.get(kind.type, {}).get((kind.tenant, kind.lane))
     return None if holder is None or holder is row else holder.item.id
+
+
+def related(store: MemoryTables, id: str, tenant: str | None, count: int) -> Related | None:
+    row = store.find(tenant, id)
+    if row is None:
+        return None
+    owner = row.kind.tenant
+    names = [(owner, id), (owner, GROUP_MARK + id)]
+    tables = store.waiters, store.tolerant, store.unmet
+    dependents = {each: None for table in tables for name in names for each in table.get(name, ())}
+    return Related(children=_in_short(row.children or (), count), dependents=_in_short(dependents, count))
+
+
+def _in_short(rows: Iterable[Row], count: int) -> tuple[RelatedItem, ...]:
+    first = heapq.nsmallest(count, rows, key=lambda row: row.number)
+    return tuple(RelatedItem(row.item.id, row.kind.type, row.status) for row in first)
+
+
+# --------------------------------------------------------------------------------------------------- a queue
+
+
+def ready_lines(store: MemoryTables, queue: str, tenant: str | None, count: int, cap: int) -> list[Line]:
+    found: dict[tuple[str, str], list[ReadyLine]] = {}
+    for line in _lines(store, queue):
+        if line and tenant in (None, line.tenant):
+            found.setdefault((line.tenant, line.lane), []).append(line)
+    return [_line(*name, found[name], cap) for name in sorted(found)[:count]]
+
+
+def _line(tenant: str, lane: str, parts: Sequence[ReadyLine], cap: int) -> Line:
+    """parts: the items in line, and those of them that are parked, by type."""
+    heads = [head for part in parts if (head := part.first()) is not None]
+    first: Row = min(heads, key=lambda head: head[:2])[2]
+    size = sum(map(len, parts))
+    return Line(
+        tenant=tenant,
+        lane=lane,
+        count=min(size, cap),
+        capped=size > cap,
+        oldest_ready=first.ready_at,
+        first=first.item.id,
+    )
 
 
 # ------------------------------------------------------------------------------------------------- the store

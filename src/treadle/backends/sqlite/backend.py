@@ -38,7 +38,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 from treadle.rules.audits import NotedChange, noted_change
 
 from . import (
@@ -59,6 +59,9 @@ from . import (
     workers,
 )
 from .database import SqliteDatabase
+from .lines import ready_lines
+from .lists import list_items
+from .related import related as related_items
 from .statements import Tx
 from .stats import add_stats, read_stats
 
@@ -139,9 +142,10 @@ class SqliteBackend(SqliteDatabase):
         cursor: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
+        reach: int | None = None,
     ) -> Page:
         return await self._read(
-            read.list_items, where, limit, cursor, oldest_first=oldest_first, history=history
+            list_items, where, limit, cursor, oldest_first=oldest_first, history=history, reach=reach
         )
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
@@ -165,6 +169,14 @@ class SqliteBackend(SqliteDatabase):
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
         return await self._read(watch.marks, tenant, count, cap)
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        return await self._read(ready_lines, queue, tenant, count, cap)
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        return await self._read(related_items, id, tenant, count)
 
     # -- records for operators -------------------------------------------------------------------------
 

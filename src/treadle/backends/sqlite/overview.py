@@ -139,7 +139,7 @@ def _ages(tx: Tx, tenants: Tenants, parked: Sequence[str]) -> Iterator[QueueAge]
     most = min(MOST_AGED_LINES, _MOST_HEADS // max(1, len(queues)) + 1)
     for queue in sorted(queues):
         heads = lines(tx, queue, tenants, parked, most)
-        oldest = min((since for _, _, since in heads if since is not None), default=None)
+        oldest = min((since for _, _, since, *_ in heads if since is not None), default=None)
         if oldest is not None:
             yield QueueAge(queue, oldest)
 

@@ -15,7 +15,7 @@ from treadle.rules.submission import Dependencies, count_dependencies, is_tolera
 
 from .dependencies import WaitingItem, find_known, replace_dependencies
 from .groups import SqliteGroups
-from .read import numbers_where
+from .lists import numbers_where
 from .rows import decode_ids, numbers, states
 from .statements import NULL, Tx, array, statements
 from .status_codes import BLOCKED, CANCELLED, READY, SCHEDULED, STATUS

@@ -147,17 +147,22 @@ def _ahead(tx: Tx, state: ItemState, row: _OpenRow, parked: Sequence[str]) -> in
 
 
 def lines(tx: Tx, queue: str, tenants: Tenants, parked: Sequence[str], most: int) -> Iterator[Row]:
-    """Lines of a queue that have ready items: (tenant, lane, since when its first item is ready). A line
-    comes once more for each type of which it has parked items."""
+    """Lines of a queue that have ready items: tenant, lane, and of its first item since when it is ready, its
+    place (rank and seq) and its number. A line comes once more for each type of which it has parked items."""
     yield from tx.rows(_SQL["ready_lines"], queue, *tenants, most)
     for type in parked:
-        yield from tx.rows(_SQL["parked_lines"], queue, *tenants, most, type)
+        yield from parked_lines(tx, queue, tenants, type, most)
+
+
+def parked_lines(tx: Tx, queue: str, tenants: Tenants, type: str, most: int) -> list[Row]:
+    """The same, of the items that are parked under one type."""
+    return tx.rows(_SQL["parked_lines"], queue, *tenants, most, type)
 
 
 def _count_lanes(tx: Tx, queue: str, tenant: str | None, parked: Sequence[str]) -> int:
     tenants = ALL_TENANTS if tenant is None else one_tenant(tenant)
     found: set[tuple[str, str]] = set()
-    for owner, lane, _ in lines(tx, queue, tenants, parked, MOST_LANES):
+    for owner, lane, *_ in lines(tx, queue, tenants, parked, MOST_LANES):
         found.add((owner, lane))
         if len(found) == MOST_LANES:
             break

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from treadle.dashboard.view import View
 
-from . import graphs, limits, overview, queues, schedules, tenants, types, workers
+from . import dead, graphs, item, items, limits, overview, queues, schedules, tenants, types, workers
 
 VIEWS: tuple[View, ...] = (
     overview.VIEW,
+    items.VIEW,
+    item.VIEW,
+    dead.MARKS,
+    dead.MARK,
     graphs.GROUP,
     graphs.WORKFLOW,
     queues.VIEW,

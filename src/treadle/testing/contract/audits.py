@@ -15,9 +15,9 @@ from .subject import Subject, needs
 NOTE = AuditNote(actor="ann@x", reason="it was stuck", address="10.0.0.1", about="what it was about")
 
 
-async def entries(backend: Backend, **where: str) -> list[AuditEntry]:
+async def entries(backend: Backend, tenant: str | None = None) -> list[AuditEntry]:
     """Newest first."""
-    return list((await backend.audits(**where)).entries)
+    return list((await backend.audits(tenant=tenant)).entries)
 
 
 async def newest(backend: Backend) -> AuditEntry:

@@ -9,6 +9,7 @@ from treadle.backend import Backend
 from .audits import AuditCases, DrainCases
 from .avoid import AvoidedLaneCases
 from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
+from .bounded_reads import LineCases, ReachCases, RelatedCases
 from .cancelled_groups import CancelledGroupCases
 from .children import ChildCases, KeyedChildCases, RefusedChildCases
 from .claim import ClaimCases, PauseCases
@@ -107,6 +108,9 @@ class BackendContract(
     NestedFailureCases,
     NestedKeyCases,
     NestedRemovalCases,
+    ReachCases,
+    LineCases,
+    RelatedCases,
     NestedLoadCases,
     TriggerCases,
     UpdateCases,

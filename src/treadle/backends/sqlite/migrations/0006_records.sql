@@ -50,4 +50,7 @@ CREATE TABLE treadle_schedule_run (
 -- Whether someone has asked the worker to stop.
 ALTER TABLE treadle_worker ADD COLUMN drain INTEGER NOT NULL DEFAULT 0;
 
+-- Roots that name a parent: what was submitted in place of another item. Children are found by their group.
+CREATE INDEX treadle_item_parent ON treadle_item (parent, tenant) WHERE parent IS NOT NULL AND queued_by IS NULL;
+
 UPDATE treadle_meta SET value = 6 WHERE name = 'schema';

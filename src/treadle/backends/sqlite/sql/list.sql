@@ -102,3 +102,46 @@ SELECT max(no) FROM treadle_item
 
 -- :name next_number
 SELECT no, queued_at FROM treadle_item WHERE no >= ? ORDER BY no LIMIT 1
+
+-- Where a walk along a table ends: one of these, the bounds of the numbers, and an order.
+-- :name walk_open
+SELECT s.no FROM treadle_open AS s WHERE 1
+
+-- :name walk_success
+SELECT d.no FROM treadle_done AS d WHERE 1
+
+-- :name walk_cancelled
+SELECT d.no FROM treadle_done AS d INDEXED BY treadle_done_cancelled WHERE d.outcome = 12
+
+-- :name walk_dead
+SELECT s.no FROM treadle_dead AS s WHERE 1
+
+-- :name walk_mark
+SELECT s.no FROM treadle_dead AS s INDEXED BY treadle_dead_mark WHERE s.mark = ?
+
+-- :name walk_all
+SELECT s.no FROM treadle_item AS s WHERE 1
+
+-- :name queued_at
+SELECT queued_at FROM treadle_item WHERE no = ?
+
+-- How many items an index finds, up to a bound.
+-- :name count_group_id
+SELECT count(*) FROM (SELECT 1 FROM treadle_item INDEXED BY treadle_item_member
+    WHERE group_no = ? AND queued_by IS NOT NULL LIMIT ?)
+
+-- :name count_workflow
+SELECT count(*) FROM (SELECT 1 FROM treadle_item INDEXED BY treadle_item_workflow WHERE workflow = ? LIMIT ?)
+
+-- :name count_key
+SELECT count(*) FROM (SELECT 1 FROM treadle_item INDEXED BY treadle_item_key WHERE key = ? LIMIT ?)
+
+-- The same conditions as above. The plus keeps SQLite from using the index.
+-- :name unindexed_workflow
+AND +s.workflow = ?
+
+-- :name unindexed_key
+AND +s.key = ?
+
+-- :name unindexed_group
+AND +s.group_no = ?

@@ -52,7 +52,7 @@ WITH RECURSIVE line (no) AS (
             ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1))
     FROM line CROSS JOIN treadle_open AS o ON o.no = line.no
 )
-SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
+SELECT o.tenant, o.lane, o.ready_since, o.rank, o.seq, o.no FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
 
 -- The same for the items that are parked under one type.
 -- :name parked_lines
@@ -70,7 +70,7 @@ WITH RECURSIVE line (no) AS (
             ORDER BY n.tenant, n.lane, n.rank, n.seq LIMIT 1))
     FROM line CROSS JOIN treadle_open AS o ON o.no = line.no
 )
-SELECT o.tenant, o.lane, o.ready_since FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
+SELECT o.tenant, o.lane, o.ready_since, o.rank, o.seq, o.no FROM line CROSS JOIN treadle_open AS o ON o.no = line.no LIMIT ?4
 
 -- :name limits
 SELECT name, algorithm, limit_, window_, at, used, before FROM treadle_limit

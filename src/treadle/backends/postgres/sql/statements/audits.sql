@@ -10,9 +10,12 @@ select * from changed
 -- A change of rows, each of which it answers.
 -- :name noted_rows
 with changed as ({change}),
-counted as (select treadle.clock() as now, pg_catalog.count(*)::int as count from changed),
+{counted},
 {noted}
 select * from changed
+
+-- :name counted
+counted as (select treadle.clock() as now, pg_catalog.count(*)::int as count from changed)
 
 -- :name noted
 noted as (insert into treadle.audit ({columns}) select {values} from counted c)
