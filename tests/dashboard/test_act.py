@@ -7,11 +7,23 @@ import re
 from datetime import date
 from typing import Any
 
+import httpx
+
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, report, said, send, state_of
 from treadle import Treadle
 
 DAY = date(2030, 1, 31)
+
+
+async def ended(visitor: httpx.AsyncClient, bulk: str) -> Any:
+    """The page of a bulk action, when it has ended."""
+    async with asyncio.timeout(20):
+        while True:
+            shown = (await visitor.get(bulk, headers=AS_JSON)).json()
+            if shown["ended"]:
+                return shown
+            await asyncio.sleep(0.05)
 
 
 async def test_chosen_items_are_changed_and_those_that_cannot_be_are_told(
@@ -78,9 +90,7 @@ async def test_a_filter_becomes_a_bulk_action_that_goes_on_here_without_a_worker
     bulk = answer.headers["location"].partition("?")[0]
     assert re.fullmatch(r"/bulk/[0-9a-f]+", bulk)
 
-    async with asyncio.timeout(20):
-        while (shown := (await ann.get(bulk, headers=AS_JSON)).json())["action"]["state"] != "done":
-            await asyncio.sleep(0.05)
+    shown = await ended(ann, bulk)
     assert (shown["action"]["changed"], shown["action"]["actor"], shown["action"]["reason"]) == (
         120,
         "ann",

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from tests.dashboard.conftest import AS_JSON, FROM_HERE, HOST
-from tests.dashboard.jobs import die, pay, report, send
+from tests.dashboard.jobs import pay, report, send
 from treadle import Treadle
 from treadle.dashboard import ACTIONS, Access, dashboard
 from treadle.dashboard.actions import ACTION_ROUTES
@@ -50,7 +50,7 @@ def routes(web: Starlette, method: str) -> Iterator[str]:
 
 
 @pytest.fixture
-async def app(memory_store: Any, make_app: Any) -> Treadle:
+async def app(memory_store: Any, make_app: Any, monkeypatch: pytest.MonkeyPatch) -> Treadle:
     """A store of which every page has something to show, and MARKER in each payload."""
     app: Treadle = make_app(memory_store, send, report, pay)
     of_a = app.tenant("a")
@@ -62,6 +62,7 @@ async def app(memory_store: Any, make_app: Any) -> Treadle:
     await of_a.enqueue(report(date(2030, 1, 31), 1, tags=[MARKER]), id="done")
     await of_a.complete("done", date(2030, 1, 31))
     app.schedule("nightly", every=3600, run=lambda: send(MARKER))
+    monkeypatch.setitem(FILLED, "mark", (await app.dead.marks())[0].mark)
     await app.schedules.resume("nightly")  # so that it is stored, though nothing runs
     return app
 
