@@ -33,6 +33,10 @@ $(READY): pyproject.toml uv.lock
 demo: $(READY)  ## see it work
 	@test -f examples/demo.py || { echo "examples/demo.py is not written yet" >&2; exit 1; }
 	@$(BIN)/python -m examples.demo || test $$? -eq 130  # stopped by Ctrl-C: no error
+	@echo "make demo-web: a busy shop in the dashboard"
+
+demo-web: $(READY)  ## see the dashboard of a busy shop: it prints a link
+	@$(BIN)/python -m examples.demo_web || test $$? -eq 130
 
 test: $(READY)  ## run every test, on real servers and in a real browser
 	@# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.
@@ -45,6 +49,9 @@ test: $(READY)  ## run every test, on real servers and in a real browser
 browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromium (TREADLE_BROWSER=<path> names one)
 	@$(UV_SYNC) --group browser
 	@$(BIN)/python -m tests.browser.get_browser
+
+shots: browser  ## take pictures of every page of the dashboard, for the docs and to look at: .demo/shots/sheet.png
+	$(BIN)/python -m tests.browser.shots
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules, house rules
 	$(BIN)/ruff format --check .

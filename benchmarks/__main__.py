@@ -17,6 +17,7 @@ from benchmarks import (
     chart,
     cost,
     crawl,
+    dashboard,
     engine,
     fleet,
     goals,
@@ -34,7 +35,7 @@ RESULTS = Path(__file__).parent / "results"
 console = Console()
 
 USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes", "tracing")
-LONG = ("depth", "churn", "operate")
+LONG = ("depth", "churn", "operate", "dashboard")
 QUICK = ("engine", "fleet", "cost")
 
 
@@ -109,6 +110,8 @@ async def run(
         results["churn"] = await churned(opened, quick)
     if "operate" in what:
         results["operate"] = await operated(opened, kinds, quick)
+    if "dashboard" in what:
+        results["dashboard"] = await dashboards(opened, kinds, quick)
     return results
 
 
@@ -187,6 +190,20 @@ async def operated(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[
         table.add_section()
     console.print(table)
     return {} if quick else found
+
+
+async def dashboards(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    ended, waiting = (20_000, 10_000) if quick else (operate.ENDED, operate.OPEN)
+    found = await dashboard.pages(opened, kinds, ended, waiting, 5 if quick else dashboard.CALLS)
+    title = f"pages of the dashboard, {ended:,} ended and {waiting:,} open items"
+    table = Table("backend", "page", "p50 ms", "p95 ms", title=title)
+    for kind, (each, reads) in found.items():
+        for name, pair in each.items():
+            table.add_row(kind, name, *(f"{value:.1f}" for value in pair))
+        table.add_row(kind, f"{dashboard.TABS} tabs of the overview, reads per second", f"{reads:.2f}", "")
+        table.add_section()
+    console.print(table)
+    return {} if quick else {kind: {**each, "reads": reads} for kind, (each, reads) in found.items()}
 
 
 async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:

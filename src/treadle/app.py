@@ -9,7 +9,8 @@ from typing import Self
 from typing_extensions import Unpack
 
 from treadle.backend import Backend
-from treadle.client import Client, ClientSettings
+from treadle.client import Client
+from treadle.client_settings import ClientSettings
 from treadle.decorators import Definer
 from treadle.doers import Doer
 from treadle.engine.registry import AnyType
@@ -94,6 +95,10 @@ class Treadle(Client):
     def active(self) -> list[Lease]:
         """The leases of this process: the items that it runs or is about to run."""
         return self.worker.active()
+
+    def stats(self) -> dict[str, float]:
+        """A flat snapshot of the metrics: numbers by name."""
+        return self.metrics.stats()
 
 
 class SyncApp(SyncClient):

@@ -259,6 +259,9 @@ class Backend(Protocol):
         to wait for a transaction that a user has left open is refused as `locked`, so that the others do not
         wait with it.
 
+        **A note** of a submission is stored with it as an audit entry, `enqueue`, unless nothing was stored
+        or changed. So a repeated call stores no second entry. Its count is that of the new and changed items.
+
         With `tx`, a user's connection to the same database, all of it is part of the user's transaction: the
         items exist if and only if that transaction commits, and a refusal raises the error itself. This needs
         the capability `transactions`, else `UnsupportedError`.
@@ -492,7 +495,8 @@ class Backend(Protocol):
     # -- operators -------------------------------------------------------------------------------------
     #
     # With a `note` (capability `recording`), an audit entry is stored in the same step as the change; also if
-    # nothing had to be changed, with the count 0. A call that raises stores none.
+    # nothing had to be changed, with the count 0. A call that raises stores none. Entries older than
+    # `KEPT_AUDIT` are pruned.
 
     async def cancel(
         self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
@@ -598,7 +602,7 @@ class Backend(Protocol):
         """Remove up to `limit` items whose retention has passed: terminal, in an ended group, `keep` seconds
         (dead items: `keep_dead`) after the end of the group, and not waited for, itself or its group, by an
         open item or by one that died `unsatisfiable` and may be blocked again. Returns how many. If it is
-        `limit`, there may be more. Expired keys and limits are removed too."""
+        `limit`, there may be more. Expired keys and limits, and old audit entries, are removed too."""
         ...
 
     # -- coordination ----------------------------------------------------------------------------------

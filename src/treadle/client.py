@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import random as random_module
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
-from typing_extensions import TypedDict, TypeVar, Unpack
+from typing_extensions import TypeVar, Unpack
 
-from treadle.backend import Backend, store_name
-from treadle.callables import check_callable, check_list, check_plain
-from treadle.clock import Clock
-from treadle.codec import Codec
-from treadle.connect import check_backend, connect
-from treadle.engine.core import Core
-from treadle.engine.hooks import Hooks, OnError, OnEvent
+from treadle.audit_note import checked_note
+from treadle.backend import Backend
+from treadle.bulk import Bulk
+from treadle.callables import check_list
+from treadle.client_settings import ClientSettings, build_core
+from treadle.dead_letters import DeadLetters
 from treadle.engine.registry import AnyType
 from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
-from treadle.engine.settings import Settings
 from treadle.engine.submit.enqueue import named, submit
-from treadle.engine.telemetry import Telemetry
 from treadle.errors import InputError
-from treadle.flow_control import OnUnhandledGroup
+from treadle.filter_options import check_tenant
 from treadle.handle import EnqueueCall, Handle, submitted_handle
-from treadle.ids import IdGenerator, check_id, check_name, checked_generator
+from treadle.ids import check_id, check_name
+from treadle.item import AuditNote
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
-from treadle.operator import DeadLetters, Operator
+from treadle.operator import Operator, tenant_of
 from treadle.options import (
     ENQUEUE_MANY_OPTIONS,
     ENQUEUE_OPTIONS,
@@ -36,13 +33,9 @@ from treadle.options import (
     Options,
     check_options,
 )
-from treadle.retry import Retry
 from treadle.schedule import ScheduleHandle, Schedules, timing_of
-from treadle.secret_values import check_mask
-from treadle.submit_middleware import SubmitMiddleware
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
-from treadle.wording import did_you_mean
 from treadle.work import Work, no_work, works_of
 from treadle.work_type import WorkType
 
@@ -51,65 +44,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 G = TypeVar("G")
-
-
-class ClientSettings(TypedDict, total=False):
-    """Settings of a client or an app. Durations are seconds or `timedelta`."""
-
-    poll_interval: Duration
-    """How often to look for work when no wake-up came: the safety net."""
-    lease: Duration
-    """How long after its last heartbeat a worker counts as alive."""
-    heartbeat: Duration
-    """How often a worker sends a heartbeat. Default: lease / 5. At most lease / 2."""
-    drain: Duration
-    """How long `stop` waits for handlers."""
-    keep: Duration
-    """How long ended items stay readable, counted from the end of their group."""
-    keep_dead: Duration | None
-    """The same for dead items. None: until an operator requeues or deletes them."""
-    retry: Retry
-    strict_return: bool
-    on_dead_unstarted: bool
-    """Submit the `on_dead` of items also if they died before their first attempt."""
-    max_payload: int
-    """The most bytes of one input, one result or one group's value."""
-    max_submission: int
-    """The most bytes of all inputs that are stored in one step: those of `enqueue_many`, or of the children
-    of one Result."""
-    interrupt_grace: Duration
-    """How long an interrupted handler may go on before it is cancelled. For its timeout: `timeout_grace`."""
-    timeout_grace: Duration
-    """How long a handler may go on after its timeout was signalled, before it is cancelled."""
-    unknown_type_grace: Duration | None
-    """How long an item waits for a worker that has its type before it is dead. None: without limit."""
-    undecodable_grace: Duration
-    """How long an item whose arguments a worker cannot decode is left to others before it is dead."""
-    unhandled_grace: Duration
-    """How long to wait for a waiter before `on_unhandled_group` is called."""
-    codec: Codec
-    clock: Clock
-    random: random_module.Random
-    generate_id: IdGenerator
-    on_event: OnEvent | None
-    on_error: OnError | None
-    on_failure: Callable[..., Any] | None
-    log_failures: bool
-    """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
-    statistics: bool
-    """Add what workers count to the statistics in the store: `app.stats()`."""
-    mask: Iterable[str]
-    """More names of values that are not shown to operators, besides `treadle.secret_values.SECRET_NAMES`."""
-    on_unhandled_group: OnUnhandledGroup | None
-    """Called once for a group that ends with a value while no process waits for it."""
-    submit_middleware: Sequence[SubmitMiddleware]
-    """`async def m(items, call_next)`, around each submit; the first is the outermost."""
-    telemetry: Telemetry | None
-    """Traces: `treadle.contrib.otel.OpenTelemetry()`."""
-    registry: Any
-    """A prometheus-client registry to export metrics on."""
-    prefix: str
-    notify: Any
 
 
 class Client(Operator):
@@ -123,10 +57,11 @@ class Client(Operator):
         tenant: str | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
-        core = _build_core(backend, settings)
-        super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
+        core = build_core(backend, settings)
+        super().__init__(core, None if tenant is None else check_tenant(tenant))
         core.learn(*check_list(work, "work", "add"))
         self.dead = DeadLetters(self)
+        self.bulk = Bulk(self)
         self._sync_loop = SyncLoop(core)
 
     # -- what it has -----------------------------------------------------------------------------------
@@ -151,14 +86,28 @@ class Client(Operator):
     def tenant(self, name: str) -> Client:
         """Return a client of the same app that is bound to one tenant: all its methods are. A client that is
         bound to another tenant refuses: `InputError`."""
-        tenant = check_name(name, field="tenant")
+        tenant = check_tenant(name)
         if tenant == self._tenant:
             return self
         if self._tenant is not None:
             raise InputError.of("tenant", name, f"is refused: this client is bound to {self._tenant!r}")
+        return self._like(tenant, self._note)
+
+    def by(self, actor: str, *, reason: str = "", address: str = "") -> Client:
+        """Return a client of the same app whose changes are noted in the audit: `app.by("ann").cancel(id)`.
+        What it enqueues is noted too. See `audits`.
+
+        actor: who makes the changes: a name or an address, 200 characters at most.
+        reason: why, 2,000 characters at most.
+        address: from where, as the address of a browser.
+        """
+        return self._like(self._tenant, checked_note(actor, reason, address))
+
+    def _like(self, tenant: str | None, note: AuditNote | None) -> Client:
         client = Client.__new__(Client)
-        Operator.__init__(client, self._core, tenant)
+        Operator.__init__(client, self._core, tenant, note)
         client.dead = DeadLetters(client)
+        client.bulk = Bulk(client)
         client._sync_loop = self._sync_loop
         return client
 
@@ -213,7 +162,7 @@ class Client(Operator):
                 parameters=("input",),
             )
         work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
-        return EnqueueCall(self._core, self._submits_to, work, checked)
+        return EnqueueCall(self._core, self._submits_to, work, checked, self._note)
 
     async def enqueue_many(
         self, works: Iterable[Work[S, G]], /, **options: Unpack[EnqueueOptions]
@@ -225,8 +174,9 @@ class Client(Operator):
             return []
         self._core.check_unopened(checked.get("tx"))
         await self.connect()
-        answers = await submit(self._core, self._submits_to, works, checked)
-        return [submitted_handle(self._core, self._submits_to, answer) for answer in answers]
+        tenant, note = self._submits_to, self._note
+        answers = await submit(self._core, tenant, works, checked, note=note)
+        return [submitted_handle(self._core, tenant, answer, note) for answer in answers]
 
     async def claim_one(
         self,
@@ -249,7 +199,7 @@ class Client(Operator):
     def handle(self, id: str) -> Handle[Any, Any]:
         """Return a handle for an item that was submitted before, by any process. `InputError` if this cannot
         be an id."""
-        return Handle(self._core, check_id(id), None, tenant=self._tenant)
+        return Handle(self._core, check_id(id), None, tenant=self._tenant, note=self._note)
 
     # -- schedules -------------------------------------------------------------------------------------
 
@@ -290,7 +240,12 @@ class Client(Operator):
     @property
     def schedules(self) -> Schedules:
         """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
-        return Schedules(self._core, self._tenant)
+        return Schedules(self._core, self._tenant, self._note)
+
+
+def noted(client: Client, note: AuditNote | None) -> Client:
+    """Return a client whose changes carry this note, for the modules of this package."""
+    return client._like(tenant_of(client), note)  # pyright: ignore[reportPrivateUsage]
 
 
 def names_of(types: Iterable[AnyType | str], *, aliases: bool = False) -> tuple[str, ...]:
@@ -302,89 +257,3 @@ def names_of(types: Iterable[AnyType | str], *, aliases: bool = False) -> tuple[
         else:
             names.append(check_name(each, "types"))
     return tuple(names)
-
-
-def _check_names(given: Iterable[str]) -> None:
-    known = ClientSettings.__annotations__
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
-            raise TypeError(f"there is no setting {name!r}: {hint}")
-
-
-_DURATIONS = (
-    "poll_interval",
-    "lease",
-    "heartbeat",
-    "drain",
-    "keep",
-    "keep_dead",
-    "interrupt_grace",
-    "timeout_grace",
-    "unknown_type_grace",
-    "undecodable_grace",
-    "unhandled_grace",
-)
-
-
-_PLAIN_FUNCTIONS = ("on_event", "on_error", "on_failure", "generate_id")
-
-
-def _check_functions(values: Mapping[str, Any]) -> None:
-    for name in _PLAIN_FUNCTIONS:
-        if values.get(name) is not None:
-            check_plain(values[name], name)
-    if values.get("on_unhandled_group") is not None:
-        check_callable(values["on_unhandled_group"], "on_unhandled_group")
-
-
-def _check_telemetry(given: Any) -> Telemetry | None:
-    if given is None:
-        return None
-    if isinstance(given, type) or not callable(getattr(given, "attempt", None)):
-        raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
-    telemetry: Telemetry = given
-    return telemetry
-
-
-def _build_core(backend: str | Backend, given: ClientSettings) -> Core:
-    values: dict[str, Any] = dict(given)
-    _check_names(values)
-    _check_functions(values)
-    on_event, on_error = values.pop("on_event", None), values.pop("on_error", None)
-    unhandled = values.pop("on_unhandled_group", None)
-    prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
-    for name in _DURATIONS:
-        if values.get(name) is not None:
-            values[name] = seconds(values[name], field=name)
-    if "lease" in values:
-        values.setdefault("heartbeat", values["lease"] / 5)
-    values = {
-        "random": random_module.Random(),
-        **{name: value for name, value in values.items() if value is not None},
-    }
-    registry = values.pop("registry", None)
-    middlewares = check_list(values.pop("submit_middleware", ()), "submit_middleware", "with_user")
-    telemetry = _check_telemetry(values.pop("telemetry", None))
-    if "generate_id" in values:
-        values["generate_id"] = checked_generator(values["generate_id"])
-    if "mask" in values:
-        values["mask"] = check_mask(values["mask"])
-    settings = Settings(**values)
-    metrics = Metrics(now=settings.clock.now, registry=registry)
-    check_backend(backend)
-    if isinstance(backend, str):
-        backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
-    core = Core(
-        backend,
-        settings,
-        Hooks(on_event, on_error, settings.clock.monotonic),
-        metrics,
-        submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
-        telemetry=telemetry,
-    )
-    if core.telemetry is not None:
-        core.telemetry.use_store(store_name(backend))
-    if unhandled is not None:
-        core.watch_groups(unhandled)
-    return core

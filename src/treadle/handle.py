@@ -18,7 +18,7 @@ from treadle.engine.wait.group_outcome import group_outcome
 from treadle.engine.wait.wait_result import decode_state, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
-from treadle.item import ItemState, Ref, Submitted
+from treadle.item import AuditNote, ItemState, Ref, Submitted
 from treadle.operator import Operator
 from treadle.timing import Duration, seconds
 from treadle.work import G_co, S_co, Work
@@ -29,14 +29,22 @@ T = TypeVar("T")
 class Handle(Generic[S_co, G_co]):
     """A submitted item. `await handle` waits for its whole group, `.result()` for the item alone."""
 
-    __slots__ = ("_core", "_group_id", "_tenant", "existing", "id")
+    __slots__ = ("_core", "_group_id", "_note", "_tenant", "existing", "id")
 
     def __init__(
-        self, core: Core, id: str, group_id: str | None, *, tenant: str | None, existing: bool = False
+        self,
+        core: Core,
+        id: str,
+        group_id: str | None,
+        *,
+        tenant: str | None,
+        existing: bool = False,
+        note: AuditNote | None = None,
     ) -> None:
         self._core = core
         self._group_id = group_id
         self._tenant = tenant
+        self._note = note
         self.id = id
         self.existing = existing
         """Whether this is an earlier item with the same key. Then no new item was stored."""
@@ -93,7 +101,7 @@ class Handle(Generic[S_co, G_co]):
 
     async def cancel(self) -> int:
         """End the item and its open descendants. Running handlers are interrupted. Returns how many ended."""
-        return await Operator(self._core, self._tenant).cancel([self.id])
+        return await Operator(self._core, self._tenant, self._note).cancel([self.id])
 
     async def _attach(self) -> None:
         """Read the tenant and the group of a handle that was made from an id alone."""
@@ -111,12 +119,20 @@ class EnqueueCall(Generic[S_co, G_co]):
     total = await app.enqueue(add(1, 2)).result()
     """
 
-    __slots__ = ("_core", "_id", "_options", "_tenant", "_used", "_work")
+    __slots__ = ("_core", "_id", "_note", "_options", "_tenant", "_used", "_work")
 
-    def __init__(self, core: Core, tenant: str, work: Work[S_co, G_co], options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        tenant: str,
+        work: Work[S_co, G_co],
+        options: dict[str, Any],
+        note: AuditNote | None = None,
+    ) -> None:
         """`options` are checked."""
         self._core = core
         self._tenant = tenant
+        self._note = note
         self._work = work
         self._options = options
         self._id = work.id
@@ -139,8 +155,8 @@ class EnqueueCall(Generic[S_co, G_co]):
     async def _submit(self) -> Handle[S_co, G_co]:
         self._core.check_unopened(self._options.get("tx"))
         await self._core.connect()
-        (answer,) = await submit(self._core, self._tenant, (self._work,), self._options)
-        return submitted_handle(self._core, self._tenant, answer)
+        (answer,) = await submit(self._core, self._tenant, (self._work,), self._options, note=self._note)
+        return submitted_handle(self._core, self._tenant, answer, self._note)
 
     def result(self, timeout: Duration | None = None) -> Coroutine[Any, Any, S_co]:
         """Submit, and wait for the item's own value. `WaitTimeout` after `timeout` seconds for both: then a
@@ -159,7 +175,9 @@ class EnqueueCall(Generic[S_co, G_co]):
         # Registered before the submit, so that the store need not be asked whether the item has ended.
         future = waiters.item(ref, expected=True)
         try:
-            (answer,) = await submit(core, self._tenant, (self._work,), self._options, awaited=True)
+            (answer,) = await submit(
+                core, self._tenant, (self._work,), self._options, awaited=True, note=self._note
+            )
             value: S_co
             if answer.existing:
                 self._id = answer.id
@@ -190,7 +208,9 @@ class EnqueueCall(Generic[S_co, G_co]):
         ref = (self._tenant, self._work.id)
         future = core.waiters.group(ref, expected=True)
         try:
-            (answer,) = await submit(core, self._tenant, (self._work,), self._options, awaited=True)
+            (answer,) = await submit(
+                core, self._tenant, (self._work,), self._options, awaited=True, note=self._note
+            )
             value: G_co
             if answer.existing:
                 self._id = answer.id
@@ -245,9 +265,12 @@ def has_connection(call: EnqueueCall[Any, Any]) -> bool:
     return call._options.get("tx") is not None  # pyright: ignore[reportPrivateUsage]
 
 
-def submitted_handle(core: Core, tenant: str, answer: Submitted) -> Handle[Any, Any]:
+def submitted_handle(
+    core: Core, tenant: str, answer: Submitted, note: AuditNote | None = None
+) -> Handle[Any, Any]:
     """Return the handle of the new item, or of the earlier item with the same key."""
-    return Handle(core, answer.id, answer.group_id or answer.id, tenant=tenant, existing=answer.existing)
+    group_id = answer.group_id or answer.id
+    return Handle(core, answer.id, group_id, tenant=tenant, existing=answer.existing, note=note)
 
 
 # ------------------------------------------------------------------------------------------------- waiting

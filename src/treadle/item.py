@@ -171,6 +171,10 @@ class AuditNote(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The bulk action that this change is a portion of, by its id."""
     about: str = ""
     """What was asked for, if it was not ids: a filter as text, or what an update changes."""
+    verb: str = ""
+    """What the entry calls the change, if not by the name of the method."""
+    tenant: str | None = None
+    """Whose the change is, for methods that are told no tenant: those of schedules."""
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):

@@ -7,18 +7,19 @@ from typing import Any, get_args
 
 import msgspec
 
+from treadle.audit_note import check_recording
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, limit_of
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.engine.why import why_item, why_queue
 from treadle.errors import InputError, UnsupportedError
-from treadle.ids import check_name, ids_of
+from treadle.ids import check_id, check_name, ids_of
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
-from treadle.option_checks import check_count
+from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
 from treadle.problems import MAX_WAIT, Problem, look_at
-from treadle.records import MINUTE, Line, Related, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, Stat, StatsBy
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 
@@ -139,6 +140,17 @@ class Observer:
             return []
         backend = self._core.backend
         return list(await backend.stats(begin, until=end, step=step, by=by, type=type, queue=queue))
+
+    async def audits(self, bulk: str | None = None, limit: int = 100, cursor: str | None = None) -> AuditPage:
+        """Return who changed what, newest first: the changes made with a client that `by(...)` returned. The
+        portions of bulk actions are left out, unless the id of the action is given. `cursor` continues after
+        an earlier page. A client of one tenant gets the changes of the tenant."""
+        if bulk is not None:
+            check_id(bulk, field="bulk")
+        check_page_size(limit, cursor)
+        check_recording(self._core.backend)
+        await self._core.connect()
+        return await self._core.backend.audits(tenant=self._tenant, bulk=bulk, limit=limit, cursor=cursor)
 
     async def _begin_read(self) -> None:
         await begin_read(self._core)

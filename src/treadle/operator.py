@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
-from typing import Any, Final, get_args
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from msgspec import UNSET
 from typing_extensions import Unpack
 
+from treadle.audit_note import about, check_recording, log_change, noted_about, noted_for
 from treadle.engine.core import Core
 from treadle.engine.ended_items import announce_ended, event_time
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
-from treadle.engine.read_refs import by_tenant, outermost_groups
 from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
+from treadle.filter_options import item_filter
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
     GROUP_TYPE,
     TERMINAL,
+    AuditNote,
     Count,
     DeathReason,
     Filter,
@@ -29,25 +31,23 @@ from treadle.item import (
     Page,
     Status,
 )
-from treadle.item_facts import DeadMark
-from treadle.observer import Observer, begin_read
-from treadle.option_checks import check_count
+from treadle.observer import Observer
+from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
-from treadle.timing import Instant, instant
+from treadle.timing import Instant
 from treadle.update_options import UpdateOptions, check_update
 
 Ids = str | HasId | Iterable[str | HasId]
-
-PORTION: Final = 1000
-"""How many items one step changes, where a filter may find any number."""
 
 
 class Operator(Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
-    def __init__(self, core: Core, tenant: str | None) -> None:
+    def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:
         self._core = core
         self._tenant = tenant
+        self._note = note
+        """Who makes the changes, for the audit. None: they are not noted."""
         self._submits_to = DEFAULT_TENANT if tenant is None else tenant
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -115,18 +115,19 @@ class Operator(Observer):
 
         `InputError` for a status or a reason that does not exist, and for texts that are no names.
         """
-        where = Filter(
-            tenant=self._tenant if self._tenant is not None else _name(tenant, "tenant"),
-            status=_words((status,) if isinstance(status, str) else status or (), Status, "status"),
-            type=_name(type, "type"),
-            queue=_name(queue, "queue"),
-            workflow=_name(workflow, "workflow"),
-            since=None if since is None else instant(since, field="since"),
-            until=None if until is None else instant(until, field="until"),
-            group_id=None if group_id is None else check_id(group_id, field="group_id"),
-            key=_name(key, "key"),
-            reason=None if reason is None else _words((reason,), DeathReason, "reason")[0],
-            mark=_name(mark, "mark") if mark else mark,
+        where = item_filter(
+            self._tenant,
+            status=status,
+            type=type,
+            queue=queue,
+            tenant=tenant,
+            workflow=workflow,
+            since=since,
+            until=until,
+            group_id=group_id,
+            key=key,
+            reason=reason,
+            mark=mark,
         )
         _check_page(limit, cursor, oldest_first, history)
         if reach is not None:
@@ -165,6 +166,8 @@ class Operator(Observer):
         return self._connect_for_change()
 
     async def _connect_for_change(self) -> None:
+        if self._note is not None:
+            check_recording(self._core.backend)
         await self.connect()
         if self._core.hooks.any_listening:
             await self._core.store_clock.refresh()  # for the times of events
@@ -174,7 +177,8 @@ class Operator(Observer):
         nested group, everything in the group ends. Returns how many ended."""
         wanted = ids_of(ids)
         await self._begin_change("cancel")
-        changed = await self._core.backend.cancel(wanted, tenant=self._tenant)
+        changed = await self._core.backend.cancel(wanted, tenant=self._tenant, note=self._note)
+        log_change(self._note, "cancel", wanted, len(changed.items), self._tenant)
         self._core.announcer.cancelled(changed.items, event_time(self._core, changed))
         announce_ended(self._core, changed)
         return len(changed.items)
@@ -189,7 +193,8 @@ class Operator(Observer):
             await _check_group_ended(self._core, state)
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
-        changed = await self._core.backend.complete(name, result, tenant=self._tenant)
+        changed = await self._core.backend.complete(name, result, tenant=self._tenant, note=self._note)
+        log_change(self._note, "complete", [name], 1, self._tenant)
         self._core.announcer.completed(changed.items, event_time(self._core, changed), value)
         announce_ended(self._core, changed)
 
@@ -202,12 +207,13 @@ class Operator(Observer):
         """
         wanted = ids_of(ids)
         await self._begin_change("requeue")
-        return await self._requeue(wanted, self._tenant, alone=alone, cancelled=cancelled)
+        return await self._requeue(wanted, alone=alone, cancelled=cancelled)
 
-    async def _requeue(
-        self, ids: Sequence[str], tenant: str | None, *, alone: bool = False, cancelled: bool = False
-    ) -> int:
-        changed = await self._core.backend.requeue(ids, tenant=tenant, alone=alone, cancelled=cancelled)
+    async def _requeue(self, ids: Sequence[str], *, alone: bool = False, cancelled: bool = False) -> int:
+        changed = await self._core.backend.requeue(
+            ids, tenant=self._tenant, alone=alone, cancelled=cancelled, note=self._note
+        )
+        log_change(self._note, "requeue", ids, len(changed.items), self._tenant)
         self._core.announcer.effects(changed.effects, event_time(self._core, changed))
         self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)
@@ -225,13 +231,17 @@ class Operator(Observer):
         if not group.failed:
             return 0
         causes = await deaths_to_repair(backend, group)
-        return await self._requeue(causes, group.tenant) if causes else 0
+        if not causes:
+            return 0
+        note = noted_about(self._note, f"repair of {group_id}")
+        return await Operator(self._core, group.tenant, note)._requeue(causes)
 
     async def trigger(self, ids: Ids) -> None:
         """Run scheduled items now: all, or none if one raises `NotFound` or `NotTriggerable`."""
         wanted = ids_of(ids)
         await self._begin_change("trigger")
-        await self._core.backend.trigger(wanted, tenant=self._tenant)
+        changed = await self._core.backend.trigger(wanted, tenant=self._tenant, note=self._note)
+        log_change(self._note, "trigger", wanted, len(changed.items), self._tenant)
         self._core.wakeups.ready()
 
     async def update(self, ids: Ids, **changes: Unpack[UpdateOptions]) -> int:
@@ -239,7 +249,9 @@ class Operator(Observer):
         `NotFound` or `NotUpdatable`. What is not given stays as it is. Returns how many."""
         wanted, checked = ids_of(ids), check_update(changes)
         await self._begin_change("update")
-        changed = await self._core.backend.update(wanted, checked, tenant=self._tenant)
+        note = noted_about(self._note, about(changes))
+        changed = await self._core.backend.update(wanted, checked, tenant=self._tenant, note=note)
+        log_change(self._note, "update", wanted, len(changed.items), self._tenant)
         queue = checked.queue
         self._core.wakeups.ready(
             (item.type, item.queue if queue is UNSET else queue) for item in changed.items
@@ -251,7 +263,10 @@ class Operator(Observer):
         `cascade` the groups that members wait for are removed too. Returns how many items were removed."""
         wanted = ids_of(group_ids)
         await self._begin_change("delete")
-        changed = await self._core.backend.delete(wanted, tenant=self._tenant, cascade=cascade)
+        changed = await self._core.backend.delete(
+            wanted, tenant=self._tenant, cascade=cascade, note=self._note
+        )
+        log_change(self._note, "delete", wanted, len(changed.items), self._tenant)
         announce_ended(self._core, changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
 
@@ -259,89 +274,34 @@ class Operator(Observer):
         """Stop handing out the items of a queue. Running items go on."""
         check_name(queue, field="queue")
         await self._begin_change("pause")
-        await self._core.backend.pause(queue, True, tenant=self._tenant)
+        await self._core.backend.pause(queue, True, tenant=self._tenant, note=self._note)
+        log_change(self._note, "pause", [queue], 1, self._tenant)
 
     async def resume(self, queue: str) -> None:
         """Hand out the items of a paused queue again."""
         check_name(queue, field="queue")
         await self._begin_change("resume")
-        await self._core.backend.pause(queue, False, tenant=self._tenant)
+        await self._core.backend.pause(queue, False, tenant=self._tenant, note=self._note)
+        log_change(self._note, "resume", [queue], 1, self._tenant)
         self._core.wakeups.ready()
 
+    async def drain_worker(self, id: str) -> bool:
+        """Ask a worker to stop, as a signal would: it starts nothing more, and waits for its handlers for as
+        long as its `drain` says. It learns so with its next heartbeat. False if there is no such worker. A
+        client of one tenant can stop workers that serve this tenant alone."""
+        check_name(id, field="id")
+        await self._begin_change("drain_worker")
+        check_recording(self._core.backend)
+        if self._tenant is not None and not await _serves_only(self._core, id, self._tenant):
+            return False
+        found = await self._core.backend.drain_worker(id, note=noted_for(self._note, self._tenant))
+        log_change(self._note, "drain_worker", [id], int(found), self._tenant)
+        return found
 
-class DeadLetters:
-    """The dead items: `app.dead`."""
 
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
-
-    async def list(self, /, **where: Any) -> Page:
-        """Return dead items, newest first, with their failed attempts. Takes the arguments of `app.list`,
-        except the status."""
-        where.setdefault("history", True)
-        return await self._operator.list("dead", **where)
-
-    async def marks(self, *, count: int = 100, cap: int = 10_000) -> Sequence[DeadMark]:
-        """Return the marks of dead items: what they died of, and how many died alike. At most `count`, those
-        with the newest deaths first. Each counts up to `cap` items."""
-        check_count(count, "count")
-        check_count(cap, "cap")
-        core = core_of(self._operator)
-        await begin_read(core)
-        return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
-
-    async def requeue(
-        self, /, ids: Ids | None = None, *, alone: bool = False, cancelled: bool = False, **where: Any
-    ) -> int:
-        """As `app.requeue`, for the named items, or for all that a filter (as for `list`) finds. Each item is
-        requeued once: one that dies again meanwhile stays dead. Returns how many items are open again."""
-        refuse_in_transaction(core_of(self._operator).backend, "dead.requeue()")
-        if ids is not None:
-            return await self._operator.requeue(ids, alone=alone, cancelled=cancelled)
-        total = 0
-        statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
-        async for tenant, items in self._found(where, statuses):
-            # Oldest first, so that they become ready in the order of their submission.
-            operator = Operator(core_of(self._operator), tenant)
-            total += await operator.requeue(items[::-1], alone=alone, cancelled=cancelled)
-        return total
-
-    async def delete(self, /, ids: Ids | None = None, **where: Any) -> int:
-        """Remove dead items with their groups, and with the groups around these: the items named, or all that
-        a filter finds. Returns how many items were removed."""
-        refuse_in_transaction(core_of(self._operator).backend, "dead.delete()")
-        total = 0
-        if ids is not None:
-            named = await self._operator.get(ids)
-            found = by_tenant(item for item in named if item is not None and item.status == "dead")
-            for owner, dead in found.items():
-                total += await self._delete(owner, dead)
-            return total
-        async for tenant, items in self._found(where):
-            total += await self._delete(tenant, items)
-        return total
-
-    async def _delete(self, tenant: str, items: Sequence[ItemState]) -> int:
-        core = core_of(self._operator)
-        around = await outermost_groups(core.backend, {item.group_id for item in items}, tenant=tenant)
-        groups = sorted({group.id for group in around.values()})
-        return await Operator(core, tenant).delete(groups) if groups else 0
-
-    async def _found(
-        self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)
-    ) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
-        """Yield the items that a filter finds, at most `limit`, in portions of one tenant. Two tenants may
-        use the same id for different items."""
-        left, cursor = where.pop("limit", None), where.pop("cursor", None)
-        while left is None or left > 0:
-            limit = min(left or PORTION, PORTION)
-            page = await self._operator.list(statuses, **where, limit=limit, cursor=cursor)
-            for portion in by_tenant(page.items).items():
-                yield portion
-            if page.cursor is None:
-                return
-            cursor = page.cursor
-            left = None if left is None else left - len(page.items)
+async def _serves_only(core: Core, worker: str, tenant: str) -> bool:
+    infos = [each.info for each in await core.backend.workers() if each.id == worker]
+    return any(info is not None and info.tenants == (tenant,) for info in infos)
 
 
 async def _check_group_ended(core: Core, closing: ItemState) -> None:
@@ -355,30 +315,20 @@ async def _check_group_ended(core: Core, closing: ItemState) -> None:
 
 
 def _check_page(limit: object, cursor: object, oldest_first: object, history: object) -> None:
-    check_count(limit, "limit")
-    if cursor is not None and not isinstance(cursor, str):
-        raise InputError.of("cursor", cursor, "must be a str")
+    check_page_size(limit, cursor)
     for field, given in (("oldest_first", oldest_first), ("history", history)):
         if not isinstance(given, bool):
             raise InputError.of(field, given, "must be True or False")
 
 
-def _name(value: str | None, field: str) -> str | None:
-    return None if value is None else check_name(value, field)
-
-
-def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
-    """Return `given`, or raise InputError if one is not among the allowed words."""
-    allowed, wanted = get_args(words), tuple(given)
-    for each in wanted:
-        if each not in allowed:
-            raise InputError.of(field, each, f"does not exist: it is one of {', '.join(allowed)}")
-    return wanted
-
-
 def core_of(client: Operator) -> Core:
     """Return the engine behind a client, for the modules of this package."""
     return client._core  # pyright: ignore[reportPrivateUsage]
+
+
+def note_of(client: Operator) -> AuditNote | None:
+    """Return who changes something with a client, for the modules of this package."""
+    return client._note  # pyright: ignore[reportPrivateUsage]
 
 
 def tenant_of(client: Operator) -> str | None:

@@ -42,6 +42,13 @@ def check_priority(value: Any, name: str) -> int:
     return value
 
 
+def check_page_size(limit: object, cursor: object) -> None:
+    """Check what a page is asked for with: how long it is, and where it begins."""
+    check_count(limit, "limit")
+    if cursor is not None and not isinstance(cursor, str):
+        raise InputError.of("cursor", cursor, "must be a str")
+
+
 def check_lane(value: Any, name: str) -> str:
     return "" if value == "" else check_name(value, name)
 

@@ -66,7 +66,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ids: tuple[str, ...] = ()
     """The first 100 that were asked for: ids of items, or the name of a queue, schedule or worker."""
     count: int = 0
-    """How many items were changed, with those that changed along with them."""
+    """How many items were changed, with those that changed along with them. Of a queue, a schedule or a
+    worker: 1 if it was changed."""
     about: str = ""
     reason: str = ""
     address: str = ""

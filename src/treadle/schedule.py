@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from treadle.audit_note import check_recording, log_change, noted_for
 from treadle.callables import check_plain
 from treadle.doers.base import check_whole
 from treadle.engine.core import Core
@@ -27,13 +29,11 @@ from treadle.engine.schedule.occurrence import (
     Timing,
     user_function,
 )
-from treadle.engine.schedule.standing import is_orphaned, standing_of
-from treadle.engine.why import ScheduleFacts, why_schedule
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
-from treadle.item import DEFAULT_TENANT
+from treadle.item import DEFAULT_TENANT, AuditNote
 from treadle.observer import begin_read
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.records import ScheduleRun
@@ -96,8 +96,9 @@ class Schedules:
     those of a tenant under the name `tenant/name`.
     """
 
-    def __init__(self, core: Core, tenant: str | None) -> None:
+    def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:
         self._core = core
+        self._note = noted_for(note, tenant)
         self._scheduler = core.scheduler
         self._tenant = tenant
         self._stored = StoredSchedules(core, tenant)
@@ -144,17 +145,8 @@ class Schedules:
         rows = await self._stored.rows()
         row = next((row for row in rows if row.name == full), None)
         now, fleet = await self._fleet()
-        facts = ScheduleFacts(
-            name=name,
-            tenant=self._tenant,
-            now=now,
-            stored=row,
-            state="unknown" if row is None else standing_of(row, fleet, now, here=self._stored.is_here(full)),
-            orphaned=row is not None and is_orphaned(row, fleet, now, here=self._stored.is_here(full)),
-            taking=0 if fleet is None else len(fleet.taking),
-            names=tuple(row.name.removeprefix(self._prefix) for row in rows),
-        )
-        return why_schedule(facts)
+        names = tuple(row.name.removeprefix(self._prefix) for row in rows)
+        return self._stored.why(name, row, fleet, now, names)
 
     async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
         """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
@@ -209,14 +201,19 @@ class Schedules:
         refuse_in_transaction(self._core.backend, "schedules.cancel()")
         await self._core.connect()
         entry = self._scheduler.entries.get(self._full(name))
-        dropped = await self._scheduler.cancel(self._full(name))
+        self._check_note()
+        dropped = await self._scheduler.cancel(self._full(name), self._note)
+        self._log("cancel_schedule", name, dropped)
         return dropped or (entry is not None and entry.stored is None)
 
     async def run_now(self, recurrence: Recurrence) -> Handle[Any, Any] | None:
         work = await recurrence.make_work()
         if work is None:
             return None
-        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options))
+        note = None
+        if self._note is not None:
+            note = replace(self._note, verb="trigger_schedule", about=recurrence.name)
+        return await EnqueueCall(self._core, recurrence.tenant, work, dict(recurrence.options), note)
 
     def _full(self, name: str) -> str:
         return check_name(self._prefix + check_name(name, field="name"), field="name")
@@ -228,8 +225,18 @@ class Schedules:
         entry = self._scheduler.entries.get(full)
         if entry is not None and entry.stored is None:
             await self._scheduler.sync()
-        if not await self._scheduler.pause(full, paused):
+        self._check_note()
+        found = await self._scheduler.pause(full, paused, self._note)
+        self._log("pause_schedule" if paused else "resume_schedule", name, found)
+        if not found:
             raise NotFound(name, "schedule")
+
+    def _check_note(self) -> None:
+        if self._note is not None:
+            check_recording(self._core.backend)
+
+    def _log(self, verb: str, name: str, changed: bool) -> None:
+        log_change(self._note, verb, [self._full(name)], int(changed), self._tenant)
 
     async def _fleet(self) -> tuple[float, Fleet | None]:
         """The time, and the workers. None: the store cannot list them."""

@@ -9,8 +9,10 @@ import msgspec
 
 from treadle.engine.core import Core
 from treadle.engine.schedule.standing import ScheduleStanding, is_orphaned, standing_of
+from treadle.engine.why import ScheduleFacts, why_schedule
 from treadle.fleet import Fleet
 from treadle.item import Schedule
+from treadle.why import Reason, Why
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     state: ScheduleStanding
     """All of this in a word: `active`, `overdue`, `orphaned`, `paused` or `ended`. Overdue: it is due, and no
     process has fired it."""
+    reasons: tuple[Reason, ...] = ()
+    """Unless it is active or has ended: why it does not fire, as `why` says it."""
 
     @property
     def ended(self) -> bool:
@@ -44,6 +48,7 @@ class StoredSchedules:
 
     def __init__(self, core: Core, tenant: str | None) -> None:
         self._core = core
+        self._tenant = tenant
         self._scheduler = core.scheduler
         # Quoted, so that no name of one tenant can be read as a name of another.
         self.prefix = "" if tenant is None else f"{tenant.replace('%', '%25').replace('/', '%2F')}/"
@@ -63,17 +68,37 @@ class StoredSchedules:
         return [self._state(row, fleet, now) for row in rows]
 
     def _state(self, row: Schedule, fleet: Fleet | None, now: float) -> ScheduleState:
-        here = self.is_here(row.name)
+        here, name = self.is_here(row.name), row.name.removeprefix(self.prefix)
+        state = standing_of(row, fleet, now, here=here)
+        fires = state in ("active", "ended")
         return ScheduleState(
-            name=row.name.removeprefix(self.prefix),
+            name=name,
             next_at=row.next_at,
             last_at=row.last_at,
             paused=row.paused,
             orphaned=is_orphaned(row, fleet, now, here=here),
             timing=_read_spec(row.spec),
             seen_at=row.seen_at,
-            state=standing_of(row, fleet, now, here=here),
+            state=state,
+            reasons=() if fires else self.why(name, row, fleet, now).reasons,
         )
+
+    def why(
+        self, name: str, row: Schedule | None, fleet: Fleet | None, now: float, names: tuple[str, ...] = ()
+    ) -> Why:
+        """Why a schedule has not fired. names: those of all schedules, to propose one if it is unknown."""
+        here = row is not None and self.is_here(row.name)
+        facts = ScheduleFacts(
+            name=name,
+            tenant=self._tenant,
+            now=now,
+            stored=row,
+            state="unknown" if row is None else standing_of(row, fleet, now, here=here),
+            orphaned=row is not None and is_orphaned(row, fleet, now, here=here),
+            taking=0 if fleet is None else len(fleet.taking),
+            names=names,
+        )
+        return why_schedule(facts)
 
 
 def _read_spec(spec: bytes) -> dict[str, Any]:

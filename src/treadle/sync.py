@@ -12,15 +12,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from treadle.bulk import Bulk
 from treadle.callables import is_awaitable
 from treadle.client import Client
+from treadle.dead_letters import DeadLetters
 from treadle.engine.open_transaction import current_transaction
 from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
 from treadle.handle import Handle, has_connection, is_enqueue, submitted_handle
 from treadle.item import ItemState
 from treadle.manual_lease import ClaimedLease
-from treadle.operator import DeadLetters, Operator, core_of, submits_to
+from treadle.operator import Operator, core_of, note_of, submits_to
 from treadle.options import ENQUEUE_MANY_OPTIONS, ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync_loop import SyncLoop, run_without_loop
@@ -183,6 +185,15 @@ class SyncDeadLetters(SyncSide):
     delete = blocking(DeadLetters.delete)
 
 
+class SyncBulk(SyncSide):
+    """The bulk actions: `app.sync.bulk`."""
+
+    start = blocking(Bulk.start)
+    state = blocking(Bulk.state)
+    list = blocking(Bulk.list)
+    stop = blocking(Bulk.stop)
+
+
 class SyncOperator(SyncSide):
     """Reads and changes items, as `Operator`."""
 
@@ -201,6 +212,7 @@ class SyncOperator(SyncSide):
     lines = blocking(Operator.lines)
     related = blocking(Operator.related)
     statistics = blocking(Operator.statistics)
+    audits = blocking(Operator.audits)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)
@@ -210,6 +222,7 @@ class SyncOperator(SyncSide):
     delete = blocking(Operator.delete)
     pause = blocking(Operator.pause)
     resume = blocking(Operator.resume)
+    drain_worker = blocking(Operator.drain_worker)
 
 
 def on_loop_if_any(
@@ -253,6 +266,11 @@ class SyncClient(SyncOperator):
         return SyncDeadLetters(self._loop, self._client.dead)
 
     @property
+    def bulk(self) -> SyncBulk:
+        """As `Client.bulk`."""
+        return SyncBulk(self._loop, self._client.bulk)
+
+    @property
     def schedules(self) -> SyncSchedules:
         """As `Client.schedules`."""
         return SyncSchedules(self._loop, self._client.schedules)
@@ -260,6 +278,10 @@ class SyncClient(SyncOperator):
     def tenant(self, name: str) -> SyncClient:
         """As `Client.tenant`."""
         return self._client.tenant(name).sync
+
+    def by(self, actor: str, *, reason: str = "", address: str = "") -> SyncClient:
+        """As `Client.by`."""
+        return self._client.by(actor, reason=reason, address=address).sync
 
     def call(self, awaitable: Awaitable[T]) -> T:
         """Run a coroutine, or an enqueue, on the app's loop, and return what awaiting it returns:
@@ -317,11 +339,11 @@ class SyncClient(SyncOperator):
         self, works: Sequence[Work[Any, Any]], checked: dict[str, Any]
     ) -> list[SyncHandle[Any, Any]]:
         """Submit in the caller's transaction, and in the caller's thread, which owns the connection."""
-        core, tenant = core_of(self._client), submits_to(self._client)
+        core, tenant, note = core_of(self._client), submits_to(self._client), note_of(self._client)
         core.check_unopened(checked.get("tx"))
         self.connect()
-        answers = run_without_loop(submit(core, tenant, works, checked))
-        return [SyncHandle(self._loop, submitted_handle(core, tenant, answer)) for answer in answers]
+        answers = run_without_loop(submit(core, tenant, works, checked, note=note))
+        return [SyncHandle(self._loop, submitted_handle(core, tenant, answer, note)) for answer in answers]
 
     claim_one = blocking_as(Client.claim_one, _sync_lease)
     schedule = on_loop_if_any(Client.schedule, SyncScheduleHandle)

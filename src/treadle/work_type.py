@@ -34,7 +34,7 @@ from typing_extensions import TypeIs, TypeVar
 from .callables import check_not_awaitable
 from .codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in, stored_type
 from .context import Context
-from .errors import DefinitionError, InputError, shown
+from .errors import DecodeError, DefinitionError, InputError, shown
 from .ids import check_name, generate_id
 from .options import Input, RunIn, check_options
 from .result import Result
@@ -266,6 +266,36 @@ def _stored_types(handler: Handler) -> Mapping[str, Any]:
         for name, parameter in handler.parameters.items()
     }
     return {**own, "return": own_type(types["return"])}
+
+
+def json_input(work_type: AnyWorkType, given: Mapping[str, Any]) -> Input:
+    """Return arguments that were typed as JSON, by parameter name, for this package. InputError names the
+    parameter that the annotations do not allow."""
+    return arguments_of(work_type).bind_json(given)
+
+
+def json_result(work_type: AnyWorkType, value: Any) -> Any:
+    """Return a value that was typed as JSON as the handler would return it, for this package. InputError."""
+    try:
+        shape = work_type._result_shape  # pyright: ignore[reportPrivateUsage]
+        return shape.decode(default_codec.encode(value))
+    except DecodeError as error:
+        raise InputError(f"this is no result of {work_type.name!r}: {error}", parameters=("value",)) from None
+
+
+def result_text(work_type: AnyWorkType) -> str:
+    """Return the type of its result, as text. Empty if it is not known."""
+    try:
+        returned = own_type(work_type._declared.annotations()["return"])  # pyright: ignore[reportPrivateUsage]
+    except (DefinitionError, TypeError):
+        return ""
+    return "" if returned is Any else type_text(returned)
+
+
+def type_text(annotation: Any) -> str:
+    """Return an annotation as text: `int`, `list[str]`."""
+    plain = isinstance(annotation, type) and get_origin(annotation) is None
+    return annotation.__qualname__ if plain else str(annotation).replace("typing.", "")
 
 
 _storable: Final[WeakSet[Handler]] = WeakSet()

@@ -21,11 +21,13 @@ from treadle.doers import Doer, balanced
 from treadle.doers.base import check_whole, managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.runtime import Runtime
+from treadle.engine.run.who_asked import who_asked
 from treadle.engine.settings import Lifespan, Middleware, WorkerSettings
 from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
 from treadle.item import Lease
+from treadle.log_lines import INFO, log_line
 from treadle.loop_mark import LoopMark, forks
 from treadle.operator import core_of
 from treadle.timing import Duration, seconds
@@ -103,6 +105,10 @@ class Worker:
         """The runtime that was stopped last."""
         self._changing = asyncio.Lock()
         self._changing_mark: LoopMark | None = None
+        self._asked_to_stop = asyncio.Event()
+        """Someone has asked it to stop, since its last start: `Client.drain_worker`."""
+        self._stopping: asyncio.Task[None] | None = None
+        """Stops it because of that."""
 
     @property
     def running(self) -> bool:
@@ -119,7 +125,8 @@ class Worker:
                 if self._last is not None and self._last.lingers:
                     # Handlers still run in threads. Their leases belong to the id of the last start.
                     self._use_another_id()
-                self._runtime = Runtime(self._core, self._settings)
+                self._asked_to_stop = asyncio.Event()
+                self._runtime = Runtime(self._core, self._settings, self._stop_as_asked)
                 self._core.runtimes.append(self._runtime)
                 try:
                     await self._runtime.start()
@@ -164,20 +171,31 @@ class Worker:
                 grace = self._core.settings.drain if drain is None else seconds(drain, field="drain")
                 await runtime.stop(grace)
 
+    def _stop_as_asked(self) -> None:
+        if not self._asked_to_stop.is_set():
+            self._asked_to_stop.set()
+            self._stopping = asyncio.ensure_future(self._log_and_stop())
+
+    async def _log_and_stop(self) -> None:
+        log_line(INFO, f"worker {self.id} was asked to stop{await who_asked(self._core.backend, self.id)}")
+        await self.stop()
+
     async def run(self, until: asyncio.Event | None = None) -> None:
-        """Work until the event is set, until cancelled, or until a loop of the engine fails. Then stop."""
+        """Work until the event is set, until cancelled, until someone asks it to stop (`app.drain_worker`) or
+        until a loop of the engine fails. Then stop."""
         await self.start()
         assert self._runtime is not None
         failed = self._runtime.failed
         assert failed is not None
-        waiting = asyncio.ensure_future((until or asyncio.Event()).wait())
-        either: set[asyncio.Future[Any]] = {waiting, failed}
+        waiting = [asyncio.ensure_future(event.wait()) for event in (until, self._asked_to_stop) if event]
+        ends: set[asyncio.Future[Any]] = {*waiting, failed}
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
                 failed.result()
         finally:
-            waiting.cancel()
+            for each in waiting:
+                each.cancel()
             await self.stop()
 
     async def __aenter__(self) -> Worker:
@@ -220,6 +238,11 @@ def copy_worker(
     settings = msgspec.structs.replace(worker._settings, **changes)  # pyright: ignore[reportPrivateUsage]
     copy._settings = settings  # pyright: ignore[reportPrivateUsage]
     return copy
+
+
+def asked_to_stop(worker: Worker) -> asyncio.Event:
+    """Set when someone has asked a worker that was started to stop, for the command line."""
+    return worker._asked_to_stop  # pyright: ignore[reportPrivateUsage]
 
 
 def settings_of(worker: Worker) -> WorkerSettings:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.cli.filters import ItemFilters, read_duration, read_start, read_time
+from treadle.cli.filters import ItemFilters
 from treadle.errors import InputError
+from treadle.filter_words import read_duration, read_start, read_time
 from treadle.item import Filter
 
 NOW = 1_800_000_000.0

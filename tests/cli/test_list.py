@@ -14,9 +14,9 @@ from tests.cli.calling import call, start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import log_in, order, report, send
 from treadle import Client, Retry, Treadle, work
-from treadle.cli.shown import tries
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
+from treadle.item_words import tries
 
 
 async def _three(app: Treadle) -> list[str]:

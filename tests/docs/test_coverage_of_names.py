@@ -30,15 +30,15 @@ from treadle import (
 )
 from treadle import flow_control as flow
 from treadle.app import SyncApp
-from treadle.client import ClientSettings
+from treadle.client_settings import ClientSettings
 from treadle.context import Interrupt
 from treadle.contrib.otel import OpenTelemetry, export_metrics
+from treadle.dead_letters import DeadLetters
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
 from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse, Overview, QueueAge, UnservedType
 from treadle.manual_lease import ClaimedLease
-from treadle.operator import DeadLetters
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
 from treadle.problems import PROBLEM_KINDS
 from treadle.store_metrics import StoreMetrics

@@ -10,12 +10,18 @@ from django.conf import settings
 from django.db import connections
 
 
+def setup_django() -> None:
+    """Configure Django for this process, once. A test that needs more uses `override_settings`."""
+    if not settings.configured:
+        databases = {"default": {"ENGINE": "django.db.backends.dummy"}}
+        settings.configure(DATABASES=databases, SECRET_KEY="a secret of tests")
+        django.setup()
+
+
 @contextmanager
 def django_connection(url: str) -> "Generator[Any]":
     """A Django connection to the database at `url`, for `transaction.atomic(using=connection.alias)`."""
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.dummy"}})
-        django.setup()
+    setup_django()
     parts = urlsplit(url)
     where = parse_qs(parts.query)
     alias = parts.path.removeprefix("/")

@@ -10,16 +10,16 @@ import msgspec
 import typer
 
 from treadle.dependency import DEPENDENCY
-from treadle.engine.registry import Registry
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN, Registry
 from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import InputError
+from treadle.filter_words import read_statuses
 from treadle.item import Filter, Item, ItemState, Status
 from treadle.item_json import why_not
 from treadle.wording import close_names, first_line, plain, plural
 
 from .exit_codes import UNHEALTHY
-from .filters import StatusOption, names_in, read_statuses
+from .filters import StatusOption, names_in
 from .shell import Shell, operator_command
 from .text import Cell, speaks_unicode, styled
 
@@ -120,7 +120,7 @@ async def check(
         raise InputError(
             "check reads what is stored with the code of an app: give it with --app shop.jobs:app"
         )
-    statuses = read_statuses(status) or CHECKED
+    statuses = read_statuses(names_in(status), "--status") or CHECKED
     await shell.connect(against)
     patterns = names_in(elsewhere)
     checks: dict[str, TypeCheck] = {}

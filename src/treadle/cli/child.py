@@ -22,7 +22,7 @@ import msgspec
 from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli import log_format
-from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_CANNOT_LOAD, CHILD_STORE_AWAY
+from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_CANNOT_LOAD, CHILD_DRAINED, CHILD_STORE_AWAY
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.open_store import StoreAway, open_store
@@ -30,7 +30,7 @@ from treadle.cli.reports import ReportWriter, make_report
 from treadle.doers import balanced
 from treadle.errors import BackendError
 from treadle.log_lines import ERROR, error_text, log_line, traceback_of
-from treadle.worker import Worker, copy_worker
+from treadle.worker import Worker, asked_to_stop, copy_worker
 
 EXIT_GRACE = 2.0
 """Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
@@ -70,7 +70,7 @@ def main() -> None:
         sys.exit(CHILD_CANNOT_LOAD)
     log_format.set_up(options.log_level, options.log_format)
     try:
-        asyncio.run(work(app, options))
+        sys.exit(asyncio.run(work(app, options)))
     except SystemExit:
         raise
     except StoreAway as error:
@@ -84,14 +84,16 @@ def main() -> None:
         sys.exit(CHILD_BURST_FAILED if options.burst else 1)
 
 
-async def work(app: Treadle, options: ChildOptions) -> None:
-    """Run the app's worker until told to stop. Then the process ends, also if a thread still runs."""
+async def work(app: Treadle, options: ChildOptions) -> int:
+    """Run the app's worker until told to stop. Then the process ends, also if a thread still runs. Returns
+    its exit code."""
     try:
-        await _work(app, options)
+        code = await _work(app, options)
     except BaseException:
         _exit_soon(CHILD_BURST_FAILED if options.burst else 1)
         raise
-    _exit_soon(0)
+    _exit_soon(code)
+    return code
 
 
 def _exit_soon(code: int) -> None:
@@ -105,7 +107,7 @@ def _exit_soon(code: int) -> None:
     threading.Thread(target=end, daemon=True).start()
 
 
-async def _work(app: Treadle, options: ChildOptions) -> None:
+async def _work(app: Treadle, options: ChildOptions) -> int:
     liveness = LoopLiveness(Path(options.liveness))
     writing = asyncio.ensure_future(liveness.run())
     stop = asyncio.Event()
@@ -124,7 +126,7 @@ async def _work(app: Treadle, options: ChildOptions) -> None:
         try:
             wait = options.wait if options.burst else math.inf  # the supervisor lives: so may the store
             if not await open_store(app.connect, store_name(app.backend), wait, stop):
-                return
+                return 0
             if options.burst:
                 await _run_burst(worker, stop)
             else:
@@ -135,6 +137,7 @@ async def _work(app: Treadle, options: ChildOptions) -> None:
             writing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await writing
+    return CHILD_DRAINED if asked_to_stop(worker).is_set() and not stop.is_set() else 0
 
 
 @contextlib.asynccontextmanager
@@ -157,15 +160,15 @@ async def _reporting(app: Treadle, worker: Worker, options: ChildOptions) -> Asy
 async def _run_burst(worker: Worker, stop: asyncio.Event) -> None:
     """Run the items that are due, then stop. Raises if that failed."""
     await worker.start()
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = [asyncio.ensure_future(event.wait()) for event in (stop, asked_to_stop(worker))]
     draining = asyncio.ensure_future(worker.drain())
     try:
-        await asyncio.wait({stopping, draining}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({*stopping, draining}, return_when=asyncio.FIRST_COMPLETED)
         if draining.done():
             draining.result()
     finally:
-        stopping.cancel()
-        draining.cancel()
+        for each in (*stopping, draining):
+            each.cancel()
         await worker.stop()
 
 

@@ -22,6 +22,8 @@ CHILD_BURST_FAILED: Final = 70
 """An error has ended a burst."""
 CHILD_STORE_AWAY: Final = 71
 """The store did not answer for as long as a burst waited for it."""
+CHILD_DRAINED: Final = 73
+"""Someone has asked its worker to stop."""
 CHILD_CANNOT_LOAD: Final = 72
 """The app could not be loaded, though its supervisor could: a file or a server is missing, or its files are
 being replaced. A later try may succeed."""

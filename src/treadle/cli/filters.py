@@ -5,28 +5,24 @@ A command takes all of them by one parameter: `async def command(shell, filters:
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final, cast, get_args
+from typing import Annotated
 
 import typer
 
-from treadle.errors import InputError
+from treadle.filter_words import (
+    REASONS,
+    STATUS_GROUPS,
+    STATUSES,
+    is_duration,
+    read_reason,
+    read_statuses,
+    read_time,
+)
 from treadle.ids import check_id, check_name
-from treadle.item import OPEN, TERMINAL, DeathReason, Filter, Status
-from treadle.timing import instant, seconds
+from treadle.item import Filter, Status
 
 from .completion import complete_queue, complete_type, complete_words
-
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
-OPEN_STATUSES: Final[tuple[Status, ...]] = tuple(each for each in STATUSES if each in OPEN)
-STATUS_GROUPS: Final[dict[str, tuple[Status, ...]]] = {
-    "open": OPEN_STATUSES,
-    "ended": tuple(each for each in STATUSES if each in TERMINAL),
-}
-"""Words that stand for several statuses."""
 
 StatusOption = Annotated[
     list[str] | None,
@@ -110,7 +106,7 @@ class ItemFilters:
     @property
     def needs_clock(self) -> bool:
         """Whether `filter` needs the time of the store's clock."""
-        return any(text is not None and _is_duration(text) for text in (self.since, self.until))
+        return any(text is not None and is_duration(text) for text in (self.since, self.until))
 
     def filter(self, *, tenant: str | None, now: float, status: tuple[Status, ...] = ()) -> Filter:
         """As the store reads it. InputError names the option at fault.
@@ -119,26 +115,17 @@ class ItemFilters:
         """
         return Filter(
             tenant=tenant,
-            status=read_statuses(self.status) or status,
+            status=read_statuses(names_in(self.status), "--status") or status,
             type=_name(self.type, "--type"),
             queue=_name(self.queue, "--queue"),
             workflow=_name(self.workflow, "--workflow"),
             group_id=None if self.group is None else check_id(self.group, field="--group"),
             key=_name(self.key, "--key"),
-            reason=cast("DeathReason | None", _word(self.reason, REASONS, "--reason")),
+            reason=read_reason(self.reason, "--reason"),
             mark=self.mark,
             since=read_time(self.since, now, "--since"),
             until=read_time(self.until, now, "--until"),
         )
-
-
-def read_statuses(given: list[str] | None) -> tuple[Status, ...]:
-    """The statuses that `--status` names."""
-    found: list[Status] = []
-    for word in names_in(given):
-        _word(word, (*STATUSES, *STATUS_GROUPS), "--status")
-        found += STATUS_GROUPS.get(word, (cast("Status", word),))
-    return tuple(dict.fromkeys(found))
 
 
 def names_in(given: list[str] | str | None) -> list[str]:
@@ -147,62 +134,5 @@ def names_in(given: list[str] | str | None) -> list[str]:
     return [name for text in texts for name in map(str.strip, text.split(",")) if name]
 
 
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+|\d+(?:\.\d+)?")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_LONGEST_SECONDS: Final = 9
-"""Digits. A longer number without a unit is epoch seconds."""
-
-
-def read_duration(text: str, field: str) -> float:
-    """A duration as people write it: 90, 45s, 10m, 1h30m, 2d, 1w. Seconds if it has no unit."""
-    text = text.strip().lower()
-    if not _DURATION.fullmatch(text):
-        raise InputError.of(field, text, "is no duration: write 45s, 10m, 1h30m, 2d or 1w")
-    parts = _PART.findall(text)
-    return seconds(sum(float(count) * _UNITS[unit] for count, unit in parts) if parts else float(text), field)
-
-
-def read_time(text: str | None, now: float, field: str) -> float | None:
-    """An instant as people write it: a duration before `now`, ISO 8601 (in UTC unless it says otherwise), or
-    epoch seconds."""
-    if text is None:
-        return None
-    return now - read_duration(text, field) if _is_duration(text) else _read_instant(text, field)
-
-
-def read_start(text: str, now: float, field: str) -> float:
-    """The same for an instant to come: a duration counts from `now`."""
-    return now + read_duration(text, field) if _is_duration(text) else _read_instant(text, field)
-
-
-def _is_duration(text: str) -> bool:
-    text = text.strip().lower()
-    return _DURATION.fullmatch(text) is not None and not _is_epoch(text)
-
-
-def _is_epoch(text: str) -> bool:
-    return text.replace(".", "", 1).isdecimal() and len(text.partition(".")[0]) > _LONGEST_SECONDS
-
-
-def _read_instant(text: str, field: str) -> float:
-    text = text.strip()
-    if _is_epoch(text):
-        return instant(float(text), field)
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError.of(
-            field, text, "is no time: write 2h (two hours ago), 2026-11-16 or 2026-11-16T09:30:00Z"
-        ) from None
-    return instant(read if read.utcoffset() is not None else read.replace(tzinfo=UTC), field)
-
-
 def _name(value: str | None, field: str) -> str | None:
     return None if value is None else check_name(value, field)
-
-
-def _word(value: str | None, allowed: tuple[Any, ...], field: str) -> Any:
-    if value is not None and value not in allowed:
-        raise InputError.of(field, value, f"does not exist: it is one of {', '.join(allowed)}")
-    return value

@@ -10,6 +10,7 @@ from treadle.errors import NotFound
 from treadle.group_ref import GroupRef, shown_name
 from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
+from treadle.item_condition import read_condition
 from treadle.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
 from treadle.rules.watching import died_unrun
 from treadle.wording import duration, error_line, first_line, plural
@@ -21,7 +22,7 @@ from .pages import filter_of, first_items, pages
 from .shell import Shell, operator_command
 from .shown import group_text, item_lines, status_cell, status_word, value_text
 from .text import Cell, clock, plain_lines, size
-from .where import find, read_condition
+from .where import find
 
 MOST_PREREQUISITES: Final = 100
 MOST_CHILDREN: Final = 20

@@ -9,6 +9,7 @@ import typer
 
 from treadle.engine.why.wording import command
 from treadle.errors import InputError, WaitTimeout, WorkFailed
+from treadle.filter_words import read_duration, read_start
 from treadle.handle import Handle
 from treadle.item import ItemState
 from treadle.item_json import group_json, item_json, read_group_value, read_result
@@ -16,22 +17,14 @@ from treadle.wording import duration, plain
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
-from .filters import (
-    DelayOption,
-    PriorityOption,
-    RevealOption,
-    RunAtOption,
-    names_in,
-    read_duration,
-    read_start,
-)
+from .filters import DelayOption, PriorityOption, RevealOption, RunAtOption, names_in
 from .shell import Shell, operator_command
 from .text import json_line
 from .verbs import read_json
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "run")(run)
+    operator_command(commands, "run", changes=True)(run)
 
 
 async def run(

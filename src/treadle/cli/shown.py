@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from treadle.item import GroupState, ItemState, Status
+from treadle.item_words import matters_at, tries
 from treadle.wording import first_line, plural
 
 from .text import Cell, ago, json_line, speaks_unicode, table_lines, terminal_width
@@ -95,29 +96,9 @@ def item_lines(items: Sequence[ItemState], now: float, *, width: int | str | Non
     return table_lines(ITEM_COLUMNS, rows, width=columns, keep=("ID", "STATE", "WHEN"), drop=ITEM_DROPPED)
 
 
-def tries(item: ItemState) -> str:
-    """How many attempts have begun, and how many it may have."""
-    if item.attempt == 0:
-        return ""
-    # Lost attempts do not count among those that may fail: with one of them there may be more.
-    ends_well = item.status in ("running", "success", "cancelled", "dead") and item.reason != "lease_lost"
-    counts = item.attempts is not None and item.attempt <= min(item.attempts, item.failures + ends_well)
-    return f"{item.attempt}/{item.attempts}" if counts else str(item.attempt)
-
-
 def when(item: ItemState, now: float) -> str:
-    """The instant that matters in its status: when it ended, began, is due, became ready or was queued."""
-    match item.status:
-        case "success" | "dead" | "cancelled":
-            return ago(item.ended_at, now)
-        case "running":
-            return ago(item.started_at or item.claimed_at, now)
-        case "scheduled":
-            return ago(item.due_at, now)
-        case "ready":
-            return ago(max(item.due_at, item.queued_at), now)
-        case "blocked":
-            return ago(item.queued_at, now)
+    """The instant that matters in its status, as seen from `now`."""
+    return ago(matters_at(item), now)
 
 
 def what(item: ItemState) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 import typer
 
 from treadle.errors import InputError, StoreUnavailable
+from treadle.filter_words import read_duration
 from treadle.fleet import Fleet
 from treadle.fleet_json import worker_json
 from treadle.item import Count, Status
@@ -23,7 +24,7 @@ from treadle.timing import iso
 from treadle.wording import capped, duration, listed, plain, plural
 
 from .exit_codes import UNHEALTHY
-from .filters import names_in, read_duration
+from .filters import names_in
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped

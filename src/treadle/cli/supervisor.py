@@ -10,6 +10,8 @@ imports the app, but runs no other code of the user. For each child it
   for its end, and only then frees its items. In any other order two runs of an item could overlap;
 - in a burst, starts no other in place of a child that found nothing more to do. If a child died, another one
   looks again, when its items are free. An error ends the burst, with exit code 1;
+- starts no other in place of a child whose worker was asked to stop (`treadle workers drain`), and ends with
+  the last of them;
 - handles the signals: the first SIGTERM or SIGINT lets children drain, a second one kills them. A child that
   has not ended some seconds after its drain is killed too.
 
@@ -36,6 +38,7 @@ from treadle.cli.exit_codes import (
     AWAY,
     CHILD_BURST_FAILED,
     CHILD_CANNOT_LOAD,
+    CHILD_DRAINED,
     CHILD_STORE_AWAY,
     USAGE,
 )
@@ -243,6 +246,10 @@ class Supervisor:
             self._processes -= 1
 
     def _count_death(self, child: ChildProcess, code: int) -> None:
+        if code == CHILD_DRAINED:
+            self._processes -= 1
+            log_line(INFO, f"process {child.pid} has stopped as asked; no other is started in its place")
+            return
         not_begun = child.liveness.blocked_for() is None
         if code == CHILD_CANNOT_LOAD and self._options.burst:
             self._code = USAGE

@@ -18,14 +18,16 @@ import typer
 
 from treadle.engine.read_refs import get_refs
 from treadle.errors import InputError
+from treadle.filter_words import OPEN_STATUSES
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
+from treadle.item_words import tries
 from treadle.timing import iso
 from treadle.wording import duration, first_line, plain
 
-from .filters import OPEN_STATUSES, QueueOption, TypeOption, names_in
+from .filters import QueueOption, TypeOption, names_in
 from .names import remark_filters
 from .shell import PatientReader, Shell, operator_command
-from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES, tries
+from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import columns, cut, speaks_unicode, styled, terminal_width
 
 EventName = Literal["queued", "started", "failed", "lost", "succeeded", "dead", "cancelled"]

@@ -106,6 +106,20 @@ class Arguments:
                 raise self._unknown(name, known)
         return self._validated(dict(given))
 
+    def bind_json(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """As `bind_names`, with values as in JSON: `"2030-01-31"` may be a date."""
+        known = [each.name for each in self.parameters]
+        for name in given:
+            if name not in known:
+                raise self._unknown(name, known)
+        if not self._required <= given.keys():
+            self._validated(dict(given))  # it raises, and names them
+        try:
+            return self._validated(self.decode(default_codec.encode(given)))
+        except DecodeError as error:
+            problem = str(error).removeprefix(f"cannot decode {error.path}: ")
+            raise self._mismatch(Refused(problem, error.path)) from None
+
     def encode(self, bound: Mapping[str, Any], codec: Codec = default_codec) -> bytes:
         """Write bound arguments. EncodeError has the path of the part at fault."""
         if self._shape.is_plain and type(codec) is JsonCodec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -15,6 +16,8 @@ from treadle.errors import InputError
 
 from .access import AccessFn, NotShown
 from .actions import ACTION_ROUTES
+from .answer_headers import AnswerHeaders
+from .downloads import DOWNLOADS
 from .site import Site
 from .view import View
 from .views import VIEWS
@@ -43,7 +46,7 @@ def dashboard(
     origins: other origins whose pages may make changes: `https://admin.example`.
     """
     site = make_site(app, access, title=title, links=links, mask=mask, origins=origins)
-    return Starlette(routes=routes_of(site))
+    return Starlette(routes=routes_of(site), middleware=[Middleware(AnswerHeaders)])
 
 
 def make_site(
@@ -71,8 +74,12 @@ def routes_of(site: Site) -> Sequence[BaseRoute]:
     return [
         *(_page_route(site, view) for view in pages),
         *(
-            Route(route.path, site.endpoint(route.handle), methods=[route.method], name=route.name)
+            Route(route.path, site.endpoint(route.answer), methods=[route.method], name=route.name)
             for route in ACTION_ROUTES
+        ),
+        *(
+            Route(path, site.endpoint(handle), methods=["GET"], name=path)
+            for path, handle in DOWNLOADS.items()
         ),
         Route("/settings", site.endpoint(site.change_setting), methods=["POST"], name="settings"),
         Route("/live", _live(site), methods=["GET"], name="live"),

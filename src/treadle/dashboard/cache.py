@@ -17,6 +17,7 @@ class KeptReads:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._reads: dict[Hashable, tuple[float, asyncio.Task[object]]] = {}
+        self._running: set[asyncio.Task[object]] = set()
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> object:
         """What the read for this key returned, at most a second ago, or returns now. A read that another
@@ -24,12 +25,16 @@ class KeptReads:
         kept = self._reads.get(key)
         if kept is None or self._is_old(*kept):
             self._forget_old()
-            kept = self._reads[key] = (self._clock(), asyncio.ensure_future(_read(read)))
+            task = asyncio.ensure_future(_read(read))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            kept = self._reads[key] = (self._clock(), task)
         return await asyncio.shield(kept[1])
 
     def forget(self) -> None:
-        """Read everything anew: something was changed here."""
-        self._reads = {key: kept for key, kept in self._reads.items() if not kept[1].done()}
+        """Read everything anew: something was changed here. A read that has begun may not show it. Those who
+        wait for it get it."""
+        self._reads = {}
 
     def _is_old(self, at: float, task: asyncio.Task[object]) -> bool:
         if task.get_loop() is not asyncio.get_running_loop():

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from treadle.errors import InputError
 
 MOST_BYTES: Final = 1_000_000
 MOST_FIELDS: Final = 5_000
+READ_SECONDS: Final = 30.0
+"""For the whole form: whoever sends it more slowly is not waited for."""
 
 
 class Form:
@@ -26,6 +29,11 @@ class Form:
         found = self._values.get(name)
         return found[0].strip() if found else default
 
+    def text(self, name: str) -> str:
+        """The value of a field as it was typed, with line breaks as Python writes them."""
+        found = self._values.get(name)
+        return found[0].replace("\r\n", "\n") if found else ""
+
     def all(self, name: str) -> list[str]:
         """All values of a field that are not empty."""
         return [value for value in self._values.get(name, ()) if value]
@@ -36,11 +44,11 @@ class Form:
 
 async def read_form(request: Request) -> Form:
     """The form of a request: fields of HTML, or one object of JSON. `InputError` if it is neither."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_BYTES:
-            raise InputError(f"the form is larger than {MOST_BYTES:,} bytes")
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            body = await _read_body(request)
+    except (TimeoutError, ClientDisconnect):
+        raise InputError("the form did not arrive whole") from None
     if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
         return Form(_of_json(bytes(body)))
     values: dict[str, list[str]] = {}
@@ -51,6 +59,15 @@ async def read_form(request: Request) -> Form:
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     return Form(values)
+
+
+async def _read_body(request: Request) -> bytearray:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise InputError(f"the form is larger than {MOST_BYTES:,} bytes")
+    return body
 
 
 def _of_json(body: bytes) -> dict[str, list[str]]:

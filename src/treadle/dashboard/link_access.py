@@ -40,7 +40,8 @@ class LinkAccess:
             return self._access if known else _text("open the link that `treadle web` has printed")
         if not known and not self._redeem(token):
             return _text("this link was used, or is not the newest: start `treadle web` again for another")
-        response = RedirectResponse(request.url.path, 303)
+        # Two slashes would be the name of another host.
+        response = RedirectResponse("/" + request.url.path.lstrip("/"), 303)
         response.set_cookie(COOKIE, self._cookie, httponly=True, samesite="strict")
         return response
 

@@ -6,13 +6,13 @@ and no token in forms that could expire.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from starlette.requests import Request
 
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
-TOKEN_HEADERS = ("authorization", "x-api-key")
-"""A browser does not send these by itself to another site."""
+BY_BROWSERS = ("basic", "digest", "negotiate", "ntlm")
+"""Schemes of `Authorization` that browsers send by themselves, also to another site."""
 
 
 def refused_origin(request: Request, origins: Collection[str]) -> str | None:
@@ -34,6 +34,12 @@ def refused_origin(request: Request, origins: Collection[str]) -> str | None:
         if host and origin.partition("://")[2] == host:
             return None
         return "it was made by a page of another origin"
-    if any(name in headers for name in TOKEN_HEADERS):
+    if _has_token(headers):
         return None
-    return "it does not say which page made it: send Sec-Fetch-Site or Origin, or an Authorization header"
+    return "it does not say which page made it: send Sec-Fetch-Site: none, an Origin, or a bearer token"
+
+
+def _has_token(headers: Mapping[str, str]) -> bool:
+    """Whether a request has a header that a browser does not send by itself."""
+    scheme = headers.get("authorization", "").partition(" ")[0].lower()
+    return "x-api-key" in headers or (bool(scheme) and scheme not in BY_BROWSERS)

@@ -14,20 +14,35 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from treadle.client import Client
-from treadle.errors import AccessDenied, ConflictError, InputError, NotFound, StoreUnavailable, TreadleError
+from treadle.errors import (
+    AccessDenied,
+    ConflictError,
+    DecodeError,
+    InputError,
+    NotFound,
+    PayloadError,
+    ScheduleError,
+    StoreUnavailable,
+    TreadleError,
+    UnknownWorkError,
+    UnsupportedError,
+)
+from treadle.log_lines import ERROR, error_text, log_line, traceback_of
 from treadle.operator import tenant_of
+from treadle.secret_values import SecretMask
 from treadle.wording import one_line
 
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
+from .bulk_runs import BulkRuns
 from .cache import KeptReads
 from .forms import read_form
 from .live import Live
 from .menu import menu
 from .notices import notice
 from .origin import refused_origin
-from .view import View
+from .view import Elsewhere, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
@@ -37,26 +52,25 @@ SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "zone": ("local", "utc"),
 }
 """How pages look: the choices, the default first. Each is kept in a cookie."""
-HEADERS: Final = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",
-    "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
-    "vary": "cookie, accept, x-fragment",
-}
 ERROR_STATUSES: Final[tuple[tuple[type[TreadleError], int], ...]] = (
     (Forbidden, 403),
     (NotShown, 404),
     (NotFound, 404),
     (ConflictError, 409),
+    (ScheduleError, 409),
     (InputError, 400),
+    (PayloadError, 400),
+    (UnknownWorkError, 409),
+    (UnsupportedError, 501),
     (AccessDenied, 503),
     (StoreUnavailable, 503),
 )
+UNEXPECTED: Final = "something went wrong here: the log of the server says what"
+
+
+def status_of(error: TreadleError) -> int:
+    """The status with which an error is answered."""
+    return next((status for kind, status in ERROR_STATUSES if isinstance(error, kind)), 500)
 
 
 class Site:
@@ -85,10 +99,12 @@ class Site:
         self.title = title
         self.links = links
         self.mask = frozenset(mask)
+        self.secrets = SecretMask(mask)
         self.origins = frozenset(origins)
         self.assets = Assets()
         self.reads = KeptReads()
         self.live = Live(client.backend)
+        self.bulk_runs = BulkRuns(client)
         self._templates = Environment(
             loader=PackageLoader("treadle.dashboard"),
             autoescape=True,
@@ -107,9 +123,15 @@ class Site:
             if view.of_fleet and not visit.sees_fleet:
                 raise NotShown("there is no such page")
             shown = await self.reads.get(visit.cache_key, lambda: view.read(visit))
+            if isinstance(shown, Elsewhere):
+                return RedirectResponse(shown.url, 303)
+            status = 400 if getattr(shown, "wrong", "") else 200
             if wants_json(visit.request):
-                return Response(msgspec.json.encode(shown, enc_hook=str), media_type="application/json")
-            return self.render(visit, view.template, section=view.section, page=shown)
+                content = shown if view.to_json is None else view.to_json(visit, shown)
+                return Response(
+                    msgspec.json.encode(content, enc_hook=str), status, media_type="application/json"
+                )
+            return self.render(visit, view.template, status=status, section=view.section, page=shown)
 
         return self.endpoint(answer)
 
@@ -120,18 +142,29 @@ class Site:
             try:
                 reason = refused_origin(request, self.origins)
                 if reason is not None:
-                    response = self._refusal(request, f"this request was refused: {reason}")
-                else:
-                    response = await self._answer(request, handler)
+                    return self._refusal(request, f"this request was refused: {reason}")
+                return await self._answer(request, handler)
             except TreadleError as error:
-                response = self._error(request, None, error)
-            for name, value in HEADERS.items():
-                response.headers.setdefault(name, value)
-            return response
+                return self._error(request, None, error)
+            except Exception as error:  # noqa: BLE001  a bug must not show its message to a visitor
+                return self._failure(request, error)
 
         return answer
 
     async def _answer(self, request: Request, handler: Handler) -> Response:
+        try:
+            access = await self._access_of(request)
+        except Exception as error:  # noqa: BLE001  it is a function of the user
+            return self._failure(request, error)
+        if isinstance(access, Response):
+            return access
+        visit = Visit(self, request, access)
+        try:
+            return await handler(visit)
+        except TreadleError as error:
+            return self._error(request, visit, error)
+
+    async def _access_of(self, request: Request) -> Access | Response:
         answered = self.access(request)
         access = await answered if isawaitable(answered) else answered
         if isinstance(access, Response):
@@ -141,37 +174,45 @@ class Site:
         if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the access function must return an Access or None, and returned {access!r}")
         bound = tenant_of(self.client)
-        if bound is not None:
-            if not access.shows(bound):
-                return self._refusal(request, "you have no access to this dashboard")
-            access = msgspec.structs.replace(access, tenants=(bound,))
-        visit = Visit(self, request, access)
-        try:
-            response = await handler(visit)
-        except TreadleError as error:
-            response = self._error(request, visit, error)
-        if request.method == "POST":
-            self.reads.forget()
-            self.live.changed()
-        return response
+        if bound is None:
+            return access
+        if not access.shows(bound):
+            return self._refusal(request, "you have no access to this dashboard")
+        return msgspec.structs.replace(access, tenants=(bound,))
+
+    def changed(self) -> None:
+        """Something was changed here: read it anew, and tell open pages."""
+        self.reads.forget()
+        self.live.changed()
 
     def _refusal(self, request: Request, message: str) -> Response:
-        if wants_json(request):
-            return JSONResponse({"error": "Forbidden", "message": message}, 403)
-        text = self._templates.get_template("refused.html").render(self._frame(request), message=message)
-        return HTMLResponse(text, 403)
+        return self._message(request, "Forbidden", message, 403)
+
+    def _failure(self, request: Request, error: Exception) -> Response:
+        """What a visitor is told of an error that nobody expected: the log has the rest."""
+        what = f"the dashboard could not answer {request.method} {request.url.path}"
+        log_line(ERROR, one_line(f"{what}: {error_text(error)}"), error=error, trace=traceback_of(error))
+        return self._message(request, "ServerError", UNEXPECTED, 500)
 
     def _error(self, request: Request, visit: Visit | None, error: TreadleError) -> Response:
-        status = next((status for kind, status in ERROR_STATUSES if isinstance(error, kind)), 500)
+        status = status_of(error)
         message = one_line(str(error), 2000)
-        if wants_json(request):
-            return JSONResponse({"error": type(error).__name__, "message": message}, status)
-        if visit is None:
-            frame = self._frame(request)
-            return HTMLResponse(
-                self._templates.get_template("refused.html").render(frame, message=message), status
-            )
+        if (
+            visit is not None
+            and not visit.access.payloads
+            and (status == 500 or isinstance(error, DecodeError))
+        ):
+            message = UNEXPECTED  # it may quote a payload
+        if visit is None or wants_json(request):
+            return self._message(request, type(error).__name__, message, status)
         return self.render(visit, "error.html", status=status, section=None, message=message, code=status)
+
+    def _message(self, request: Request, error: str, message: str, status: int) -> Response:
+        """An answer without the frame of a page."""
+        if wants_json(request):
+            return JSONResponse({"error": error, "message": message}, status)
+        text = self._templates.get_template("refused.html").render(self._frame(request), message=message)
+        return HTMLResponse(text.encode("utf-8", "replace"), status)
 
     # -- pages -----------------------------------------------------------------------------------------
 
@@ -217,15 +258,16 @@ class Site:
     async def change_setting(self, visit: Visit) -> Response:
         """Keep how a visitor wants to see pages, in a cookie, and go back."""
         form = await read_form(visit.request)
-        back = visit.root + "/" + form.get("back", "").lstrip("/\\")
-        response = RedirectResponse(back, 303)
+        response = RedirectResponse(visit.inside(form.get("back")) or visit.url("/"), 303)
         for name, allowed in SETTINGS.items():
-            if form.get(name) in allowed:
+            chosen = form.get(name)
+            if chosen in allowed:
                 response.set_cookie(
                     f"treadle_{name}",
-                    form.get(name),
+                    chosen,
                     max_age=365 * 86_400,
                     path=visit.root or "/",
+                    secure=visit.request.url.scheme == "https",
                     httponly=True,
                     samesite="strict",
                 )

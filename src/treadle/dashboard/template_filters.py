@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from treadle.wording import capped, duration, plain, plural
 
-from . import charts
+from . import charts, item_filter, timeline
 from .visit import segment
 
 SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
@@ -77,6 +77,19 @@ def exact(at: float | None) -> Markup | str:
     )
 
 
+def age(at: float | None) -> str:
+    """How long ago an instant was: 3 min."""
+    return "–" if at is None else span(max(0.0, time.time() - at))
+
+
+def utc(at: float | None) -> str:
+    """An instant in full, as text."""
+    try:
+        return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return "–"
+
+
 def span(seconds: float | None) -> str:
     """A duration: 1.2 s, 340 ms, 5 min."""
     if seconds is None:
@@ -125,6 +138,8 @@ def lines(text: str) -> Markup:
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "when": when,
     "exact": exact,
+    "age": age,
+    "utc": utc,
     "span": span,
     "number": number,
     "status": status,
@@ -143,6 +158,10 @@ GLOBALS: Final[dict[str, Any]] = {
     "sparkline": charts.sparkline,
     "meter": charts.meter,
     "series": SERIES,
+    "timeline_svg": timeline.timeline_svg,
+    "timeline_ticks": timeline.timeline_ticks,
+    "filter_word": item_filter.filter_word,
+    "chosen_id": item_filter.chosen_id,
 }
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from starlette.requests import Request
 
@@ -90,7 +90,7 @@ class Visit:
     def url(self, path: str, /, **query: object) -> str:
         """The address of a page here. `path` begins with a slash; names in it are quoted already, or come
         from `segment`. Parameters that are None or empty are left out. The tenant is kept."""
-        given: dict[str, object] = {"tenant": self._kept_tenant(), **query}
+        given: dict[str, object] = {"tenant": self.kept_tenant, **query}
         pairs = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
         return f"{self.root}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
 
@@ -121,7 +121,18 @@ class Visit:
         """The address of this page, from the root of the dashboard on."""
         return self.here(done=None).removeprefix(self.root)
 
-    def _kept_tenant(self) -> str | None:
+    def inside(self, address: str) -> str | None:
+        """The whole address for one from the root of the dashboard on, as `here_path`, which a form has sent.
+        None if it leads elsewhere."""
+        found = _INSIDE.fullmatch(address)
+        plain = address.isascii() and address.isprintable() and "\\" not in address
+        if found is None or not plain or ".." in unquote(found[1]).split("/"):
+            return None
+        return self.root + address
+
+    @property
+    def kept_tenant(self) -> str | None:
+        """The tenant that addresses and forms must name, to go on showing it."""
         if self.tenant is None or (self.access.tenants is not None and len(self.access.tenants) == 1):
             return None
         return self.tenant
@@ -132,14 +143,24 @@ class Visit:
         """Whether to offer an action."""
         return self.access.allows(action)
 
+    def allowed(self, actions: Iterable[Action]) -> list[Action]:
+        """Those that may be offered."""
+        return [action for action in actions if self.can(action)]
+
+    def require(self, action: Action) -> None:
+        """`Forbidden` if an action is not allowed."""
+        if not self.access.allows(action):
+            raise Forbidden(f"{self.access.actor} may not {action.replace('_', ' ')}")
+
     def acting(self, action: Action, *, tenant: str | None = None, reason: str = "") -> Client:
         """A client to carry out one action with: its changes are noted. `Forbidden` if it is not allowed.
 
-        tenant: the tenant of what is changed, where the page shows several.
+        tenant: the tenant of what is changed, where the page shows several. `NotShown` if another is shown.
         """
-        if not self.access.allows(action):
-            raise Forbidden(f"{self.access.actor} may not {action.replace('_', ' ')}")
-        client = self.client if tenant is None or self.tenant is not None else self.client_of(tenant)
+        self.require(action)
+        if tenant is not None and self.tenant not in (None, tenant):
+            raise NotShown(f"there is no tenant {tenant!r}")
+        client = self.client if tenant is None else self.client_of(tenant)
         return client.by(self.access.actor, reason=reason, address=self.address)
 
     @property
@@ -161,7 +182,7 @@ class Visit:
     def cache_key(self) -> tuple[object, ...]:
         """Two visits with the same key see the same data."""
         tenants = None if self.access.tenants is None else tuple(sorted(self.access.tenants))
-        query = tuple(sorted(self.request.query_params.multi_items()))
+        query = tuple(self.request.query_params.multi_items())
         return (self.request.scope["path"], query, self.tenant, tenants, self.access.payloads)
 
     @property
@@ -170,6 +191,7 @@ class Visit:
         return self.site.settings_of(self.request)
 
 
+_INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
 _ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
 
 

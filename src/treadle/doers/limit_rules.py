@@ -84,6 +84,44 @@ def is_limit_of_tenant(name: str, tenant: str) -> bool:
     return start == _SCOPES["lane"] and sharers.startswith(_of_tenant(tenant))
 
 
+class LimitName(Struct, frozen=True):
+    """What the name of a limit says."""
+
+    owner: str
+    """The type, or the name that the code gave to the limit. `app`: the app's own doer."""
+    window: float | None
+    """Seconds. None for `slots`."""
+    per: Per
+    tenant: str = ""
+    """Whose limit it is. Empty: it is shared by all."""
+    lane: str = ""
+
+
+def read_limit_name(name: str) -> LimitName | None:
+    """What the name of a limit says. None: not known, because it was made otherwise, or cut."""
+    found = _SCOPE.search(name)
+    if found is None:
+        return None
+    _, kind, _ = found[0].split(":", 2)
+    window = _window(kind.partition("/")[2])
+    owner, sharers = name[: found.start()], name[found.end() :]
+    if found["per"] == _SCOPES[None]:
+        return LimitName(owner, window, None)
+    if found["per"] == _SCOPES["tenant"]:
+        return LimitName(owner, window, "tenant", sharers)
+    length, _, rest = sharers.partition(":")
+    if not re.fullmatch("[0-9]{1,3}", length) or rest[int(length) : int(length) + 1] != ":":
+        return None
+    return LimitName(owner, window, "lane", rest[: int(length)], rest[int(length) + 1 :])
+
+
+def _window(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def _scope(name: str) -> tuple[str, str]:
     """One of `_SCOPES`, and who shares the limit of this name. Empty: it is not known."""
     found = _SCOPE.search(name)

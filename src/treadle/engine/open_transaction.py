@@ -15,7 +15,7 @@ from typing import Any
 
 from treadle.backend import Backend, Transaction
 from treadle.errors import InputError
-from treadle.item import Item, ItemState, Rejected, Submission, Submitted
+from treadle.item import AuditNote, Item, ItemState, Rejected, Submission, Submitted
 from treadle.rules.submission import may_change
 
 _current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction", default=None)
@@ -63,9 +63,11 @@ class OpenTransaction:
 
     # -- requests of the handler -----------------------------------------------------------------------
 
-    async def submit(self, items: tuple[Item, ...]) -> tuple[Submitted, ...] | Rejected:
+    async def submit(
+        self, items: tuple[Item, ...], note: AuditNote | None = None
+    ) -> tuple[Submitted, ...] | Rejected:
         async with self.lock:
-            (answer,) = await self.transaction.submit([Submission(items)])
+            (answer,) = await self.transaction.submit([Submission(items, note=note)])
         if not isinstance(answer, Rejected):
             for item, submitted in zip(items, answer, strict=True):
                 if not submitted.existing:

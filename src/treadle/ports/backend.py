@@ -12,6 +12,7 @@ from treadle.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
     GROUP_MARK,
+    AuditNote,
     Changed,
     Claim,
     Count,
@@ -40,7 +41,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 from .async_ports import AsyncPorts
 from .claim import PortsClaim
@@ -119,6 +120,8 @@ class PortsBackend:
         after = {name for one in submissions for item in one.items if item.after for name in item.after}
         if any(name.startswith(GROUP_MARK) for name in after):
             _unsupported("nested")
+        if any(one.note is not None for one in submissions):
+            _unsupported("recording")
         return await self._submit.submit(submissions)
 
     async def claim(self, demand: Demand) -> Claim:
@@ -209,12 +212,31 @@ class PortsBackend:
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         _unsupported("recording")
 
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        _unsupported("recording")
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        _unsupported("recording")
+
     # -- operators -------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        if note is not None:
+            _unsupported("recording")
         return await self._operate.cancel(ids, tenant)
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
         _unsupported("operating")
 
     async def requeue(
@@ -227,21 +249,43 @@ class PortsBackend:
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         _unsupported("operating")
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
         _unsupported("updates")
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
         _unsupported("operating")
 
     async def delete(
-        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         _unsupported("operating")
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
+    async def pause(
+        self,
+        queue: str,
+        paused: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> None:
         _unsupported("operating")
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
@@ -276,10 +320,14 @@ class PortsBackend:
     async def schedules(self) -> Sequence[Schedule]:
         return await self._schedules.all()
 
-    async def drop_schedule(self, name: str) -> bool:
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
+        if note is not None:
+            _unsupported("recording")
         return await self._schedules.drop(name)
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
+    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
+        if note is not None:
+            _unsupported("recording")
         return await self._schedules.pause(name, paused)
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from treadle.backend import Backend, HeartbeatConnection, Transaction, store_name
 from treadle.item import (
+    AuditNote,
     Changed,
     Claim,
     Count,
@@ -39,7 +40,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
 T = TypeVar("T")
 
@@ -185,14 +186,37 @@ class WrappedBackend(Backend):
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return await self.around("schedule_runs", (), lambda: self.inner.schedule_runs(count=count))
 
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        return await self.around(
+            "audits",
+            (),
+            lambda: self.inner.audits(tenant=tenant, bulk=bulk, limit=limit, cursor=cursor),
+        )
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        return await self.around(
+            "drain_worker", (worker,), lambda: self.inner.drain_worker(worker, note=note)
+        )
+
     # -- operators -------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self.around("cancel", (ids,), lambda: self.inner.cancel(ids, tenant=tenant))
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        return await self.around("cancel", (ids,), lambda: self.inner.cancel(ids, tenant=tenant, note=note))
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
         return await self.around(
-            "complete", (id, result), lambda: self.inner.complete(id, result, tenant=tenant)
+            "complete", (id, result), lambda: self.inner.complete(id, result, tenant=tenant, note=note)
         )
 
     async def requeue(
@@ -205,6 +229,7 @@ class WrappedBackend(Backend):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         return await self.around(
             "requeue",
@@ -217,26 +242,52 @@ class WrappedBackend(Backend):
                 backoff=backoff,
                 alone=alone,
                 cancelled=cancelled,
+                note=note,
             ),
         )
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        return await self.around(
-            "update", (ids, changes), lambda: self.inner.update(ids, changes, tenant=tenant)
-        )
-
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self.around("trigger", (ids,), lambda: self.inner.trigger(ids, tenant=tenant))
-
-    async def delete(
-        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
     ) -> Changed:
         return await self.around(
-            "delete", (group_ids,), lambda: self.inner.delete(group_ids, tenant=tenant, cascade=cascade)
+            "update", (ids, changes), lambda: self.inner.update(ids, changes, tenant=tenant, note=note)
         )
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await self.around("pause", (queue, paused), lambda: self.inner.pause(queue, paused, tenant=tenant))
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        return await self.around("trigger", (ids,), lambda: self.inner.trigger(ids, tenant=tenant, note=note))
+
+    async def delete(
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        return await self.around(
+            "delete",
+            (group_ids,),
+            lambda: self.inner.delete(group_ids, tenant=tenant, cascade=cascade, note=note),
+        )
+
+    async def pause(
+        self,
+        queue: str,
+        paused: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> None:
+        await self.around(
+            "pause", (queue, paused), lambda: self.inner.pause(queue, paused, tenant=tenant, note=note)
+        )
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
         return await self.around("paused", (), self.inner.paused)
@@ -269,12 +320,12 @@ class WrappedBackend(Backend):
     async def schedules(self) -> Sequence[Schedule]:
         return await self.around("schedules", (), self.inner.schedules)
 
-    async def drop_schedule(self, name: str) -> bool:
-        return await self.around("drop_schedule", (name,), lambda: self.inner.drop_schedule(name))
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
+        return await self.around("drop_schedule", (name,), lambda: self.inner.drop_schedule(name, note=note))
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
+    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
         return await self.around(
-            "pause_schedule", (name, paused), lambda: self.inner.pause_schedule(name, paused)
+            "pause_schedule", (name, paused), lambda: self.inner.pause_schedule(name, paused, note=note)
         )
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:

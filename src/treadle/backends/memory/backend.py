@@ -9,6 +9,7 @@ from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
 from treadle.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
+    AuditNote,
     Changed,
     Claim,
     Count,
@@ -37,9 +38,10 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
-from . import claim, operate, read, schedules, settle, submit, update, watch, workers
+from . import audits, claim, operate, read, schedules, settle, submit, update, watch, workers
+from .audits import noted
 from .requeue import RequeueOptions, requeue
 from .stats import add_stats, read_stats
 from .tables import MemoryTables
@@ -185,13 +187,32 @@ class MemoryBackend:
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return schedules.read_runs(self.store, count)
 
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        return audits.audits(self.store, tenant, bulk, limit, cursor)
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        return noted(self.store, workers.drain(self.store, worker), note, "drain_worker", [worker])
+
     # -- operators -------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return operate.cancel(self.store, ids, tenant, self.store.now())
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        changed = operate.cancel(self.store, ids, tenant, self.store.now())
+        return noted(self.store, changed, note, "cancel", ids, tenant)
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        return operate.complete(self.store, id, result, tenant, self.store.now())
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        changed = operate.complete(self.store, id, result, tenant, self.store.now())
+        return noted(self.store, changed, note, "complete", [id], tenant)
 
     async def requeue(
         self,
@@ -203,24 +224,52 @@ class MemoryBackend:
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         now = self.store.now()
         options = RequeueOptions(limit, redrives, backoff, alone, cancelled)
-        return requeue(self.store, where, tenant, options, now)
+        return noted(
+            self.store, requeue(self.store, where, tenant, options, now), note, "requeue", where, tenant
+        )
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        return update.update(self.store, ids, changes, tenant, self.store.now())
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        changed = update.update(self.store, ids, changes, tenant, self.store.now())
+        return noted(self.store, changed, note, "update", ids, tenant)
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return operate.trigger(self.store, ids, tenant, self.store.now())
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        changed = operate.trigger(self.store, ids, tenant, self.store.now())
+        return noted(self.store, changed, note, "trigger", ids, tenant)
 
     async def delete(
-        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        return operate.delete(self.store, group_ids, tenant, cascade=cascade)
+        changed = operate.delete(self.store, group_ids, tenant, cascade=cascade)
+        return noted(self.store, changed, note, "delete", group_ids, tenant)
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        operate.pause(self.store, queue, tenant, paused=paused)
+    async def pause(
+        self,
+        queue: str,
+        paused: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> None:
+        changed = operate.pause(self.store, queue, tenant, paused=paused)
+        noted(self.store, changed, note, "pause" if paused else "resume", [queue], tenant)
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
         return sorted(self.store.paused, key=lambda part: (part[0], part[1] or ""))
@@ -252,11 +301,13 @@ class MemoryBackend:
     async def schedules(self) -> Sequence[Schedule]:
         return sorted(self.store.schedules.values(), key=lambda schedule: schedule.name)
 
-    async def drop_schedule(self, name: str) -> bool:
-        return schedules.drop(self.store, name)
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
+        dropped = schedules.drop(self.store, name)
+        return noted(self.store, dropped, note, "cancel_schedule", [name])
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return schedules.pause(self.store, name, paused=paused)
+    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
+        found = schedules.pause(self.store, name, paused=paused)
+        return noted(self.store, found, note, "pause_schedule" if paused else "resume_schedule", [name])
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         return schedules.fire(self.store, fire, self.store.now())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
 from treadle.item import GROUP_MARK, Changed, Contribution, Ref
 
+from .audits import prune_audits
 from .dependencies import forget_waiting, is_needed, members, stop_waiting
 from .effects import CollectedEffects, end_all
 from .groups import contribute
@@ -160,15 +161,17 @@ def _delete(store: MemoryTables, row: Row) -> None:
     store.delete(row)
 
 
-def pause(store: MemoryTables, queue: str, tenant: str | None, *, paused: bool) -> None:
+def pause(store: MemoryTables, queue: str, tenant: str | None, *, paused: bool) -> bool:
+    """Whether something was changed."""
     if paused == ((queue, tenant) in store.paused):
-        return
+        return False
     if paused:
         store.paused.add((queue, tenant))
     else:
         store.paused.discard((queue, tenant))
     for items in (store.ready, *store.parked.values()):
         items.pause(queue, tenant, paused)
+    return True
 
 
 def prune(store: MemoryTables, limit: int, now: float) -> int:
@@ -179,6 +182,7 @@ def prune(store: MemoryTables, limit: int, now: float) -> int:
             removed += 1
     store.limits.prune(now, limit)
     prune_stats(store, now)
+    prune_audits(store, limit, now)
     _forget_types(store)
     return removed
 

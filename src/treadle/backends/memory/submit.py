@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.rules.audits import changed_by, noted_submission
 from treadle.rules.submission import SubmitPlan, dependency_cycle, plan_submission
 from treadle.rules.times import deadline_at, due_at
 
+from .audits import record
 from .dependencies import start_waiting, status_if_ended, waits_for
 from .groups import join, nest
 from .rows import MemoryGroup, Row
@@ -22,11 +24,21 @@ def submit(
     answers: list[tuple[Submitted, ...] | Rejected] = []
     for submission in submissions:
         items = submission.items
-        if len(items) == 1 and store.shortcuts and (stored := store_plain(store, items[0], now)) is not None:
+        plain = len(items) == 1 and store.shortcuts and submission.note is None
+        if plain and (stored := store_plain(store, items[0], now)) is not None:
             answers.append((stored,))
         else:
-            answers.append(submit_together(store, items, now))
+            answers.append(_submit_one(store, submission, now))
     return answers
+
+
+def _submit_one(store: MemoryTables, submission: Submission, now: float) -> tuple[Submitted, ...] | Rejected:
+    plan = make_plan(store, submission.items, now)
+    if isinstance(plan, Rejected):
+        return plan
+    if (change := noted_submission(submission)) is not None and (count := changed_by(plan)):
+        record(store, change, count)
+    return _store_plan(store, plan, now)
 
 
 def store_plain(store: MemoryTables, item: Item, now: float) -> Submitted | None:
@@ -65,8 +77,10 @@ def submit_together(
 ) -> tuple[Submitted, ...] | Rejected:
     """Store these items, or none of them."""
     plan = make_plan(store, items, now)
-    if isinstance(plan, Rejected):
-        return plan
+    return plan if isinstance(plan, Rejected) else _store_plan(store, plan, now)
+
+
+def _store_plan(store: MemoryTables, plan: SubmitPlan, now: float) -> tuple[Submitted, ...]:
     rows = {ref: store_item(store, item, now) for ref, item in plan.new.items()}
     if plan.changes:
         take_over(store, plan.changes.items(), now)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from treadle.clock import Clock
 from treadle.item import GROUP_MARK, Item, Ref, Schedule
-from treadle.records import ScheduleRun, Stat
+from treadle.records import AuditEntry, ScheduleRun, Stat
 from treadle.rules.statistics import STEPS
 from treadle.rules.submission import KeyHolder, KeyRef
 
@@ -93,6 +93,9 @@ class MemoryTables:
         """By schedule, and by when each run was due."""
         self.stats: dict[int, dict[float, dict[tuple[str, str], Stat]]] = {step: {} for step in STEPS}
         """By step, begin, and type and queue."""
+        self.audits: list[AuditEntry] = []
+        """In the order of their numbers."""
+        self.audit_numbers = count(1)
 
     # -- finding -----------------------------------------------------------------------------------------
 

@@ -32,7 +32,15 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
     if beat.info is not None:
         worker.info = beat.info
     _extend_lease(store, worker, now + beat.lease)
-    return HeartbeatReply(fresh, lost_leases(store, beat.held))
+    return HeartbeatReply(fresh, lost_leases(store, beat.held), worker.drain)
+
+
+def drain(store: MemoryTables, id: str) -> bool:
+    """Ask a worker to stop. False: it is not known."""
+    worker = store.workers.get(id)
+    if worker is not None:
+        worker.drain = True
+    return worker is not None
 
 
 class MemoryHeartbeatConnection:

@@ -14,6 +14,7 @@ from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
 from treadle.masking import Address, masked
 
+from .audits import PostgresAudits
 from .claim import PostgresClaim
 from .connection import PostgresCalls
 from .errors import CONNECTION_ERRORS, NothingSent, cause_of, translated
@@ -47,6 +48,7 @@ class PostgresBackend(
     PostgresRead,
     PostgresWatch,
     PostgresOperate,
+    PostgresAudits,
     PostgresLimits,
     PostgresSchedules,
     PostgresStats,

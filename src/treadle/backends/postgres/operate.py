@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import asyncpg
 import msgspec
@@ -12,25 +12,32 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
-from treadle.item import Changed, Effects, Filter, ItemUpdate, Status
+from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate, Status
+from treadle.rules.audits import NotedChange, noted_change
 
+from .audits import note_values, noted_statement, rows_noted
 from .codes import status_of
 from .connection import PostgresVerbs, Record
 from .lists import ListQuery
 from .read import state_of
 from .settle import EffectsReader
-from .statements import statement, statements, text
+from .statements import statements, text
 
 _sql = statements("operate")
-REQUEUE: Final = statement("operate", "requeue", numbers=text("operate", "numbers_of_ids"))
 
 
 class PostgresOperate(PostgresVerbs):
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._change(_sql("cancel"), list(ids), tenant)
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        change = noted_change(note, "cancel", tenant, ids)
+        return await self._change("cancel", change, list(ids), tenant)
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        return await self._change(_sql("complete"), id, tenant, result)
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        change = noted_change(note, "complete", tenant, [id])
+        return await self._change("complete", change, id, tenant, result)
 
     async def requeue(
         self,
@@ -42,39 +49,72 @@ class PostgresOperate(PostgresVerbs):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
+        change = noted_change(note, "requeue", tenant, where)
         if not isinstance(where, Filter):
-            return await self._change(REQUEUE, list(where), tenant, redrives, backoff, alone, cancelled)
+            return await self._change(
+                "requeue_ids", change, list(where), tenant, redrives, backoff, alone, cancelled
+            )
         query = _requeued(where, tenant, limit, redrives, cancelled=cancelled)
         numbers = text("operate", "numbers_of_list", list=query.text)
         requeue = text("operate", "requeue", numbers=numbers)
+        values: dict[str, object] = {}
+        if change is not None:
+            requeue, values = text("audits", "noted_items", change=requeue), note_values(change)
         sql, arguments = query.bind(
-            requeue, redrives=redrives, backoff=backoff, alone=alone, cancelled=cancelled
+            requeue, redrives=redrives, backoff=backoff, alone=alone, cancelled=cancelled, **values
         )
-        return await self._change(sql, *arguments)
+        return await self._changed(sql, *arguments)
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
         given = {
             name: None if value is UNSET else value for name, value in msgspec.structs.asdict(changes).items()
         }
         return await self._change(
-            _sql("update"),
+            "update",
+            noted_change(note, "update", tenant, ids),
             list(ids),
             tenant,
             *(given[name] for name in ("run_at", "priority", "lane", "queue", "deadline")),
             changes.deadline is not UNSET,
         )
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._change(_sql("trigger"), list(ids), tenant)
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        change = noted_change(note, "trigger", tenant, ids)
+        return await self._change("trigger", change, list(ids), tenant)
 
     async def delete(
-        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        return await self._change(_sql("delete"), list(group_ids), tenant, cascade)
+        change = noted_change(note, "delete", tenant, group_ids)
+        return await self._change("delete", change, list(group_ids), tenant, cascade)
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await self._calls.rows(_sql("pause") if paused else _sql("resume"), queue, tenant or "")
+    async def pause(
+        self,
+        queue: str,
+        paused: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> None:
+        verb = "pause" if paused else "resume"
+        change = noted_change(note, verb, tenant, [queue])
+        await rows_noted(self._calls, "operate", verb, change, queue, tenant or "")
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
         return [(queue, tenant or None) for queue, tenant in await self._calls.rows(_sql("paused"))]
@@ -83,7 +123,13 @@ class PostgresOperate(PostgresVerbs):
         pruned: int = await self._calls.value(_sql("prune"), limit)
         return pruned
 
-    async def _change(self, sql: str, *arguments: object) -> Changed:
+    async def _change(self, verb: str, change: NotedChange | None, *arguments: object) -> Changed:
+        if change is None:
+            return await self._changed(_sql(verb), *arguments)
+        sql = noted_statement("noted_items", "operate", verb)
+        return await self._changed(sql, *arguments, *note_values(change).values())
+
+    async def _changed(self, sql: str, *arguments: object) -> Changed:
         try:
             rows = await self._calls.rows(sql, *arguments, repeatable=False)
         except asyncpg.PostgresError as error:

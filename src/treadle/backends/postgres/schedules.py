@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from treadle.item import Schedule
+from treadle.item import AuditNote, Schedule
 from treadle.records import ScheduleRun
+from treadle.rules.audits import noted_change
 
+from .audits import note_values, rows_noted
 from .codes import status_of
 from .connection import PostgresVerbs, Record
-from .statements import statements
+from .statements import statement, statements, text
 from .watch import READ_SECONDS
 
 _sql = statements("schedules")
+DROP_NOTED: Final = statement(
+    "schedules", "drop_schedule_noted", counted=text("audits", "counted"), noted=text("audits", "noted")
+)
 
 
 class PostgresSchedules(PostgresVerbs):
@@ -44,11 +50,16 @@ class PostgresSchedules(PostgresVerbs):
             for name, at, fired_at, id, tenant, state in rows
         ]
 
-    async def drop_schedule(self, name: str) -> bool:
-        return bool(await self._calls.rows(_sql("drop_schedule"), name))
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
+        change = noted_change(note, "cancel_schedule", None, [name])
+        if change is None:
+            return bool(await self._calls.rows(_sql("drop_schedule"), name))
+        values = note_values(change).values()
+        return bool(await self._calls.rows(DROP_NOTED, name, *values, repeatable=False))
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return bool(await self._calls.rows(_sql("pause_schedule"), paused, name))
+    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
+        change = noted_change(note, "pause_schedule" if paused else "resume_schedule", None, [name])
+        return bool(await rows_noted(self._calls, "schedules", "pause_schedule", change, paused, name))
 
 
 def _schedule_of(row: Record) -> Schedule:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import asyncpg
 
 from treadle.errors import StoreUnavailable
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
+from treadle.rules.audits import noted_submission
 from treadle.rules.submission import rejection_error
 
+from .audits import note_values
 from .codes import status_of
 from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
@@ -29,13 +31,15 @@ from .item_columns import (
     shape_of,
     waves,
 )
-from .statements import statement
+from .statements import statement, text
 from .user_transaction import row_in_transaction
 from .workers import PostgresWorkers
 
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
 STORE: Final = statement("submit", "store")
+STORE_NOTED: Final = statement("submit", "noted_store", noted=text("audits", "noted_if_any"))
+SUBMIT_NOTED: Final = statement("submit", "noted_submit", noted=text("audits", "noted_if_any"))
 FIRE: Final = statement("submit", "fire")
 SUBMIT_IN_TRANSACTION: Final = statement("submit", "submit_in_transaction")
 
@@ -64,6 +68,8 @@ class PostgresSubmit(PostgresWorkers):
         waiting = all(submission.wait for submission in submissions)
         separate = None if waiting else LockedSubmissions(submissions, self._store, answers)
         groups = [[0]] if alone else waves(marks(submission.items) for submission in submissions)
+        if not alone and any(submission.note is not None for submission in submissions):
+            groups = [part for group in groups for part in _noted_apart(submissions, group)]
         sizes = [bytes_of(submission.items) for submission in submissions]
         for wave in (portion for group in groups for portion in portions(group, sizes.__getitem__)):
             if tx is not None:
@@ -81,9 +87,10 @@ class PostgresSubmit(PostgresWorkers):
         if not call.items:
             answers.update((n, ()) for n in wave)
             return
-        sql = self._calls.sql(SUBMIT_IN_TRANSACTION)
+        note = _note_values(submissions, wave)
+        sql = self._calls.sql(SUBMIT_NOTED if note else SUBMIT_IN_TRANSACTION)
         store = self._calls.store_identity
-        record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel, store))
+        record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel, store, *note))
         if record["refused"] is not None:
             refused = _refusals(record["refused"], record["detail"])
             raise rejection_error(refused[min(refused)])
@@ -120,7 +127,7 @@ class PostgresSubmit(PostgresWorkers):
     ) -> bool:
         """The short way, for items that are alike. False: they are not, or an id is taken."""
         items = [item for n in nonces for item in submissions[n].items]
-        shape = shape_of(items)
+        shape = None if _note_values(submissions, nonces) else shape_of(items)
         if shape is None:
             return False
         owners = [nonce for n, nonce in nonces.items() for _ in submissions[n].items]
@@ -153,7 +160,9 @@ class PostgresSubmit(PostgresWorkers):
                 answers.update((n, ()) for n in nonces)
                 return
             try:
-                record = await self._calls.row(STORE, *call.arguments, locks=locks)
+                note = _note_values(submissions, nonces)
+                sql = STORE_NOTED if note else STORE
+                record = await self._calls.row(sql, *call.arguments, *note, locks=locks)
             except asyncpg.PostgresError as error:
                 refusals = refused(error)
                 answers.update(refusals)
@@ -253,6 +262,23 @@ class LockedSubmissions:
         if 0 < len(plain) < len(wave):
             return plain, [n for n in wave if n not in set(plain)]
         return wave[: len(wave) // 2], wave[len(wave) // 2 :]
+
+
+def _noted_apart(submissions: Sequence[Submission], wave: list[int]) -> Iterator[list[int]]:
+    """The parts of a wave: those without a note together, each of the others alone."""
+    plain = [n for n in wave if submissions[n].note is None]
+    if plain:
+        yield plain
+    yield from ([n] for n in wave if submissions[n].note is not None)
+
+
+def _note_values(submissions: Sequence[Submission], wave: Collection[int]) -> tuple[object, ...]:
+    """What a call with these submissions says for the audit. Empty: nothing."""
+    if len(wave) != 1:
+        return ()
+    (n,) = wave
+    change = noted_submission(submissions[n])
+    return () if change is None else (len(submissions[n].items), *note_values(change).values())
 
 
 def _keys(submission: Submission) -> set[object]:

@@ -38,13 +38,13 @@ class PostgresWorkers(PostgresVerbs):
             vital=True,
         )
         if record["lost_row"] is None:
-            return HeartbeatReply(record["fresh"])
+            return HeartbeatReply(record["fresh"], drain=bool(record["drain"]))
         lost: dict[int, Loss] = {}
         found: list[tuple[int, int]] = list(zip(record["lost_row"], record["lost_code"], strict=True))
         for row, loss in found:
             if loss != SETTLED:
                 lost[held[row - 1].token] = LOSSES[loss]
-        return HeartbeatReply(record["fresh"], lost)
+        return HeartbeatReply(record["fresh"], lost, bool(record["drain"]))
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
         rows = await self._calls.rows(

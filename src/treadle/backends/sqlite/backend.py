@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Concatenate, ParamSpec, TypeVar
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
 from treadle.item import (
+    AuditNote,
     Changed,
     Claim,
     Count,
@@ -36,9 +38,11 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.rules.audits import NotedChange, noted_change
 
 from . import (
+    audits,
     claim,
     limits,
     operate,
@@ -58,7 +62,11 @@ from .database import SqliteDatabase
 from .lines import ready_lines
 from .lists import list_items
 from .related import related as related_items
+from .statements import Tx
 from .stats import add_stats, read_stats
+
+A = TypeVar("A", Changed, bool)
+P = ParamSpec("P")
 
 
 class SqliteBackend(SqliteDatabase):
@@ -190,13 +198,44 @@ class SqliteBackend(SqliteDatabase):
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return await self._read(schedules.schedule_runs, count)
 
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        return await self._read(audits.audits, tenant, bulk, limit, cursor)
+
+    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
+        change = noted_change(note, "drain_worker", None, [worker])
+        return await self._change(change, workers.drain_worker, worker)
+
     # -- operators -------------------------------------------------------------------------------------
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._write(operate.cancel, ids, tenant)
+    async def _change(
+        self,
+        change: NotedChange | None,
+        verb: Callable[Concatenate[Tx, P], A],
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> A:
+        """Carry out a verb and, if it is noted, store its audit entry in the same transaction."""
+        if change is None:
+            return await self._write(verb, *arguments, **options)
+        return await self._write(audits.noted, change, lambda tx: verb(tx, *arguments, **options))
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        return await self._write(operate.complete, id, result, tenant)
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        return await self._change(noted_change(note, "cancel", tenant, ids), operate.cancel, ids, tenant)
+
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        change = noted_change(note, "complete", tenant, [id])
+        return await self._change(change, operate.complete, id, result, tenant)
 
     async def requeue(
         self,
@@ -208,24 +247,57 @@ class SqliteBackend(SqliteDatabase):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        return await self._write(
-            requeue.requeue, where, tenant, limit, redrives, backoff, alone=alone, cancelled=cancelled
+        return await self._change(
+            noted_change(note, "requeue", tenant, where),
+            requeue.requeue,
+            where,
+            tenant,
+            limit,
+            redrives,
+            backoff,
+            alone=alone,
+            cancelled=cancelled,
         )
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        return await self._write(update.update, ids, changes, tenant)
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        change = noted_change(note, "update", tenant, ids)
+        return await self._change(change, update.update, ids, changes, tenant)
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        return await self._write(operate.trigger, ids, tenant)
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        return await self._change(noted_change(note, "trigger", tenant, ids), operate.trigger, ids, tenant)
 
     async def delete(
-        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False
+        self,
+        group_ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        cascade: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        return await self._write(operate.delete, group_ids, tenant, cascade=cascade)
+        change = noted_change(note, "delete", tenant, group_ids)
+        return await self._change(change, operate.delete, group_ids, tenant, cascade=cascade)
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await self._write(operate.pause, queue, tenant, paused=paused)
+    async def pause(
+        self,
+        queue: str,
+        paused: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> None:
+        change = noted_change(note, "pause" if paused else "resume", tenant, [queue])
+        await self._change(change, operate.pause, queue, tenant, paused=paused)
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
         return await self._read(operate.paused)
@@ -252,11 +324,14 @@ class SqliteBackend(SqliteDatabase):
     async def schedules(self) -> Sequence[Schedule]:
         return await self._read(schedules.schedules)
 
-    async def drop_schedule(self, name: str) -> bool:
-        return await self._write(schedules.drop_schedule, name)
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
+        change = noted_change(note, "cancel_schedule", None, [name])
+        return await self._change(change, schedules.drop_schedule, name)
 
-    async def pause_schedule(self, name: str, paused: bool) -> bool:
-        return await self._write(schedules.pause_schedule, name, paused)
+    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
+        verb = "pause_schedule" if paused else "resume_schedule"
+        change = noted_change(note, verb, None, [name])
+        return await self._change(change, schedules.pause_schedule, name, paused)
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         self._check_room()

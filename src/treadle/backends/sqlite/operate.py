@@ -148,8 +148,9 @@ def _check_references(tx: Tx, members: Sequence[int]) -> None:
 # -- pausing -------------------------------------------------------------------------------------------
 
 
-def pause(tx: Tx, queue: str, tenant: str | None, *, paused: bool) -> None:
-    tx.run(_SQL["pause" if paused else "resume"], queue, tenant or "")
+def pause(tx: Tx, queue: str, tenant: str | None, *, paused: bool) -> bool:
+    """Whether something was changed."""
+    return tx.run(_SQL["pause" if paused else "resume"], queue, tenant or "") > 0
 
 
 def paused(tx: Tx) -> list[tuple[str, str | None]]:

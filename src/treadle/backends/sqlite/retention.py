@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from treadle.records import KEPT_AUDIT
+
 from .statements import Tx, array, statements
 from .stats import prune_stats
 
@@ -44,6 +46,7 @@ def prune(tx: Tx, limit: int) -> int:
     tx.run(_SQL["delete_claimed_keys"], tx.now, limit)
     tx.run(_SQL["delete_limits"], tx.now, limit)
     prune_stats(tx, limit)
+    tx.run(_SQL["delete_audits"], tx.now - KEPT_AUDIT, limit)
     count = 0
     while found := _prunable(tx, limit - count):
         remove(tx, found)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.rules.audits import changed_by, noted_submission
 from treadle.rules.submission import (
     Dependencies,
     KeyHolder,
@@ -20,6 +21,7 @@ from treadle.rules.submission import (
 )
 from treadle.rules.times import deadline_at, due_at
 
+from .audits import record
 from .dependencies import (
     WaitingItem,
     any_missing,
@@ -44,12 +46,12 @@ def submit(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submitted, .
     answers: list[tuple[Submitted, ...] | Rejected] = []
     plain: list[Submission] = []
     for submission in submissions:
-        if is_plain(submission.items):
+        if submission.note is None and is_plain(submission.items):
             plain.append(submission)
             continue
         answers += _submit_plain(tx, plain)
         plain = []
-        answers.append(_submit_one(tx, submission.items))
+        answers.append(_submit_one(tx, submission))
     return answers + _submit_plain(tx, plain)
 
 
@@ -78,10 +80,12 @@ def _submit_plain(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Submi
     ]
 
 
-def _submit_one(tx: Tx, items: Sequence[Item]) -> tuple[Submitted, ...] | Rejected:
-    planned = plan(tx, items)
+def _submit_one(tx: Tx, submission: Submission) -> tuple[Submitted, ...] | Rejected:
+    planned = plan(tx, submission.items)
     if isinstance(planned, Rejected):
         return planned
+    if (change := noted_submission(submission)) is not None and (count := changed_by(planned.plan)):
+        record(tx, change, count)
     stored = store(tx, [(item, None) for item in planned.plan.new.values()])
     new = dict(zip(planned.plan.new, stored, strict=True))
     if planned.plan.changes:

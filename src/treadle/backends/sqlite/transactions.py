@@ -353,7 +353,7 @@ def _submit_within(tx: Tx, submissions: Sequence[Submission]) -> list[tuple[Subm
 
 def _without_leases(submission: Submission) -> Submission:
     """A worker could not run an item that is not committed yet."""
-    return Submission(tuple(replace(item, lease_to=None) for item in submission.items))
+    return replace(submission, items=tuple(replace(item, lease_to=None) for item in submission.items))
 
 
 def _accepted(answer: tuple[Submitted, ...] | Rejected) -> tuple[Submitted, ...]:

@@ -38,7 +38,12 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
         tx.run(_SQL["renew"], until, types, beat.info, found[0])
         if types != found[3]:
             _record_unknown_types(tx, found[3])
-    return HeartbeatReply(found is None, _lost(tx, beat.held))
+    return HeartbeatReply(found is None, _lost(tx, beat.held), found is not None and bool(found[4]))
+
+
+def drain_worker(tx: Tx, worker: str) -> bool:
+    """Ask a worker to stop. False: it is not known."""
+    return tx.run(_SQL["drain"], worker) > 0
 
 
 def renew_lease(tx: Tx, beat: Heartbeat) -> None:

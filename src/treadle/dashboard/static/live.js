@@ -28,7 +28,8 @@
     if (!fresh) return false;
     Idiomorph.morph(main(), fresh, {
       morphStyle: "outerHTML",
-      ignoreActiveValue: true,
+      // Of an element with the focus no child is changed. That is for fields: a focused region follows too.
+      ignoreActiveValue: document.activeElement.matches("input, textarea, select"),
       callbacks: {
         beforeNodeMorphed: (old) => !keeps(old),
         beforeAttributeUpdated: (name, node) =>

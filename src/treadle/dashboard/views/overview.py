@@ -72,13 +72,11 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 
 async def read(visit: Visit) -> OverviewPage:
-    span = visit.query("span", "1h") or "1h"
-    if span not in SPANS:
-        raise NotShown(f"there is no span {span!r}: there are {', '.join(SPANS)}")
+    span = span_of(visit)
     problems, overview, throughput = await asyncio.gather(
         visit.in_time(visit.client.problems(quick=True)),
         visit.in_time(visit.client.overview()),
-        _throughput(visit, span),
+        read_throughput(visit, span),
     )
     queues = [] if overview is None else queue_rows(overview)
     return OverviewPage(
@@ -91,14 +89,25 @@ async def read(visit: Visit) -> OverviewPage:
     )
 
 
-async def _throughput(visit: Visit, span: str) -> Throughput | None:
+def span_of(visit: Visit) -> str:
+    """The time that the visitor wants to look back at."""
+    span = visit.query("span", "1h") or "1h"
+    if span not in SPANS:
+        raise NotShown(f"there is no span {span!r}: there are {', '.join(SPANS)}")
+    return span
+
+
+async def read_throughput(
+    visit: Visit, span: str, *, type: str | None = None, queue: str | None = None
+) -> Throughput | None:
+    """What workers counted: in all, or for one type or queue."""
     if not visit.sees_fleet or "recording" not in visit.client.backend.capabilities:
         return None
     seconds, step = SPANS[span]
     now = await visit.client.backend.now()
     until = (now // step + 1) * step
     since = until - seconds
-    stats = await visit.in_time(visit.client.statistics(since, until=until, step=step))
+    stats = await visit.in_time(visit.client.statistics(since, until, step, type=type, queue=queue))
     return None if stats is None else throughput_of(span, since, until, step, stats)
 
 
@@ -131,8 +140,8 @@ def added_histogram(stats: Sequence[Stat], name: str) -> Histogram:
     whole = Histogram(SECONDS)
     for each in stats:
         counts: tuple[int, ...] = getattr(each, name)
-        if len(counts) == len(whole.counts):
-            whole.counts = [mine + theirs for mine, theirs in zip(whole.counts, counts, strict=True)]
+        for place, count in enumerate(counts[: len(whole.counts)]):  # zeros at the end are left out
+            whole.counts[place] += count
     return whole
 
 

@@ -44,7 +44,12 @@ class HeartbeatLoop:
         types: BoundTypes,
         runner: AttemptRunner,
         report: WorkerReport,
+        on_drain: Callable[[], None],
     ) -> None:
+        """on_drain: called when someone has asked the worker to stop."""
+        self._on_drain = on_drain
+        self._begun = False
+        """Whether what the store says is about this worker, not about a previous one with its id."""
         self._backend = core.backend
         self._clock = core.settings.clock
         self._hooks = core.hooks
@@ -73,11 +78,11 @@ class HeartbeatLoop:
         """Send the first heartbeat. If the store knows a worker of this name, it is a previous process: it is
         removed, and what it was running is free."""
         await self._report.open()
-        if await self.beat():
-            return
-        await self._backend.remove_worker(self._worker)
-        self._report.forget()
-        await self.beat()
+        if not await self.beat():
+            await self._backend.remove_worker(self._worker)
+            self._report.forget()
+            await self.beat()
+        self._begun = True
 
     async def run(self) -> None:
         """Send heartbeats until cancelled."""
@@ -138,6 +143,8 @@ class HeartbeatLoop:
             self._report.forget()  # the worker was removed meanwhile, and what it said with it
         for token, why in reply.lost.items():
             self.lose(token, why)
+        if reply.drain and self._begun:
+            self._on_drain()
         return reply.fresh
 
     def lose(self, token: int, why: str) -> None:

@@ -35,7 +35,8 @@ SETTLE_CHECK = 0.05
 
 
 class Runtime:
-    def __init__(self, core: Core, worker: WorkerSettings) -> None:
+    def __init__(self, core: Core, worker: WorkerSettings, on_drain: Callable[[], None]) -> None:
+        """on_drain: called, perhaps several times, when someone has asked the worker to stop."""
         self._core = core
         self._worker = worker
         self._lifespan = AsyncExitStack()
@@ -72,7 +73,7 @@ class Runtime:
             core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )
         report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher, undecodable)
-        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner, report)
+        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner, report, on_drain)
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet

@@ -24,7 +24,7 @@ from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
-from treadle.item import Schedule
+from treadle.item import AuditNote, Schedule
 from treadle.retry import STORE_BACKOFF
 
 from .entry import Recurrence, ScheduleEntry
@@ -122,14 +122,14 @@ class Scheduler:
         self._wake.set()
         return entry
 
-    async def cancel(self, name: str) -> bool:
+    async def cancel(self, name: str, note: AuditNote | None = None) -> bool:
         """Remove a schedule, here and in the store. False if the store has none of that name."""
         self._sync.forget(name)
-        return await self._backend.drop_schedule(name)
+        return await self._backend.drop_schedule(name, note=note)
 
-    async def pause(self, name: str, paused: bool) -> bool:
+    async def pause(self, name: str, paused: bool, note: AuditNote | None = None) -> bool:
         """Pause or resume a schedule. False if there is none of that name."""
-        found = await self._backend.pause_schedule(name, paused)
+        found = await self._backend.pause_schedule(name, paused, note=note)
         self._sync.request()
         self._wake.set()
         return found

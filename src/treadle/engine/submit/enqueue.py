@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import force_setattr, replace
 
+from treadle.audit_note import check_recording, log_change
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
-from treadle.item import Item, Rejected, Submitted
+from treadle.item import AuditNote, Item, Rejected, Submitted
 from treadle.rules.submission import may_change, rejection_error
 from treadle.submit_middleware import NewItem, options_of, submit_through
 from treadle.work import Work
@@ -27,15 +28,44 @@ def submit(
     options: dict[str, Any],
     *,
     awaited: bool = False,
+    note: AuditNote | None = None,
 ) -> Awaitable[tuple[Submitted, ...]]:
     """Submit works in one atomic step. `core` is connected, `options` are checked. awaited: the caller waits
-    for the end of the items."""
+    for the end of the items. note: who submits them, for the audit."""
+    if note is not None:
+        return _submit_noted(core, tenant, works, options, awaited, note)
+    return _submit(core, tenant, works, options, awaited, None)
+
+
+async def _submit_noted(
+    core: Core,
+    tenant: str,
+    works: Sequence[Work[Any, Any]],
+    options: dict[str, Any],
+    awaited: bool,
+    note: AuditNote,
+) -> tuple[Submitted, ...]:
+    check_recording(core.backend)
+    answers = await _submit(core, tenant, works, options, awaited, note)
+    stored = [answer.id for answer in answers if not answer.existing]
+    log_change(note, "enqueue", [work.id for work in works], len(stored), tenant)
+    return answers
+
+
+def _submit(
+    core: Core,
+    tenant: str,
+    works: Sequence[Work[Any, Any]],
+    options: dict[str, Any],
+    awaited: bool,
+    note: AuditNote | None,
+) -> Awaitable[tuple[Submitted, ...]]:
     tx = options.get("tx")
     if tx is not None:
         options = {name: value for name, value in options.items() if name != "tx"}
     if not core.submits_plainly:
-        return _submit_through(core, tenant, works, options, tx, awaited)
-    where = _place(core, tx)
+        return _submit_through(core, tenant, works, options, tx, awaited, note)
+    where = _place(core, tx, note)
     item, lease_to = core.item_builder.item, where.lease_to
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
     return _store(core, items, where)
@@ -43,23 +73,30 @@ def submit(
 
 class SubmitPlace(NamedTuple):
     """Where items are stored: in a transaction of the caller, in that of a handler, or by themselves. In the
-    last case a worker may start them at once."""
+    last case a worker may start them at once. And with which note."""
 
     tx: Any
     open_transaction: OpenTransaction | None
     lease_to: LeaseTo | None
+    note: AuditNote | None
 
 
-def _place(core: Core, tx: Any) -> SubmitPlace:
+def _place(core: Core, tx: Any, note: AuditNote | None) -> SubmitPlace:
     open_transaction = current_transaction(core.backend)
     if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
     runtime = core.local() if tx is None and open_transaction is None else None
-    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers)
+    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers, note)
 
 
 async def _submit_through(
-    core: Core, tenant: str, works: Sequence[Work[Any, Any]], options: dict[str, Any], tx: Any, awaited: bool
+    core: Core,
+    tenant: str,
+    works: Sequence[Work[Any, Any]],
+    options: dict[str, Any],
+    tx: Any,
+    awaited: bool,
+    note: AuditNote | None,
 ) -> tuple[Submitted, ...]:
     """As `submit`, through the submit middlewares and the telemetry."""
     new = [NewItem(work, tenant, options) for work in works]
@@ -67,7 +104,7 @@ async def _submit_through(
 
     async def store() -> None:
         nonlocal answers
-        where = _place(core, tx)
+        where = _place(core, tx, note)
         changed = [options_of(each) for each in new] if core.submit_middleware else [options] * len(works)
         items = tuple(
             core.item_builder.item(work, each, tenant=tenant, lease_to=where.lease_to)
@@ -94,11 +131,11 @@ def _store(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> Awaitable
         _check_ids(items)
         core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")
     if where.tx is not None:
-        return core.submitter.submit_within(items, where.tx)
+        return core.submitter.submit_within(items, where.tx, where.note)
     if where.open_transaction is not None:
-        return _submit_in(where.open_transaction, items)
+        return _submit_in(where.open_transaction, items, where.note)
     sent = core.settings.clock.monotonic()
-    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent), sent)
+    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent), sent, where.note)
 
 
 def named(work: Work[Any, Any], options: dict[str, Any]) -> tuple[Work[Any, Any], dict[str, Any]]:
@@ -111,8 +148,10 @@ def named(work: Work[Any, Any], options: dict[str, Any]) -> tuple[Work[Any, Any]
     return replace(work), {name: value for name, value in options.items() if name != "id"}
 
 
-async def _submit_in(transaction: OpenTransaction, items: tuple[Item, ...]) -> tuple[Submitted, ...]:
-    answer = await transaction.submit(items)
+async def _submit_in(
+    transaction: OpenTransaction, items: tuple[Item, ...], note: AuditNote | None
+) -> tuple[Submitted, ...]:
+    answer = await transaction.submit(items, note)
     if isinstance(answer, Rejected):
         raise rejection_error(answer)
     return answer

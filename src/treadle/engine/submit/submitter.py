@@ -26,7 +26,7 @@ from treadle.engine.telemetry import Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
 from treadle.headers import trace_of
-from treadle.item import Filter, Item, Rejected, Submission, Submitted
+from treadle.item import AuditNote, Filter, Item, Rejected, Submission, Submitted
 from treadle.metrics import ProcessMetrics
 from treadle.rules.submission import rejection_error
 
@@ -82,7 +82,11 @@ class Submitter:
         await self._combiner.flush()
 
     def submit(
-        self, items: tuple[Item, ...], stored: Callable[[Answer], bool], began: float
+        self,
+        items: tuple[Item, ...],
+        stored: Callable[[Answer], bool],
+        began: float,
+        note: AuditNote | None = None,
     ) -> asyncio.Future[Answer]:
         """Store these items together. Then `stored` is called, and returns whether there is something to
         claim. The write goes on if the caller is cancelled. began: the time, by the monotonic clock.
@@ -92,7 +96,7 @@ class Submitter:
         self.leasing += leases
         self._combiner.add(
             SubmitRequest(
-                Submission(items, wait=False),
+                Submission(items, wait=False, note=note),
                 answer,
                 stored,
                 contextvars.copy_context(),
@@ -102,9 +106,11 @@ class Submitter:
         )
         return answer
 
-    async def submit_within(self, items: tuple[Item, ...], tx: object) -> Answer:
+    async def submit_within(
+        self, items: tuple[Item, ...], tx: object, note: AuditNote | None = None
+    ) -> Answer:
         """Store these items as a part of the caller's transaction."""
-        (answer,) = await self._backend.submit([Submission(items)], tx=tx)
+        (answer,) = await self._backend.submit([Submission(items, note=note)], tx=tx)
         if isinstance(answer, Rejected):
             raise rejection_error(answer)
         return answer

@@ -6,6 +6,7 @@ import pytest
 
 from treadle.backend import Backend
 
+from .audits import AuditCases, DrainCases
 from .avoid import AvoidedLaneCases
 from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCases
 from .bounded_reads import LineCases, ReachCases, RelatedCases
@@ -129,6 +130,8 @@ class BackendContract(
     ItemMarkCases,
     DeadMarkCases,
     LimitUseCases,
+    AuditCases,
+    DrainCases,
     ClaimedKeyCases,
     RateLimitCases,
     ConcurrencyLimitCases,

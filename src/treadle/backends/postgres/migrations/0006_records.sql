@@ -35,7 +35,7 @@ create table treadle.audit (
   bulk    text collate "C"
 );
 create index audit_bulk on treadle.audit (bulk, no);
-create index audit_tenant on treadle.audit (tenant, no);
+create index audit_tenant on treadle.audit (tenant, bulk, no);
 create index audit_at on treadle.audit (at);
 
 -- The last runs of schedules.

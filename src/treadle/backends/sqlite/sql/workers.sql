@@ -1,11 +1,14 @@
 -- :name worker
-SELECT no, lease_until, lock_file, types FROM treadle_worker WHERE id = ? AND removed = 0
+SELECT no, lease_until, lock_file, types, drain FROM treadle_worker WHERE id = ? AND removed = 0
 
 -- :name register
 INSERT INTO treadle_worker (id, lease_until, lock_file, types, info) VALUES (?, ?, ?, ?, ?)
 
 -- :name renew
 UPDATE treadle_worker SET lease_until = ?, types = ?, info = coalesce(?, info) WHERE no = ?
+
+-- :name drain
+UPDATE treadle_worker SET drain = 1 WHERE id = ? AND removed = 0
 
 -- :name set_lock_file
 UPDATE treadle_worker SET lock_file = ? WHERE no = ?

@@ -192,7 +192,8 @@ begin
   return (select array_agg(w.no) from treadle.item w where w.after && p_names and w.after is not null);
 end $$;
 
--- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for.
+-- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for. And old audit
+-- entries.
 create or replace function treadle.prune_names(p_now float8, p_limit int) returns void
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -210,6 +211,9 @@ begin
   delete from treadle.lost_type t where t.lost < p_now - 31 * 86400;
   perform treadle.prune_stats(60, p_now - 86400, p_limit);
   perform treadle.prune_stats(3600, p_now - 90 * 86400, p_limit);
+  delete from treadle.audit a where a.no in (
+    select x.no from treadle.audit x where x.at < p_now - 365 * 86400 order by x.at limit p_limit
+    for update skip locked);
 
   -- The items that waited for a placeholder have ended, or no longer wait.
   select array_agg(x.no) into nos from (

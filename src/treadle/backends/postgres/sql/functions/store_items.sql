@@ -18,7 +18,7 @@ declare
   n constant int := cardinality(items.id);
   stored treadle.stored_items; now float8; nos bigint[]; tenants text[];
   inserted int; alike record; keys record; redirected record; blocked record; old record; group_nos bigint[];
-  placeholders bigint[] := '{}'; replacements bigint[] := '{}'; taken_id text[] := '{}'; taken_owner int[] := '{}';
+  taken_over int[]; placeholders bigint[] := '{}'; replacements bigint[] := '{}'; taken_id text[] := '{}'; taken_owner int[] := '{}';
 begin
   -- The short way, for items that are alike.
   if p_plain and 1 = greatest(
@@ -167,8 +167,13 @@ begin
 
   -- The items that answer for those that were left out. Some take over what these have.
   if items.key_policy is not null and stored.existing_row is not null then
-    perform treadle.take_over(
+    taken_over := treadle.take_over(
       now, nos, items, stored.existing_row, stored.existing_id, stored.existing_own);
+    if taken_over is not null then
+      -- For the audit: null tells them from those that were not changed.
+      stored.existing_own := array(select case when k.row = any(taken_over) then null else k.own end
+        from unnest(stored.existing_row, stored.existing_own) with ordinality k(row, own, place) order by k.place);
+    end if;
   end if;
   if stored.existing_row is not null then
     tenants := items.tenant;

@@ -2,13 +2,17 @@
 -- are locked.
 --
 -- p_row, p_id, p_own  what `match_keys` answered: the new items for which an earlier one answers
+--
+-- Answers the rows of the new items that earlier ones, stored before this call, have taken over.
 create or replace function treadle.take_over(
-  p_now float8, p_nos bigint[], items treadle.new_items, p_row int[], p_id text[], p_own boolean[]) returns void
+  p_now float8, p_nos bigint[], items treadle.new_items, p_row int[], p_id text[], p_own boolean[]) returns int[]
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set lock_timeout = '200ms' set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
+declare
+  taken int[];
 begin
   -- A claim has either committed, or skips them.
   perform 1 from treadle.open_item o where o.no in (
@@ -21,7 +25,7 @@ begin
   -- because their answers were lost.
   with wanted as materialized (
     select y.*, nextval('treadle.number') as seq from (
-      select distinct on (i.no) i.no, u.no as new_no, u.id, u.tenant, u.type, u.key, u.input, u.options, u.attempts,
+      select distinct on (i.no) i.no, x.row, u.no as new_no, u.id, u.tenant, u.type, u.key, u.input, u.options, u.attempts,
         u.priority, u.lane, u.queue, u.keep, u.keep_dead, coalesce(u.deadline, p_now + u.expires_in) as deadline,
         case when u.run_at is not null then u.run_at
              when u.policy = 1 then i.queued + u.delay
@@ -48,8 +52,11 @@ begin
     update treadle.item i set input = w.input, options = w.options, attempts = w.attempts, priority = w.priority,
         lane = w.lane, queue = w.queue, keep = w.keep, keep_dead = w.keep_dead, deadline = w.deadline, due = w.due
       from wanted w join changed c on c.no = w.no where i.no = w.no
+  ), remembered as (
+    update treadle.key k set changed_by = k.changed_by[greatest(cardinality(k.changed_by) - 18, 1):] || w.id
+      from wanted w join changed c on c.no = w.no
+      where k.key = w.key and k.type = w.type and k.tenant = w.tenant
   )
-  update treadle.key k set changed_by = k.changed_by[greatest(cardinality(k.changed_by) - 18, 1):] || w.id
-    from wanted w join changed c on c.no = w.no
-    where k.key = w.key and k.type = w.type and k.tenant = w.tenant;
+  select array_agg(w.row) into taken from wanted w join changed c on c.no = w.no where w.no <> all(p_nos);
+  return taken;
 end $$;

@@ -4,7 +4,7 @@
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
   p_tenant text[], p_info bytea default null,
-  out fresh boolean, out lost_row int[], out lost_code smallint[])
+  out fresh boolean, out lost_row int[], out lost_code smallint[], out drain boolean)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
 as $$
@@ -16,7 +16,8 @@ begin
   loop
     update treadle.worker w set until = now + p_lease,
         types = case when p_keep_types then w.types else p_types end, info = coalesce(p_info, w.info)
-      where w.id = p_worker and not w.gone;
+      where w.id = p_worker and not w.gone
+      returning w.drain into drain;
     exit when found;
     insert into treadle.worker (id, until, types, info) values (p_worker, now + p_lease, p_types, p_info)
       on conflict (id) where not gone do nothing;

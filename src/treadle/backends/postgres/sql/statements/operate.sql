@@ -7,8 +7,9 @@ select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 -- :name requeue
 select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
 
--- :name numbers_of_ids
-treadle.find_items_in_order(:ids::text[], :tenant)
+-- :name requeue_ids
+select (c.item).*, (c.effects).* from treadle.requeue(treadle.find_items_in_order(:ids::text[], :tenant),
+  :redrives, :backoff, :alone, :cancelled) c
 
 -- :name numbers_of_list
 array({list})
@@ -24,10 +25,10 @@ select (c.item).*, (c.effects).* from treadle.update_items(:ids::text[], :tenant
 select (c.item).*, (c.effects).* from treadle.delete(:group_ids::text[], :tenant, :cascade) c
 
 -- :name pause
-insert into treadle.pause (queue, tenant) values (:queue, :tenant) on conflict do nothing
+insert into treadle.pause (queue, tenant) values (:queue, :tenant) on conflict do nothing returning queue
 
 -- :name resume
-delete from treadle.pause where queue = :queue and tenant = :tenant
+delete from treadle.pause where queue = :queue and tenant = :tenant returning queue
 
 -- :name paused
 select queue, tenant from treadle.pause order by queue, tenant

@@ -5,7 +5,20 @@ select * from treadle.put_schedule(:name, :next_at, :last_at, :paused, :spec)
 select * from treadle.schedule order by name
 
 -- :name drop_schedule
-with runs as (delete from treadle.schedule_run where name = :name)
+with {runs_dropped}
+{schedule_dropped}
+
+-- :name drop_schedule_noted
+with {runs_dropped},
+changed as ({schedule_dropped}),
+{counted},
+{noted}
+select * from changed
+
+-- :name runs_dropped
+runs as (delete from treadle.schedule_run where name = :name)
+
+-- :name schedule_dropped
 delete from treadle.schedule where name = :name returning name
 
 -- :name schedule_runs

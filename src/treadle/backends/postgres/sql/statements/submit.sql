@@ -28,6 +28,26 @@ select s.refused, s.detail, (s.stored).*
 from treadle.submit_in_transaction({new_items}, :plain::boolean, :cycles::boolean, :channel::text) s
 where {store_identity} = :store::text
 
+-- With an audit entry, unless nothing was stored or changed. Of the items that exist, `own` is null for those that
+-- took over what new ones have.
+-- :name noted_store
+with changed as materialized (select * from treadle.store_items({new_items}, :plain::boolean, :cycles::boolean)),
+counted as ({counted} from changed s),
+{noted}
+select * from changed
+
+-- :name noted_submit
+with changed as materialized (
+  select s.refused, s.detail, (s.stored).*
+  from treadle.submit_in_transaction({new_items}, :plain::boolean, :cycles::boolean, :channel::text) s
+  where {store_identity} = :store::text),
+counted as ({counted} from changed s where s.refused is null),
+{noted}
+select * from changed
+
+-- :name counted
+select s.now, :count::int - (select pg_catalog.count(own)::int from pg_catalog.unnest(s.existing_own) own) as count
+
 -- Which store this is: this schema of this database. A copy of a database has the same key.
 -- :name store_identity
 (select pg_catalog.md5(m.value) || '/' || d.oid from treadle.meta m, pg_catalog.pg_database d

@@ -6,6 +6,9 @@ select * from treadle.beat(
 -- :name renew
 select treadle.renew(:worker, :lease, :info::bytea)
 
+-- :name drain
+update treadle.worker set drain = true where id = :worker and not gone returning id
+
 -- :name begin
 select * from treadle.begin_attempts(:no::bigint[], :token::bigint[], :tenant::text[])
 

@@ -1,0 +1,97 @@
+"""Audit notes: who makes changes with a client, and the log line of each change. See `Client.by`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from .backend import Backend
+from .errors import InputError, UnsupportedError
+from .item import AuditNote, Filter
+from .log_lines import INFO, log_line
+from .timing import iso
+from .wording import one_line, plural
+
+MOST_ACTOR: Final = 200
+MOST_REASON: Final = 2000
+MOST_ABOUT: Final = 2000
+
+
+def checked_note(actor: object, reason: object, address: object) -> AuditNote:
+    """The note of a client. InputError names what it cannot be made of."""
+    return AuditNote(
+        actor=_checked(actor, "actor", MOST_ACTOR, least=1),
+        reason=_checked(reason, "reason", MOST_REASON),
+        address=_checked(address, "address", MOST_ACTOR),
+    )
+
+
+def _checked(value: object, field: str, most: int, least: int = 0) -> str:
+    if not isinstance(value, str):
+        raise InputError.of(field, value, "must be text")
+    if len(value.strip()) < least:
+        raise InputError.of(field, value, "is empty: name who makes the changes, as by('ann@example.org')")
+    if len(value) > most:
+        raise InputError.of(field, value, f"has {len(value):,} characters: at most {most:,} are kept")
+    if not value.isprintable():
+        raise InputError.of(field, value, "has characters that cannot be printed: write it on one line")
+    return value
+
+
+def noted_about(note: AuditNote | None, about: str) -> AuditNote | None:
+    """The note of one change, with what was asked for, unless it says so already."""
+    return note if note is None or note.about else replace(note, about=about)
+
+
+def noted_for(note: AuditNote | None, tenant: str | None) -> AuditNote | None:
+    """The note of a change of which the store is not told whose it is."""
+    return note if note is None or tenant is None else replace(note, tenant=tenant)
+
+
+def about(given: Mapping[str, Any]) -> str:
+    """What was asked for, as text: `type=mail.send queue=bulk`."""
+    said = " ".join(f"{name}={value}" for name, value in given.items() if value is not None)
+    return one_line(said, MOST_ABOUT)
+
+
+def filter_text(where: Filter) -> str:
+    """A filter as text. Its tenant is that of the entry."""
+    given = {name: getattr(where, name) for name in where.__struct_fields__ if name != "tenant"}
+    given["status"] = ",".join(where.status) or None
+    given["since"], given["until"] = iso(where.since), iso(where.until)
+    given["failed_group"] = where.failed_group or None
+    return about(given)
+
+
+def check_recording(backend: Backend) -> None:
+    """Raise if a backend cannot keep notes."""
+    if "recording" not in backend.capabilities:
+        raise UnsupportedError(
+            "recording",
+            type(backend).__name__,
+            "audit entries",
+            advice="change it without `by(...)`, or use a backend that does",
+        )
+
+
+def log_change(note: AuditNote | None, verb: str, ids: Sequence[str], count: int, tenant: str | None) -> None:
+    """Log a change that was made and stored. Nothing without a note."""
+    if note is None:
+        return
+    verb = note.verb or verb
+    named = f" of {ids[0]}" if len(ids) == 1 else f" of {plural(len(ids), 'id')}" if ids else ""
+    reason = f" ({note.reason})" if note.reason else ""
+    log_line(
+        INFO,
+        one_line(f"{verb}{named} by {note.actor}: {count} changed{reason}"),
+        {
+            "actor": note.actor,
+            "verb": verb,
+            "count": count,
+            "tenant": note.tenant if tenant is None else tenant,
+            "reason": note.reason,
+            "address": note.address,
+        },
+    )

@@ -1,0 +1,121 @@
+"""Act: change several items: those that were chosen, or all that match a filter."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.responses import JSONResponse, Response
+
+from treadle.bulk_action import ActionVerb
+from treadle.bulk_portion import VERBS
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.forms import Form, read_form
+from treadle.dashboard.item_filter import chosen_id
+from treadle.dashboard.site import wants_json
+from treadle.dashboard.visit import Visit
+from treadle.errors import ConflictError, InputError
+
+from .answers import asking, finished, reason_of
+from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
+from .fields import read_number, read_whole
+from .named_item import ItemBrief
+from .portion import Told, change_items, told
+
+WITHOUT_ASKING: Final = ("requeue", "trigger")
+"""What is done at once to a few chosen items: it can be undone, or does no harm."""
+
+
+class ActPage(msgspec.Struct, frozen=True):
+    verb: ActionVerb
+    count: int
+    more: bool
+    examples: tuple[ItemBrief, ...]
+    filter: str
+    """Empty: items were chosen."""
+    ids: tuple[str, ...]
+    """As the form sends them again."""
+    needs_reason: bool
+    is_bulk: bool
+    """It becomes a bulk action."""
+    has_canary: bool
+    typed: dict[str, str]
+
+
+class ToldPage(msgspec.Struct, frozen=True):
+    """What became of the items, where some were not changed."""
+
+    verb: ActionVerb
+    changed: int
+    refused: list[Told]
+    back: str
+
+
+async def act(visit: Visit) -> Response:
+    """Ask, and change the items."""
+    verb = visit.part("verb")
+    if verb not in VERBS:
+        raise NotShown(f"there is no action {verb!r}")
+    visit.require(verb)
+    form = await read_form(visit.request)
+    chosen = await read_chosen(visit, verb, form)
+    page = _page(visit, verb, chosen, form)
+    few = verb in WITHOUT_ASKING and not page.is_bulk
+    if visit.request.method != "POST" or not (form.has("confirmed") or few):
+        return asking(visit, "ask_act.html", "items", page)
+    try:
+        return await _act(visit, verb, chosen, page, form)
+    except (InputError, ConflictError) as error:
+        return asking(visit, "ask_act.html", "items", page, error=error)
+
+
+def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage:
+    return ActPage(
+        verb=verb,
+        count=chosen.count,
+        more=chosen.more,
+        examples=chosen.examples,
+        filter="" if chosen.filter is None else chosen.filter.text,
+        ids=tuple(chosen_id(id, None if visit.tenant else tenant) for id, tenant in chosen.refs),
+        needs_reason=verb == "delete" or chosen.is_large,
+        is_bulk=chosen.filter is not None or chosen.is_large,
+        has_canary=VERBS[verb].canary,
+        typed={
+            **{name: form.get(name) for name in ("reason", "rate", "canary")},
+            "back": form.get("back") or visit.query("back"),
+        },
+    )
+
+
+async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, form: Form) -> Response:
+    what = "deleting items" if verb == "delete" else f"changing more than {MOST_AT_ONCE} items"
+    reason = reason_of(form, needed_for=what if page.needs_reason else "")
+    if not page.is_bulk:
+        return await _act_now(visit, verb, chosen, reason, form)
+    rate = read_number(form.get("rate"), "rate") if form.get("rate") else None
+    canary = read_whole(form.get("canary"), "canary") if form.get("canary") and page.has_canary else 0
+    bulk = visit.acting(verb, reason=reason).bulk
+    if chosen.filter is None:
+        items = await read_items(visit, chosen.refs)
+        if not items:
+            raise ConflictError("none of these items exists any more")
+        state = await bulk.start(verb, ids=items, rate=rate, canary=canary)
+    else:
+        state = await bulk.start(verb, rate=rate, canary=canary, **chosen.filter.bulk_where)
+    visit.site.bulk_runs.start()
+    plain = Form({})
+    return finished(visit, plain, verb, 0, to=visit.url(f"/bulk/{state.id}"), bulk=state.id)
+
+
+async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form) -> Response:
+    changed, refused = await change_items(visit, verb, chosen.refs, reason=reason)
+    to = visit.url("/items")
+    if not refused:
+        return finished(visit, form, verb, changed, to=to)
+    if wants_json(visit.request):
+        told_now = [msgspec.to_builtins(each) for each in told(refused)]
+        return JSONResponse({"done": verb, "count": changed, "refused": len(refused), "told": told_now})
+    back = visit.inside(form.get("back")) if form.get("back") else None
+    page = ToldPage(verb, changed, told(refused), back or to)
+    status = 200 if changed else 409
+    return visit.site.render(visit, "told.html", status=status, section="items", page=page, live=False)

@@ -1,0 +1,70 @@
+"""Answers: where a visitor goes after an action, and the pages that ask."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from treadle.dashboard.access import Action
+from treadle.dashboard.forms import Form
+from treadle.dashboard.notices import done
+from treadle.dashboard.site import status_of, wants_json
+from treadle.dashboard.view import Section
+from treadle.dashboard.visit import Visit
+from treadle.errors import InputError, TreadleError
+from treadle.wording import one_line
+
+
+def finished(
+    visit: Visit, form: Form, action: Action, count: int = 1, *, to: str, refused: int = 0, **facts: Any
+) -> Response:
+    """It is done. Browsers go to the page that the form names, or to `to`. Programs get the counts and
+    `facts`."""
+    if wants_json(visit.request):
+        return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
+    back = visit.inside(form.get("back")) if form.get("back") else None
+    return RedirectResponse(_with_done(back or to, done(action, count, refused)), 303)
+
+
+def _with_done(address: str, said: str) -> str:
+    path, _, query = address.partition("?")
+    pairs = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name != "done"]
+    return f"{path}?{urlencode([*pairs, ('done', said)])}"
+
+
+def asking(
+    visit: Visit,
+    template: str,
+    section: Section,
+    page: msgspec.Struct,
+    *,
+    error: TreadleError | None = None,
+    **values: Any,
+) -> Response:
+    """A page that asks. With an error: why the form that was sent is refused; the fields keep what was typed,
+    and programs get the error."""
+    if error is not None and (wants_json(visit.request) or status_of(error) in (403, 404, 500, 503)):
+        raise error
+    if wants_json(visit.request):
+        return Response(msgspec.json.encode(page, enc_hook=str), media_type="application/json")
+    return visit.site.render(
+        visit,
+        template,
+        status=200 if error is None else status_of(error),
+        section=section,
+        page=page,
+        problem=None if error is None else one_line(str(error), 2000),
+        live=False,
+        **values,
+    )
+
+
+def reason_of(form: Form, *, needed_for: str = "") -> str:
+    """The reason that a visitor gives. `InputError` if there is none, and `needed_for` says what needs it."""
+    reason = form.get("reason")
+    if needed_for and not reason:
+        raise InputError(f"{needed_for} needs a reason: the audit shows it", parameters=("reason",))
+    return reason

@@ -1,0 +1,102 @@
+"""Arguments form: one field for each parameter of a work type."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from treadle.dashboard.forms import Form
+from treadle.engine.registry import AnyType
+from treadle.errors import InputError
+from treadle.item_json import to_json
+from treadle.masking import MASK
+from treadle.secret_values import SecretMask, holds_secret
+from treadle.wording import one_line
+from treadle.work_type import arguments_of, type_text
+
+from .fields import read_json
+
+Kind = Literal["text", "number", "flag", "json"]
+PLAIN: Final[dict[Any, Kind]] = {str: "text", int: "number", float: "number", bool: "flag"}
+LONGEST_HINT: Final = 120
+
+
+class ArgumentField(msgspec.Struct, frozen=True):
+    """A field of the form."""
+
+    name: str
+    kind: Kind
+    hint: str
+    """Its annotation."""
+    required: bool
+    default: str
+    """As JSON. Empty: there is none."""
+    secret: bool
+    typed: str = ""
+
+
+def argument_fields(type: AnyType, mask: SecretMask, form: Form | None = None) -> list[ArgumentField]:
+    """The fields, with what was typed. Secrets have to be typed again."""
+    return [_field(each, mask, form) for each in arguments_of(type).parameters]
+
+
+def _field(parameter: Any, mask: SecretMask, form: Form | None) -> ArgumentField:
+    secret = mask.is_secret_name(parameter.name) or holds_secret(parameter.type)
+    typed = form.text(f"input.{parameter.name}") if form is not None and not secret else ""
+    default = "" if parameter.default is inspect.Parameter.empty else _json(parameter.default)
+    return ArgumentField(
+        parameter.name,
+        _kind(parameter),
+        one_line(type_text(parameter.type), LONGEST_HINT),
+        parameter.is_required,
+        MASK if secret and default else default,
+        secret,
+        typed,
+    )
+
+
+def _kind(parameter: Any) -> Kind:
+    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        return "json"
+    return PLAIN.get(_bare(parameter.type), "json")
+
+
+def _bare(annotation: Any) -> Any:
+    """The type without marks, and without None."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        others = [each for each in get_args(annotation) if each is not type(None)]
+        return _bare(others[0]) if len(others) == 1 else annotation
+    return annotation
+
+
+def _json(value: object) -> str:
+    return one_line(msgspec.json.encode(to_json(value)).decode("utf-8", "replace"), LONGEST_HINT)
+
+
+def read_arguments(type: AnyType, form: Form) -> dict[str, Any]:
+    """What was typed, as JSON values by name. An empty field is left out, unless the argument is a text that
+    must be given."""
+    given: dict[str, Any] = {}
+    for parameter in arguments_of(type).parameters:
+        name = f"input.{parameter.name}"
+        kind, text = _kind(parameter), form.text(name)
+        if text.strip() or (kind == "text" and parameter.is_required and form.has(name)):
+            given[parameter.name] = _read(kind, text, parameter.name)
+    return given
+
+
+def _read(kind: Kind, text: str, name: str) -> Any:
+    match kind:
+        case "text":
+            return text
+        case "flag":
+            if text not in ("true", "false"):
+                raise InputError.of(name, text, "must be true or false")
+            return text == "true"
+        case _:
+            return read_json(text.strip(), name)

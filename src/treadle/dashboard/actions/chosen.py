@@ -1,0 +1,97 @@
+"""Chosen items: what an action on several items is about: items that were named, or a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from treadle.bulk_action import BULK_TYPE, ActionVerb
+from treadle.bulk_portion import VERBS
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.forms import Form
+from treadle.dashboard.item_filter import ItemFilter, parse_filter, split_id
+from treadle.dashboard.visit import Visit
+from treadle.errors import InputError
+from treadle.item import ItemState
+
+from .named_item import ItemBrief, brief
+
+MOST_AT_ONCE: Final = 100
+"""So many items are changed at once. More are a bulk action, and need a reason."""
+MOST_NAMED: Final = 2000
+COUNTED: Final = 1000
+EXAMPLES: Final = 5
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What was chosen, and how much that is."""
+
+    refs: tuple[tuple[str, str | None], ...] = ()
+    """Items by id and tenant. Empty: the filter says which."""
+    filter: ItemFilter | None = None
+    count: int = 0
+    more: bool = False
+    """There are more than were counted."""
+    examples: tuple[ItemBrief, ...] = ()
+
+    @property
+    def is_large(self) -> bool:
+        return self.more or self.count > MOST_AT_ONCE
+
+
+async def read_chosen(visit: Visit, verb: ActionVerb, form: Form) -> Chosen:
+    """What a form, or the parameters of a page, choose. `InputError` if that is nothing."""
+    values = form.all("id") or visit.request.query_params.getlist("id")
+    text = form.get("q") if form.has("q") else visit.query("q")
+    if values and text:
+        raise InputError("give ids or a filter, not both", parameters=("id", "q"))
+    if values:
+        return await _named(visit, [split_id(each) for each in values])
+    if not text:
+        raise InputError("choose items, or name a filter: this would change all of them", parameters=("id",))
+    found = parse_filter(text, now=await visit.client.backend.now())
+    if found.ids:
+        return await _named(visit, [(id, None) for id in found.ids])
+    return await _filtered(visit, verb, found)
+
+
+async def _named(visit: Visit, given: Sequence[tuple[str, str | None]]) -> Chosen:
+    refs = tuple(dict.fromkeys((id, tenant or visit.tenant) for id, tenant in given))
+    if len(refs) > MOST_NAMED:
+        raise InputError(f"{len(refs):,} items are chosen, and at most {MOST_NAMED:,} can be: use a filter")
+    for _, tenant in refs:
+        if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
+            raise NotShown("there are no such items")
+    examples = await read_items(visit, refs[:EXAMPLES])
+    return Chosen(refs=refs, count=len(refs), examples=tuple(brief(each) for each in examples))
+
+
+async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen:
+    where = dict(found.bulk_where)
+    tenant = where.get("tenant")
+    if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
+        raise NotShown(f"there is no tenant {tenant!r}")
+    rules = VERBS[verb]
+    if wrong := [each for each in found.status if each not in rules.allowed]:
+        raise InputError(f"status:{wrong[0]} does not go with {verb}: {rules.advice}", parameters=("q",))
+    where["status"] = found.status or rules.usual or None
+    page = await visit.in_time(visit.client.list(**where, limit=COUNTED))
+    if page is None:
+        return Chosen(filter=found, more=True)
+    items = [each for each in page.items if each.type != BULK_TYPE]
+    examples = tuple(brief(each) for each in items[:EXAMPLES])
+    return Chosen(filter=found, count=len(items), more=page.cursor is not None, examples=examples)
+
+
+async def read_items(visit: Visit, refs: Sequence[tuple[str, str | None]]) -> list[ItemState]:
+    """The items that are named, in their order. Those that do not exist are left out."""
+    tenants = dict.fromkeys(tenant for _, tenant in refs)
+    by_ref: dict[tuple[str, str | None], ItemState] = {}
+    for tenant in tenants:
+        ids = [id for id, own in refs if own == tenant]
+        for id, item in zip(ids, await visit.client_of(tenant).get(ids), strict=True):
+            if item is not None:
+                by_ref[id, tenant] = item
+    return [by_ref[ref] for ref in refs if ref in by_ref]

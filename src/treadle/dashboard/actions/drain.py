@@ -1,0 +1,40 @@
+"""Drain: ask a worker to stop."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.forms import read_form
+from treadle.dashboard.visit import Visit
+from treadle.errors import ConflictError, InputError
+
+from .answers import asking, finished, reason_of
+
+
+class DrainPage(msgspec.Struct, frozen=True):
+    id: str
+    running: int
+    queues: tuple[str, ...] | None
+    """None: all."""
+    reason: str = ""
+
+
+async def drain(visit: Visit) -> Response:
+    """Ask, and tell the worker."""
+    id = visit.part("id")
+    worker = next((each for each in await visit.client.workers() if each.id == id), None)
+    if worker is None:
+        raise NotShown(f"there is no worker {id!r}")
+    page = DrainPage(id, worker.running, worker.queues)
+    if visit.request.method != "POST":
+        return asking(visit, "ask_worker.html", "workers", page)
+    form = await read_form(visit.request)
+    try:
+        if not await visit.acting("drain_worker", reason=reason_of(form)).drain_worker(id):
+            raise ConflictError(f"the worker {id!r} is gone, or it serves others too")
+    except (InputError, ConflictError) as error:
+        page = msgspec.structs.replace(page, reason=form.get("reason"))
+        return asking(visit, "ask_worker.html", "workers", page, error=error)
+    return finished(visit, form, "drain_worker", to=visit.url("/workers"))

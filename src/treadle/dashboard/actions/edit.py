@@ -1,0 +1,117 @@
+"""Edit: run an ended item again with a changed input, as a new item. The old one stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from starlette.responses import Response
+
+from treadle.dashboard.access import Forbidden
+from treadle.dashboard.forms import Form, read_form
+from treadle.dashboard.visit import Visit
+from treadle.edited_item import submit_edited
+from treadle.engine.registry import AnyType
+from treadle.errors import ConflictError, InputError, PayloadError
+from treadle.item import TERMINAL, ItemState
+from treadle.item_json import read_input
+from treadle.masking import MASK
+from treadle.operator import core_of
+from treadle.work_type import json_input
+
+from .answers import asking, finished, reason_of
+from .fields import read_json
+from .named_item import ItemBrief, brief, read_item
+
+
+class EditPage(msgspec.Struct, frozen=True):
+    item: ItemBrief
+    input: str
+    """As JSON, with `***` in place of secrets."""
+    key: str
+    masked: bool
+    """There are secrets that are kept as they are."""
+    unreadable: str = ""
+    reason: str = ""
+
+
+async def edit(visit: Visit) -> Response:
+    """Show the input, and submit a new item with what was made of it."""
+    if not visit.access.payloads:
+        raise Forbidden("inputs are not shown to you, so they cannot be changed")
+    form = await read_form(visit.request)
+    item = await read_item(visit, form)
+    shown, unreadable = _shown_input(visit, item)
+    text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode("utf-8", "replace")
+    page = EditPage(brief(item), text, item.key or "", f'"{MASK}"' in text, unreadable)
+    error: InputError | ConflictError | PayloadError | None = None
+    if visit.request.method == "POST":
+        page = msgspec.structs.replace(
+            page, input=form.text("input"), key=form.get("key"), reason=form.get("reason")
+        )
+    try:
+        type = _check_editable(visit, item)
+        if visit.request.method == "POST":
+            return await _edit(visit, item, type, form, shown)
+    except (InputError, ConflictError, PayloadError) as refused:
+        error = refused
+    return asking(visit, "ask_edit.html", "items", page, error=error)
+
+
+def _shown_input(visit: Visit, item: ItemState) -> tuple[object, str]:
+    registry = core_of(visit.client).registry
+    value, unreadable = read_input(registry, item)
+    return visit.site.secrets.masked(value), unreadable
+
+
+def _check_editable(visit: Visit, item: ItemState) -> AnyType:
+    if item.status not in TERMINAL:
+        raise ConflictError(
+            f"the item is {item.status}, and would run beside the new one: wait for its end, or cancel it"
+        )
+    type = visit.client.types.get(item.type)
+    if type is None:
+        raise ConflictError(f"the code of {item.type!r} is not here, so its input cannot be checked")
+    return type
+
+
+async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown: object) -> Response:
+    stored, _ = read_input(core_of(visit.client).registry, item, reveal=True)
+    typed = with_secrets(read_json(form.text("input"), "input"), shown, stored)
+    if not isinstance(typed, dict):
+        raise InputError("input must be a JSON object: the arguments by name", parameters=("input",))
+    work = type.from_input(json_input(type, cast("dict[str, Any]", typed)))
+    client = visit.acting("edit", tenant=item.tenant, reason=reason_of(form))
+    handle = await submit_edited(client, item, work, key=form.get("key") or None)
+    return finished(visit, form, "edit", to=visit.item_url(handle.id, item.tenant), id=handle.id)
+
+
+def with_secrets(typed: Any, shown: Any, stored: Any, path: str = "input") -> Any:
+    """What was typed, with the stored value in place of each `***` that still stands where it was shown."""
+    if typed == MASK:
+        if shown != MASK:
+            raise InputError(f"{MASK} at {path} stands for no secret: type the value", parameters=("input",))
+        return stored
+    if isinstance(typed, dict):
+        old, own = _as_dict(shown), _as_dict(stored)
+        return {
+            name: with_secrets(each, old.get(name), own.get(name), f"{path}.{name}")
+            for name, each in cast("dict[str, Any]", typed).items()
+        }
+    if isinstance(typed, list):
+        parts = cast("list[Any]", typed)
+        old, own = _by_place(shown), _by_place(stored)
+        return [
+            with_secrets(each, old.get(str(at)), own.get(str(at)), f"{path}[{at}]")
+            for at, each in enumerate(parts)
+        ]
+    return typed
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _by_place(value: Any) -> dict[str, Any]:
+    parts = cast("list[Any] | tuple[Any, ...]", value) if isinstance(value, list | tuple) else ()
+    return {str(at): each for at, each in enumerate(parts)}

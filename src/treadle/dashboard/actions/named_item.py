@@ -1,0 +1,44 @@
+"""Named item: the item that an action is about."""
+
+from __future__ import annotations
+
+import msgspec
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.forms import Form
+from treadle.dashboard.visit import Visit
+from treadle.ids import check_name
+from treadle.item import ItemState, Status
+
+NO_FORM = Form({})
+
+
+class ItemBrief(msgspec.Struct, frozen=True):
+    """An item in short, for a page that asks."""
+
+    id: str
+    tenant: str
+    type: str
+    status: Status
+    queue: str
+    queued_at: float
+
+
+def brief(item: ItemState) -> ItemBrief:
+    return ItemBrief(item.id, item.tenant, item.type, item.status, item.queue, item.queued_at)
+
+
+async def read_item(visit: Visit, form: Form = NO_FORM) -> ItemState:
+    """The item in the path. `of` names its tenant, where the visitor sees several. `NotShown` if there is
+    none, or if it is not for this visitor: both look alike."""
+    id, of = visit.part("id"), form.get("of") or visit.query("of")
+    tenant = visit.tenant
+    if of:
+        check_name(of, field="of")
+        if tenant not in (None, of) or not visit.access.shows(of):
+            raise NotShown(f"there is no item {id!r}")
+        tenant = of
+    (item,) = await visit.client_of(tenant).get([id])
+    if item is None:
+        raise NotShown(f"there is no item {id!r}")
+    return item

@@ -1,0 +1,92 @@
+"""Portion: change a few items with one verb, and tell those that stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from treadle.bulk_action import BULK_TYPE, ActionVerb
+from treadle.bulk_portion import VERBS
+from treadle.client import Client
+from treadle.dashboard.visit import Visit
+from treadle.errors import ConflictError, NotFound
+from treadle.item import ItemState
+from treadle.portions import (
+    Deletion,
+    PortionChanger,
+    PortionOutcome,
+    Refusal,
+    Requeue,
+    cancel_items,
+    refuse_status,
+    trigger_items,
+)
+
+from .chosen import read_items
+
+Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
+OPEN_GROUP = "cancel them first, or delete the item on a page of its own"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """An item that was not changed, and why."""
+
+    id: str
+    tenant: str | None
+    message: str
+
+
+async def change_items(
+    visit: Visit, verb: ActionVerb, refs: Sequence[tuple[str, str | None]], *, reason: str
+) -> tuple[int, list[Refusal]]:
+    """Change items that are named by id and tenant. Returns how many were changed, with those that changed
+    along with them, and the refusals."""
+    items = await read_items(visit, refs)
+    found = {(item.id, item.tenant) for item in items} | {(item.id, None) for item in items}
+    missing = [Refusal(id, tenant, NotFound(id)) for id, tenant in refs if (id, tenant) not in found]
+    return await change(visit, verb, items, _change_of(verb), reason=reason, missing=missing)
+
+
+async def change(
+    visit: Visit,
+    verb: ActionVerb,
+    items: Sequence[ItemState],
+    by: Change,
+    *,
+    reason: str,
+    missing: Sequence[Refusal] = (),
+) -> tuple[int, list[Refusal]]:
+    """Change these items by a function."""
+
+    def client_of(tenant: str) -> Client:
+        return visit.acting(verb, tenant=tenant, reason=reason)
+
+    changer = PortionChanger(client_of, by, lambda item: _refusal(verb, item))
+    _, refused = await changer.change(items, missing)
+    return changer.changed, list(refused)
+
+
+def _change_of(verb: ActionVerb) -> Change:
+    match verb:
+        case "requeue":
+            return Requeue(alone=False, cancelled=True).change
+        case "cancel":
+            return cancel_items
+        case "trigger":
+            return trigger_items
+        case "delete":
+            return Deletion(open=False, advice=OPEN_GROUP).change
+
+
+def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:
+    if item.type == BULK_TYPE:  # it changes items by another verb, which may not be allowed
+        error = ConflictError(f"item {item.id!r} is a part of a bulk action: stop that, or start another one")
+        return Refusal(item.id, item.tenant, error)
+    if verb in ("requeue", "trigger"):
+        return refuse_status(item, VERBS[verb].allowed, VERBS[verb].advice)
+    return None
+
+
+def told(refused: Sequence[Refusal]) -> list[Told]:
+    return [Told(each.id, each.tenant, str(each.error)) for each in refused]

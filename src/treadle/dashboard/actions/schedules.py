@@ -1,0 +1,62 @@
+"""Pause, resume, trigger and cancel schedules."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.forms import Form, read_form
+from treadle.dashboard.visit import Visit
+from treadle.errors import InputError
+
+from .answers import asking, finished, reason_of
+
+
+class CancelSchedulePage(msgspec.Struct, frozen=True):
+    name: str
+    next_at: float | None
+    state: str
+    reason: str = ""
+
+
+async def pause(visit: Visit) -> Response:
+    form, name = await read_form(visit.request), visit.part("name")
+    await visit.acting("pause_schedule", reason=form.get("reason")).schedules.pause(name)
+    return finished(visit, form, "pause_schedule", to=visit.url("/schedules"))
+
+
+async def resume(visit: Visit) -> Response:
+    form, name = await read_form(visit.request), visit.part("name")
+    await visit.acting("resume_schedule", reason=form.get("reason")).schedules.resume(name)
+    return finished(visit, form, "resume_schedule", to=visit.url("/schedules"))
+
+
+async def trigger(visit: Visit) -> Response:
+    """Run it now. Its code must be in this process."""
+    form, name = await read_form(visit.request), visit.part("name")
+    handle = await visit.acting("trigger_schedule", reason=form.get("reason")).schedules.trigger(name)
+    count, id = (0, None) if handle is None else (1, handle.id)
+    return finished(visit, form, "trigger_schedule", count, to=visit.url("/schedules"), id=id)
+
+
+async def cancel(visit: Visit) -> Response:
+    """Ask, and remove it."""
+    name = visit.part("name")
+    found = next((each for each in await visit.client.schedules.list() if each.name == name), None)
+    if found is None:
+        raise NotShown(f"there is no schedule {name!r}")
+    page = CancelSchedulePage(name, found.next_at, found.state)
+    if visit.request.method != "POST":
+        return asking(visit, "ask_schedule.html", "schedules", page)
+    form = await read_form(visit.request)
+    try:
+        return await _cancel(visit, name, form)
+    except InputError as error:
+        page = msgspec.structs.replace(page, reason=form.get("reason"))
+        return asking(visit, "ask_schedule.html", "schedules", page, error=error)
+
+
+async def _cancel(visit: Visit, name: str, form: Form) -> Response:
+    await visit.acting("cancel_schedule", reason=reason_of(form)).schedules.cancel(name)
+    return finished(visit, form, "cancel_schedule", to=visit.url("/schedules"))

@@ -1,0 +1,163 @@
+"""Payloads: inputs, results, headers and errors as a visitor may see them: without secrets, cut if long."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from treadle.item import ItemState
+from treadle.item_json import item_headers, item_json, read_input, read_result
+from treadle.operator import core_of
+from treadle.secret_values import SecretMask
+from treadle.why import Reason, ReasonKind, Why
+from treadle.wording import first_line, plain
+
+from .visit import Visit
+
+MOST_CHARACTERS: Final = 65_536
+"""Of a payload on a page. A download has all of it."""
+HEX_BYTES: Final = 32
+"""Bytes on one line."""
+LARGEST_EXACT: Final = 2**53
+"""Programs that read numbers of JSON as floats read larger integers wrongly."""
+
+UNQUOTED: Final[Mapping[ReasonKind, str]] = {
+    "ended": "it has ended",
+    "due_at": "it is due later",
+    "undecodable": "workers could not read its arguments",
+    "group_failed": "a member of the group died",
+}
+"""What is said in place of reasons that quote messages."""
+
+What: TypeAlias = Literal["input", "result"]
+
+
+class Payload(msgspec.Struct, frozen=True):
+    """An input or a result, to look at."""
+
+    text: str
+    """As JSON. Bytes that this code cannot read are in hexadecimal digits."""
+    size: int
+    """Characters of the whole."""
+    cut: bool
+    problem: str = ""
+    """Why this code cannot read it as its type says. Empty: it can."""
+
+
+def read_payload(visit: Visit, state: ItemState, what: What) -> tuple[Any, str]:
+    """A JSON value without secrets, and why this code could not read it, or ""."""
+    registry = core_of(visit.client).registry
+    value, problem = (read_input if what == "input" else read_result)(registry, state)
+    return mask_of(visit.site.mask).masked(value), problem
+
+
+def shown_payload(visit: Visit, state: ItemState, what: What) -> Payload | None:
+    """An input or a result for a page. None: this visitor sees no payloads."""
+    if not visit.access.payloads:
+        return None
+    value, problem = read_payload(visit, state, what)
+    line = json_text(value)
+    if len(line) > MOST_CHARACTERS:
+        return Payload(line[:MOST_CHARACTERS], len(line), True, problem)
+    return Payload(pretty_text(value), len(line), False, problem)
+
+
+@lru_cache(16)
+def mask_of(names: frozenset[str]) -> SecretMask:
+    """The mask of a dashboard."""
+    return SecretMask(names)
+
+
+def shown_headers(visit: Visit, state: ItemState) -> dict[str, str] | None:
+    """The headers of an item. None: this visitor sees no payloads."""
+    if not visit.access.payloads:
+        return None
+    return cast(
+        "dict[str, str]",
+        mask_of(visit.site.mask).masked(item_headers(core_of(visit.client).registry, state)),
+    )
+
+
+def shown_error(visit: Visit, state: ItemState) -> str:
+    """The first line of the last error. Its class alone if this visitor sees no payloads."""
+    return first_line((state.error if visit.access.payloads else state.error_type) or "")
+
+
+def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
+    """The reasons of an item. Some quote the message of an error, which is a payload."""
+    if visit.access.payloads:
+        return list(why.reasons)
+    return [
+        msgspec.structs.replace(reason, text=UNQUOTED.get(reason.kind, reason.text)) for reason in why.reasons
+    ]
+
+
+def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) -> dict[str, Any]:
+    """An item for programs, as `treadle show --json` has it. What is not shown is null, and `hidden` says so;
+    what is long is null, and `cut` says so."""
+    fields = item_json(core_of(visit.client).registry, state, history=history)
+    if not visit.access.payloads:
+        fields |= {"input": None, "result": None, "headers": None, "error": None, "hidden": True}
+        fields.pop("unreadable", None)
+        for attempt in fields.get("history", ()):
+            attempt |= {"message": None, "traceback": None}
+        return fields
+    mask = mask_of(visit.site.mask)
+    for name in ("input", "result", "headers"):
+        fields[name] = exact_json(mask.masked(fields[name]))
+    cut = [name for name in ("input", "result") if len(json_text(fields[name])) > MOST_CHARACTERS]
+    return {**fields, **dict.fromkeys(cut), "cut": cut} if cut else fields
+
+
+# ---------------------------------------------------------------------------------------------------- texts
+
+
+def exact_json(value: Any) -> Any:
+    """A JSON value with large integers as texts: not all programs read them exactly."""
+    if isinstance(value, dict):
+        return {name: exact_json(each) for name, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [exact_json(each) for each in cast("list[Any]", value)]
+    if isinstance(value, int) and abs(value) > LARGEST_EXACT:
+        return str(value)
+    return value
+
+
+def json_text(value: object) -> str:
+    """A JSON value on one line."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.EncodeError):
+        return plain(repr(value))
+
+
+def pretty_text(value: object) -> str:
+    """A JSON value for people. Bytes in hexadecimal digits."""
+    data = _bytes_in(value)
+    if data is not None:
+        return "\n".join(
+            data[start : start + HEX_BYTES].hex(" ", 2) for start in range(0, len(data), HEX_BYTES)
+        )
+    line = json_text(value)
+    try:
+        return msgspec.json.format(line, indent=2) if len(line) > 60 else line
+    except (ValueError, msgspec.DecodeError):
+        return line
+
+
+def _bytes_in(value: object) -> bytes | None:
+    """The bytes that could not be read: `{"$base64": ...}`."""
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, object]", value)
+    text = fields.get("$base64")
+    if len(fields) != 1 or not isinstance(text, str):
+        return None
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None

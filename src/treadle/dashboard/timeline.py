@@ -1,0 +1,191 @@
+"""The life of an item as a picture to scale, and step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from markupsafe import Markup
+
+from treadle.item import Attempt, ItemState, Status
+from treadle.rules.watching import died_unrun
+from treadle.wording import duration, error_line, plain
+
+WIDTH: Final = 1000
+HEIGHT: Final = 24
+LEAST: Final = 2.5
+"""Units of width: what is shorter is still seen."""
+MARGIN: Final = 0.25
+"""A deadline is drawn if it is at most this share of the whole later than the rest."""
+
+StepKind: TypeAlias = Status | Literal["queued", "started", "failed", "due", "deadline", "now"]
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A stretch of time in which one thing went on."""
+
+    kind: Literal["waited", "claimed", "tried", "ran", "failed", "future"]
+    """`tried`: it waited, and then an attempt failed: when that began is not kept."""
+    since: float
+    until: float
+    text: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Something that happened, or is to happen."""
+
+    kind: StepKind
+    at: float
+    text: str
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    since: float
+    until: float
+    stretches: list[Stretch]
+    steps: list[Step]
+
+
+def timeline_of(state: ItemState, now: float, *, messages: bool = True) -> Timeline:
+    """The life of an item so far. messages: with the messages of errors."""
+    stretches = list(_stretches(state, now))
+    steps = sorted(_steps(state, now, messages), key=lambda step: step.at)
+    instants = [state.queued_at, *(each.until for each in stretches), *(each.at for each in steps)]
+    since, until = min(instants), max(instants)
+    if state.deadline is not None and state.status not in ("success", "dead", "cancelled"):
+        if state.deadline <= until + (until - since) * MARGIN:
+            until = max(until, state.deadline)
+        steps.append(Step("deadline", state.deadline, "deadline"))
+    return Timeline(since, max(until, since + 0.001), stretches, steps)
+
+
+def _failures(state: ItemState) -> list[Attempt]:
+    """The failed attempts. The note of a death without an attempt is none."""
+    kept = state.history[:-1] if died_unrun(state) else state.history
+    return sorted(kept, key=lambda attempt: attempt.at)
+
+
+def _last_run(state: ItemState, now: float) -> tuple[float, float, bool] | None:
+    """When the last attempt began and ended, and whether it failed. None: there was none, or it is not known
+    when it began."""
+    began = state.started_at
+    if began is None or state.attempt == 0 or died_unrun(state):
+        return None
+    failures = _failures(state)
+    failed = bool(failures) and failures[-1].attempt == state.attempt
+    if state.status == "running" and not failed:
+        return began, max(now, began), False
+    if failed:
+        return (began, failures[-1].at, True) if began <= failures[-1].at else None
+    return (began, state.ended_at, state.status == "dead") if state.ended_at is not None else None
+
+
+def _stretches(state: ItemState, now: float) -> Iterator[Stretch]:
+    at, run = state.queued_at, _last_run(state, now)
+    for failure in _failures(state):
+        if run is not None and failure.at >= run[1] and run[2]:
+            break  # the last run
+        if failure.at > at:
+            yield Stretch(
+                "tried",
+                at,
+                failure.at,
+                f"waited, and attempt {failure.attempt} failed: {_long(at, failure.at)}",
+            )
+            at = failure.at
+    if run is not None:
+        began, ended, failed = run
+        claimed = (
+            state.claimed_at if state.claimed_at is not None and at < state.claimed_at <= began else began
+        )
+        if claimed > at:
+            yield Stretch("waited", at, claimed, f"waited {_long(at, claimed)}")
+        if began > claimed:
+            yield Stretch("claimed", claimed, began, f"claimed, not begun {_long(claimed, began)}")
+        word = "runs" if state.status == "running" and not failed else "ran"
+        yield Stretch("failed" if failed else "ran", began, ended, f"{word} {_long(began, ended)}")
+        at = ended
+    end = state.ended_at if state.ended_at is not None else now
+    if end > at and state.status != "running":
+        yield Stretch("waited", at, end, f"waited {_long(at, end)}")
+    if state.status == "scheduled" and state.due_at > now:
+        yield Stretch(
+            "future", max(now, at), state.due_at, f"waits until it is due: {_long(now, state.due_at)}"
+        )
+
+
+def _steps(state: ItemState, now: float, messages: bool) -> Iterator[Step]:
+    yield Step("queued", state.queued_at, "queued")
+    failures = _failures(state)
+    unkept = failures[0].attempt - 1 if failures else 0
+    for failure in failures:
+        error = error_line(failure.error_type, failure.message if messages else "")
+        before = f" ({unkept} earlier ones are not kept)" if unkept and failure is failures[0] else ""
+        yield Step("failed", failure.at, f"attempt {failure.attempt} failed{before}: {error}")
+    run = _last_run(state, now)
+    if run is not None:
+        yield Step("started", run[0], f"attempt {state.attempt} began{_by(state)}")
+    match state.status:
+        case "success":
+            took = "" if run is None else f" after {_long(run[0], run[1])}"
+            yield Step("success", state.ended_at or now, f"succeeded{took}")
+        case "dead":
+            yield Step("dead", state.ended_at or now, f"died: {state.reason or 'unknown'}")
+        case "cancelled":
+            yield Step("cancelled", state.ended_at or now, "cancelled")
+        case "scheduled":
+            yield Step("now", now, "now: scheduled")
+            yield Step("due", state.due_at, "due")
+        case "running":
+            yield Step("now", now, "now: runs")
+        case _:
+            yield Step("now", now, f"now: {state.status}")
+
+
+def _by(state: ItemState) -> str:
+    return f" on {plain(state.worker)}" if state.worker else ""
+
+
+def _long(since: float, until: float) -> str:
+    return duration(until - since)
+
+
+# -------------------------------------------------------------------------------------------------- picture
+
+
+def timeline_svg(timeline: Timeline) -> Markup:
+    """The picture: stretches as bars, steps as lines. It is stretched to the room that there is, so it has no
+    texts: the steps are told beside it."""
+    scale = WIDTH / (timeline.until - timeline.since)
+
+    def x(at: float) -> float:
+        return min(max((at - timeline.since) * scale, 0.0), float(WIDTH))
+
+    bars: list[Markup] = []
+    for each in timeline.stretches:
+        left, right = x(each.since), x(each.until)
+        left = min(left, WIDTH - LEAST)
+        bars.append(
+            Markup(
+                '<rect class="{}" x="{:.2f}" y="5" width="{:.2f}" height="14"><title>{}</title></rect>'
+            ).format(each.kind, left, max(LEAST, right - left), each.text)
+        )
+    lines = [
+        Markup('<line class="{}" x1="{:.2f}" x2="{:.2f}" y1="1" y2="23"><title>{}</title></line>').format(
+            each.kind, x(each.at), x(each.at), each.text
+        )
+        for each in timeline.steps
+        if timeline.since <= each.at <= timeline.until
+    ]
+    label = "; ".join(each.text for each in timeline.steps)
+    return Markup(
+        '<svg class="timeline" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
+        "{}{}</svg>"
+    ).format(WIDTH, HEIGHT, label, Markup().join(bars), Markup().join(lines))
+
+
+def timeline_ticks(timeline: Timeline) -> list[str]:
+    """What stands under the picture: how long after the beginning, at five places."""
+    whole = timeline.until - timeline.since
+    return ["0", *(f"+{duration(whole * part / 4)}" for part in range(1, 5))]

@@ -1,0 +1,38 @@
+"""Audit: who did what to which items, when, from where, and why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.records import AuditEntry
+
+SHOWN: Final = 100
+LOOKED_AT: Final = 500
+"""Of an actor: so many entries of all actors are looked at for one page."""
+
+
+class AuditPageShown(msgspec.Struct, frozen=True):
+    entries: list[AuditEntry]
+    cursor: str | None
+    """Continues after this page."""
+    actor: str
+    """Empty: of all actors."""
+    looked_back_to: float | None
+    """With an actor: how far this page looked."""
+
+
+async def read(visit: Visit) -> AuditPageShown:
+    actor = visit.query("actor")
+    page = await visit.client.audits(
+        limit=LOOKED_AT if actor else SHOWN, cursor=visit.query("cursor") or None
+    )
+    entries = [each for each in page.entries if not actor or each.actor == actor]
+    back_to = page.entries[-1].at if actor and page.cursor and page.entries else None
+    return AuditPageShown(entries, page.cursor, actor, back_to)
+
+
+VIEW = View("/audit", "audit.html", read, "audit", needs=frozenset(("recording",)))

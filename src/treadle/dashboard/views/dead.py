@@ -1,0 +1,137 @@
+"""Dead letters: by mark, and the items of one mark."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.input_diff import InputDiff, diff_of
+from treadle.dashboard.item_filter import filter_word
+from treadle.dashboard.payloads import read_payload, shown_item_json
+from treadle.dashboard.view import View
+from treadle.dashboard.views.item import FailedAttempt, failed_attempts
+from treadle.dashboard.views.items import ItemRow, row_of, shows_tenants
+from treadle.dashboard.visit import Visit
+from treadle.ids import check_id, check_name
+from treadle.item import ItemState
+from treadle.item_facts import DeadMark
+from treadle.item_json import mark_json
+from treadle.wording import error_line
+
+MOST_MARKS: Final = 100
+CAP: Final = 1_000
+"""Items of each mark that are counted."""
+ROWS: Final = 50
+
+
+class MarkRow(msgspec.Struct, frozen=True):
+    mark: DeadMark
+    error: str
+
+
+class DeadPage(msgspec.Struct, frozen=True):
+    rows: list[MarkRow] | None
+    """None: not in time."""
+    more: bool
+    """There are more marks."""
+
+
+class MarkPage(msgspec.Struct, frozen=True, kw_only=True):
+    mark: str
+    q: str
+    """The filter that finds all of its items."""
+    type: str
+    rows: list[ItemRow]
+    states: list[ItemState]
+    cursor: str | None
+    several_tenants: bool
+    sample: FailedAttempt | None
+    """The last failure of the newest one."""
+    left: ItemState | None
+    """The older one of the two whose inputs are compared."""
+    right: ItemState | None
+    diff: InputDiff | None
+    """None: there are no two, or the visitor sees no payloads."""
+
+
+async def read_marks(visit: Visit) -> DeadPage:
+    marks = await visit.in_time(visit.client.dead.marks(count=MOST_MARKS, cap=CAP))
+    if marks is None:
+        return DeadPage(None, False)
+    rows = [
+        MarkRow(mark, error_line(mark.error_type, mark.error if visit.access.payloads else ""))
+        for mark in marks
+    ]
+    return DeadPage(rows, len(rows) == MOST_MARKS)
+
+
+async def read_mark(visit: Visit) -> MarkPage:
+    mark = check_name(visit.part("mark"), "mark")
+    cursor = visit.query("cursor") or None
+    page, two = await asyncio.gather(
+        visit.client.dead.list(mark=mark, limit=ROWS, cursor=cursor), _two(visit, mark)
+    )
+    states = list(page.items)
+    if not states and cursor is None:
+        raise NotShown(f"no dead item has the mark {mark!r}: they were requeued or deleted, or never were")
+    newest = states[0] if states else None
+    left, right = two if len(two) == 2 else (two[0] if two else None, newest)
+    if left is not None and right is not None and (left.tenant, left.id) == (right.tenant, right.id):
+        left = None
+    return MarkPage(
+        mark=mark,
+        q=f"status:dead {filter_word('mark', mark)}",
+        type=newest.type if newest else "",
+        rows=[row_of(visit, state) for state in states],
+        states=states,
+        cursor=page.cursor,
+        several_tenants=shows_tenants(visit, states),
+        sample=next(iter(failed_attempts(visit, newest)), None) if newest else None,
+        left=left,
+        right=right,
+        diff=_diff(visit, left, right),
+    )
+
+
+async def _two(visit: Visit, mark: str) -> list[ItemState]:
+    """The items that were chosen to be compared: `?a=ID&b=ID`. Else the oldest, to be compared with the
+    newest."""
+    chosen = [check_id(id, field=name) for name in ("a", "b") if (id := visit.query(name))]
+    if len(chosen) < 2:
+        return list(
+            (await visit.client.dead.list(mark=mark, limit=1, oldest_first=True, history=False)).items
+        )
+    found = await visit.client.get(chosen)
+    return [state for state in found if state is not None]
+
+
+def _diff(visit: Visit, left: ItemState | None, right: ItemState | None) -> InputDiff | None:
+    if left is None or right is None or not visit.access.payloads:
+        return None
+    return diff_of(read_payload(visit, left, "input")[0], read_payload(visit, right, "input")[0])
+
+
+def marks_json(visit: Visit, page: DeadPage) -> dict[str, Any]:
+    """The marks as `treadle dead --json` has them."""
+    if page.rows is None:
+        return {"marks": None}
+    hidden = {} if visit.access.payloads else {"error": None}
+    return {"marks": [{**mark_json(row.mark), **hidden} for row in page.rows], "more": page.more}
+
+
+def mark_page_json(visit: Visit, page: MarkPage) -> dict[str, Any]:
+    return {
+        "mark": page.mark,
+        "type": page.type,
+        "items": [shown_item_json(visit, state, history=True) for state in page.states],
+        "cursor": page.cursor,
+        "compared": [state.id for state in (page.left, page.right) if state is not None],
+        "diff": page.diff,
+    }
+
+
+MARKS = View("/dead", "dead.html", read_marks, "dead", to_json=marks_json)
+MARK = View("/dead/{mark}", "mark.html", read_mark, "dead", to_json=mark_page_json)

@@ -1,0 +1,43 @@
+"""Depths: how many items of a queue, a type or a tenant are open or dead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from treadle.item import Count, Status
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How many items are in each status."""
+
+    counts: dict[Status, int] = {}
+    more: list[Status] = []
+    """Statuses of which there are more than were counted."""
+
+    def of(self, status: Status) -> int:
+        return self.counts.get(status, 0)
+
+    @property
+    def open(self) -> int:
+        return sum(count for status, count in self.counts.items() if status != "dead")
+
+    @property
+    def open_more(self) -> bool:
+        return any(status != "dead" for status in self.more)
+
+
+def depths(counts: Iterable[Count], by: Callable[[Count], K]) -> dict[K, Depth]:
+    """The depths by queue, type or tenant: by what `by` returns."""
+    found: dict[K, Counter[Status]] = {}
+    more: dict[K, set[Status]] = {}
+    for each in counts:
+        found.setdefault(by(each), Counter())[each.status] += each.count
+        if each.capped:
+            more.setdefault(by(each), set()).add(each.status)
+    return {key: Depth(dict(found[key]), sorted(more.get(key, ()))) for key in found}

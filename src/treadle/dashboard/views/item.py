@@ -1,0 +1,176 @@
+"""Item: why it is where it is, its life, what went in and came out, and what it has to do with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from treadle.dashboard.access import Action, NotShown
+from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
+from treadle.dashboard.timeline import Timeline, timeline_of
+from treadle.dashboard.traceback_parts import TracebackPart, traceback_parts
+from treadle.dashboard.view import View
+from treadle.dashboard.views.items import verbs_for
+from treadle.dashboard.visit import Visit
+from treadle.fleet_json import reason_json
+from treadle.group_ref import GroupRef, shown_name
+from treadle.headers import trace_id_of
+from treadle.ids import check_id
+from treadle.item import OPEN, ItemState
+from treadle.item_facts import PrerequisiteStatus
+from treadle.item_words import tries
+from treadle.records import Related
+from treadle.rules.watching import died_unrun
+from treadle.why import Reason
+from treadle.wording import error_line
+
+MOST_PREREQUISITES: Final = 100
+
+
+class Prior(msgspec.Struct, frozen=True):
+    """An item or a group that this one waits for, or waited for."""
+
+    id: str
+    status: PrerequisiteStatus | None
+    """None: it is a whole group, which is not looked at here."""
+    type: str = ""
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """One failed attempt, or the note of a death without one."""
+
+    title: str
+    error: str
+    message: str
+    """Empty if the error line or the traceback says all."""
+    at: float
+    worker: str
+    parts: list[TracebackPart]
+    same_as: int | None = None
+    """The attempt that has the same traceback."""
+
+
+class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
+    state: ItemState
+    reasons: list[Reason] | None
+    """Why it is where it is. None: not in time."""
+    timeline: Timeline
+    tries: str
+    unrun: bool
+    """It died without an attempt."""
+    input: Payload | None
+    result: Payload | None
+    headers: dict[str, str] | None
+    history: list[FailedAttempt]
+    parent: Prior | None
+    after: list[Prior]
+    more_after: int
+    related: Related | None
+    """None: not in time."""
+    trace_id: str | None
+    trace_url: str | None
+    verbs: list[Action]
+
+
+async def read(visit: Visit) -> ItemPage:
+    id = check_id(visit.part("id"))
+    client = visit.item_client
+    (state,), why, related = await asyncio.gather(
+        client.get(id), visit.in_time(client.why(id)), visit.in_time(client.related(id))
+    )
+    if state is None:
+        raise NotShown(f"there is no item {id!r}: it never was, or it is not kept any more")
+    found = await _around(visit, state)
+    trace_id = trace_id_of(state.options)
+    return ItemPage(
+        state=state,
+        reasons=None if why is None else shown_reasons(visit, why),
+        timeline=timeline_of(state, time.time(), messages=visit.access.payloads),
+        tries=tries(state),
+        unrun=died_unrun(state),
+        input=shown_payload(visit, state, "input"),
+        result=shown_payload(visit, state, "result") if state.status == "success" else None,
+        headers=shown_headers(visit, state),
+        history=failed_attempts(visit, state),
+        parent=None if state.parent is None else _prior(state.parent, found),
+        after=[_prior(name, found) for name in map(shown_name, state.after[:MOST_PREREQUISITES])],
+        more_after=max(0, len(state.after) - MOST_PREREQUISITES),
+        related=related,
+        trace_id=trace_id,
+        trace_url=trace_url(visit, trace_id),
+        verbs=item_verbs(state),
+    )
+
+
+async def _around(visit: Visit, state: ItemState) -> dict[str, ItemState | None]:
+    """Its parent and the items that it waits for."""
+    names = [
+        name for name in map(shown_name, state.after[:MOST_PREREQUISITES]) if not isinstance(name, GroupRef)
+    ]
+    wanted: list[str] = [*([state.parent] if state.parent else []), *names]
+    if not wanted:
+        return {}
+    found = await visit.in_time(visit.client_of(state.tenant).get(wanted))
+    return {} if found is None else dict(zip(wanted, found, strict=True))
+
+
+def _prior(name: str, found: dict[str, ItemState | None]) -> Prior:
+    if isinstance(name, GroupRef) or name not in found:
+        return Prior(str(name), None)
+    state = found[name]
+    return Prior(name, "missing") if state is None else Prior(name, state.status, state.type)
+
+
+def failed_attempts(visit: Visit, state: ItemState) -> list[FailedAttempt]:
+    """The history of an item, newest first. A traceback that several have is shown once."""
+    newest: dict[str, int] = {}
+    shown: list[FailedAttempt] = []
+    for attempt in reversed(state.history):
+        noted = attempt is state.history[-1] and died_unrun(state)
+        error = error_line(attempt.error_type, attempt.message if visit.access.payloads else "")
+        first = newest.setdefault(attempt.traceback, attempt.attempt)
+        same = bool(attempt.traceback) and first != attempt.attempt
+        message = attempt.message.strip() if visit.access.payloads and not attempt.traceback else ""
+        shown.append(
+            FailedAttempt(
+                title="death" if noted else f"attempt {attempt.attempt}",
+                error=error,
+                message=message if "\n" in message or len(message) > 250 else "",
+                at=attempt.at,
+                worker=attempt.worker,
+                parts=traceback_parts(attempt.traceback) if visit.access.payloads and not same else [],
+                same_as=first if same else None,
+            )
+        )
+    return shown
+
+
+def trace_url(visit: Visit, trace_id: str | None) -> str | None:
+    """Where the trace of an item is shown, if the dashboard was told."""
+    pattern = visit.site.links.get("trace")
+    return None if not pattern or not trace_id else pattern.replace("{trace_id}", quote(trace_id, safe=""))
+
+
+def item_verbs(state: ItemState) -> list[Action]:
+    """What can be done with an item in its status."""
+    own: list[Action] = ["complete"] if state.status in OPEN else ["edit"]
+    return [*verbs_for([state.status]), *own]
+
+
+def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:
+    """The item as `treadle show --json` has it, with why it is there and what it has to do with."""
+    return {
+        **shown_item_json(visit, page.state, history=True),
+        "why": None if page.reasons is None else [reason_json(reason) for reason in page.reasons],
+        "prerequisites": page.after,
+        "children": None if page.related is None else page.related.children,
+        "dependents": None if page.related is None else page.related.dependents,
+        "trace_id": page.trace_id,
+    }
+
+
+VIEW = View("/items/{id}", "item.html", read, "items", to_json=to_json)

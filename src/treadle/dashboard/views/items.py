@@ -1,0 +1,261 @@
+"""Items: a list, newest first, with a filter. It looks back a bounded way at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence, Set
+from typing import Any, Final, get_args
+
+import msgspec
+
+from treadle.dashboard.access import Action
+from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
+from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
+from treadle.dashboard.view import Elsewhere, View
+from treadle.dashboard.visit import Visit
+from treadle.errors import InputError
+from treadle.item import DEFAULT_TENANT, OPEN, TERMINAL, ItemState, Page, Status
+from treadle.item_condition import WhereCondition
+from treadle.item_facts import Overview
+from treadle.item_words import matters_at, tries
+from treadle.timing import iso
+
+ROWS: Final = 50
+REACH: Final = 50_000
+"""So many items are looked at for a page, where no index leads to those that match."""
+PORTION: Final = 1_000
+PORTIONS: Final = 4
+"""So many portions are read and looked into for a page, where the filter is on what is inside."""
+MOST_HINTS: Final = 200
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+
+
+class ItemRow(msgspec.Struct, frozen=True):
+    id: str
+    type: str
+    status: Status
+    queue: str
+    tenant: str
+    at: float | None
+    """The instant that matters in its status."""
+    queued_at: float
+    tries: str
+    error: str
+    reason: str | None
+    key: str | None
+
+
+class StatusLink(msgspec.Struct, frozen=True):
+    name: str
+    q: str
+    current: bool
+
+
+class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
+    q: str
+    wrong: str = ""
+    """What is wrong with the filter."""
+    rows: list[ItemRow] | None = None
+    """None: not in time."""
+    states: list[ItemState] = []
+    cursor: str | None = None
+    """Where the next page begins. None: there are no more."""
+    reached_at: float | None = None
+    """It has looked back to here, and found no more."""
+    looked_at: int | None = None
+    """With conditions: so many items were looked into."""
+    several_tenants: bool = False
+    hints: list[str] = []
+    statuses: list[StatusLink] = []
+    verbs: list[Action] = []
+    """What can be done with items in the statuses that are shown."""
+    bulk: bool = False
+    """Whether all that match can be changed by one action."""
+    missing: list[str] = []
+    """Ids that no item has."""
+    proposals: list[str] = []
+    """Filters that were perhaps meant."""
+
+
+async def read(visit: Visit) -> ItemsPage | Elsewhere:
+    text = visit.query("q")
+    overview = await visit.in_time(visit.client.overview(cap=1))
+    hints = hints_of(visit, overview, text)
+    try:
+        where = parse_filter(text, now=time.time() if overview is None else overview.now)
+        if where.conditions and not visit.access.payloads:
+            raise InputError("inputs, results and headers are hidden from you: filter by something else")
+        if where.ids:
+            return await _named(visit, where, hints)
+        found = await visit.in_time(_find(visit, where))
+    except InputError as error:
+        return ItemsPage(q=text, wrong=str(error), rows=[], hints=hints, statuses=status_links(""))
+    states = [] if found is None else found.states
+    return ItemsPage(
+        q=text,
+        rows=None if found is None else [row_of(visit, state) for state in states],
+        states=states,
+        cursor=None if found is None else found.cursor,
+        reached_at=None if found is None else found.reached_at,
+        looked_at=None if found is None or not where.conditions else found.looked_at,
+        several_tenants=shows_tenants(visit, states),
+        hints=hints,
+        statuses=status_links(text, where),
+        verbs=verbs_for(where.status or STATUSES),
+        bulk=not where.conditions and bool(states),
+    )
+
+
+async def _named(visit: Visit, where: ItemFilter, hints: list[str]) -> ItemsPage | Elsewhere:
+    """The items with these ids. A single one is shown by itself."""
+    found = await visit.client.get(where.ids)
+    states = [state for state in found if state is not None]
+    if len(where.ids) == 1 and states:
+        return Elsewhere(visit.item_url(states[0].id, states[0].tenant))
+    missing = [id for id, state in zip(where.ids, found, strict=True) if state is None]
+    return ItemsPage(
+        q=where.text,
+        rows=[row_of(visit, state) for state in states],
+        states=states,
+        several_tenants=shows_tenants(visit, states),
+        hints=hints,
+        statuses=status_links(""),
+        verbs=verbs_for({state.status for state in states}),
+        missing=missing,
+        proposals=proposals_for(missing[0]) if len(missing) == 1 else [],
+    )
+
+
+class FoundItems(msgspec.Struct):
+    states: list[ItemState]
+    cursor: str | None
+    reached_at: float | None
+    looked_at: int
+
+
+async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
+    cursor = visit.query("cursor") or None
+    if not where.conditions:
+        page = await _list(visit, where, ROWS, cursor)
+        return FoundItems([*page.items], page.cursor, page.reached_at, len(page.items))
+    found = FoundItems([], cursor, None, 0)
+    for _ in range(PORTIONS):
+        before = found.cursor
+        page = await _list(visit, where, PORTION, before)
+        found.cursor = page.cursor
+        for place, state in enumerate(page.items, 1):
+            found.looked_at += 1
+            if matches(visit, state, where.conditions):
+                found.states.append(state)
+                if len(found.states) == ROWS and place < len(page.items):
+                    # The same page, cut here: its cursor goes on after this item.
+                    found.cursor = (await _list(visit, where, place, before)).cursor
+                    return found
+        found.reached_at = page.reached_at or (page.items[-1].queued_at if page.items else None)
+        if found.cursor is None or len(found.states) >= ROWS or page.reached_at is not None:
+            break
+    if found.cursor is None or len(found.states) >= ROWS:
+        found.reached_at = None
+    return found
+
+
+async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None) -> Page:
+    return await visit.client.list(**where.where, limit=limit, cursor=cursor, reach=REACH)
+
+
+def matches(visit: Visit, state: ItemState, conditions: Sequence[WhereCondition]) -> bool:
+    """Whether conditions hold for what is inside, as the visitor sees it: secrets are not found."""
+    inside: dict[str, Any] = {}
+    for name in dict.fromkeys(str(each.path[0]) for each in conditions):
+        if name == "headers":
+            inside[name] = shown_headers(visit, state)
+        else:
+            inside[name] = read_payload(visit, state, "input" if name == "input" else "result")[0]
+    return all(condition.holds(inside) for condition in conditions)
+
+
+def row_of(visit: Visit, state: ItemState) -> ItemRow:
+    return ItemRow(
+        id=state.id,
+        type=state.type,
+        status=state.status,
+        queue=state.queue,
+        tenant=state.tenant,
+        at=matters_at(state),
+        queued_at=state.queued_at,
+        tries=tries(state),
+        error=shown_error(visit, state),
+        reason=state.reason if state.reason != "exhausted" else None,
+        key=state.key,
+    )
+
+
+def shows_tenants(visit: Visit, states: Sequence[ItemState]) -> bool:
+    """Whether a list says whose each item is."""
+    return visit.tenant is None and any(state.tenant != DEFAULT_TENANT for state in states)
+
+
+# --------------------------------------------------------------------------------------------- filter bar
+
+
+def hints_of(visit: Visit, overview: Overview | None, text: str) -> list[str]:
+    """What the filter can be completed to: the text so far, and one more word."""
+    types = dict.fromkeys(visit.client.types)
+    queues: dict[str, None] = {}
+    if overview is not None:
+        types.update((each.type, None) for each in overview.counts)
+        types.update((type, None) for worker in overview.workers for type in worker.types or ())
+        queues.update((each.queue, None) for each in overview.counts)
+        queues.update((each.queue, None) for each in overview.ages)
+    words = [
+        *(f"status:{each}" for each in (*STATUSES, "open", "ended")),
+        *(filter_word("type", each) for each in sorted(types)),
+        *(filter_word("queue", each) for each in sorted(queues)),
+        *("since:1h", "since:24h", "until:"),
+    ]
+    before = f"{text} " if text else ""
+    return [before + word for word in words if word.partition(":")[0] + ":" not in text][:MOST_HINTS]
+
+
+def status_links(text: str, where: ItemFilter | None = None) -> list[StatusLink]:
+    """One click for each status."""
+    chosen = () if where is None else where.status
+    links = [StatusLink("all", with_word(text, "status", None), not chosen)]
+    for name in STATUSES:
+        links.append(StatusLink(name, with_word(text, "status", name), chosen == (name,)))
+    return links
+
+
+def verbs_for(statuses: Iterable[Status]) -> list[Action]:
+    """What can be done with items in these statuses."""
+    given = set(statuses)
+    possible: tuple[tuple[Action, Set[Status]], ...] = (
+        ("requeue", {"dead", "cancelled"}),
+        ("trigger", {"scheduled", "blocked"}),
+        ("cancel", OPEN),
+        ("delete", TERMINAL),
+    )
+    return [verb for verb, allowed in possible if given & allowed]
+
+
+def proposals_for(word: str) -> list[str]:
+    """Filters that a word may have been meant for, if it is the id of no item."""
+    named = [filter_word(name, word) for name in ("type", "queue", "key", "workflow", "group")]
+    return [f"status:{word}", *named] if word in STATUSES else named
+
+
+def to_json(visit: Visit, page: ItemsPage) -> dict[str, Any]:
+    """The items as `treadle list --json` has them."""
+    if page.wrong:
+        return {"error": "InputError", "message": page.wrong}
+    return {
+        "q": page.q,
+        "items": None if page.rows is None else [shown_item_json(visit, state) for state in page.states],
+        "cursor": page.cursor,
+        "reached_at": iso(page.reached_at),
+        "looked_at": page.looked_at,
+        "missing": page.missing,
+    }
+
+
+VIEW = View("/items", "items.html", read, "items", to_json=to_json)

@@ -1,0 +1,126 @@
+"""Limits: how far the limits that the whole fleet shares are used, and who holds their permits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.doers.limit_rules import Per, read_limit_name
+from treadle.item import Algorithm, ItemState, WorkerState
+from treadle.item_facts import LimitUse
+
+MOST_LIMITS: Final = 500
+MOST_ITEMS: Final = 100
+"""Items that hold permits and are looked up, of all limits together."""
+
+
+class HoldingItem(msgspec.Struct, frozen=True):
+    id: str
+    tenant: str | None = None
+    since: float | None = None
+    """None: it was not looked up, or it does not run any more."""
+
+
+class PermitHolders(msgspec.Struct, frozen=True):
+    """A worker that holds permits."""
+
+    worker: str
+    name: str
+    """Where it runs, as `host:pid`. Empty: not known."""
+    count: int
+    items: list[HoldingItem] = []
+
+
+class LimitRow(msgspec.Struct, frozen=True):
+    name: str
+    owner: str
+    """The type, or the name that the code gave to it. Empty: not known."""
+    per: Per
+    tenant: str
+    lane: str
+    algorithm: Algorithm
+    window: float | None
+    used: float
+    limit: int | None
+    reached: bool
+    """Nothing may start under it now, as far as is known."""
+    retry_after: float
+    holders: list[PermitHolders] = []
+
+
+class LimitsPage(msgspec.Struct, frozen=True):
+    limits: list[LimitRow] | None
+    """None: not in time."""
+    more: bool
+    """There are more than are shown."""
+    reached: int
+
+
+async def read(visit: Visit) -> LimitsPage:
+    uses, workers = await asyncio.gather(
+        visit.in_time(visit.client.limits(count=MOST_LIMITS + 1)), visit.in_time(visit.client.workers())
+    )
+    if uses is None:
+        return LimitsPage(None, False, 0)
+    shown = uses[:MOST_LIMITS]
+    rows = limit_rows(shown, workers or (), await _held_items(visit, shown))
+    return LimitsPage(rows, len(uses) > MOST_LIMITS, sum(row.reached for row in rows))
+
+
+async def _held_items(visit: Visit, uses: Iterable[LimitUse]) -> dict[str, ItemState]:
+    """The items that hold permits: since when."""
+    ids = [id for use in uses for holder in use.holders for id in holder.items][:MOST_ITEMS]
+    found = await visit.in_time(visit.client.get(ids)) if ids else []
+    return {item.id: item for item in found or () if item is not None and item.status == "running"}
+
+
+def limit_rows(
+    uses: Sequence[LimitUse], workers: Iterable[WorkerState], items: Mapping[str, ItemState] = {}
+) -> list[LimitRow]:
+    """The limits, those that are reached first, then the fullest. items: those that hold permits, if they
+    were looked up."""
+    names = {each.id: f"{info.host}:{info.pid}" for each in workers if (info := each.info) and info.host}
+    rows = [_row(use, names, items) for use in uses]
+    return sorted(rows, key=lambda row: (not row.reached, -_share(row), row.name))
+
+
+def _share(row: LimitRow) -> float:
+    return row.used / row.limit if row.limit else 0.0
+
+
+def _row(use: LimitUse, names: Mapping[str, str], items: Mapping[str, ItemState]) -> LimitRow:
+    name = read_limit_name(use.name)
+    return LimitRow(
+        name=use.name,
+        owner="" if name is None else name.owner,
+        per=None if name is None else name.per,
+        tenant="" if name is None else name.tenant,
+        lane="" if name is None else name.lane,
+        algorithm=use.algorithm,
+        window=None if name is None else name.window,
+        used=use.used,
+        limit=use.limit,
+        reached=use.retry_after > 0 or (use.limit is not None and use.used >= use.limit),
+        retry_after=use.retry_after,
+        holders=[
+            PermitHolders(
+                each.worker,
+                names.get(each.worker, ""),
+                each.count,
+                [_holding(id, items.get(id)) for id in each.items],
+            )
+            for each in use.holders
+        ],
+    )
+
+
+def _holding(id: str, item: ItemState | None) -> HoldingItem:
+    return HoldingItem(id) if item is None else HoldingItem(id, item.tenant, item.started_at)
+
+
+VIEW = View("/limits", "limits.html", read, "limits")

@@ -1,0 +1,171 @@
+"""Queues: what waits in each, since when, how fast it moves, and who serves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.fleet import Fleet, queues_of
+from treadle.ids import check_name
+from treadle.item_facts import LimitUse, Overview
+from treadle.records import Line
+from treadle.why import Reason, Why
+
+from .depths import Depth, depths
+from .limits import LimitRow, limit_rows
+from .overview import Throughput, read_throughput, span_of
+from .rates import Rate, read_rates
+from .reasons import shown_reasons
+from .type_limits import limits_of_types
+from .workers import WorkerRow, worker_row
+
+PER_PAGE: Final = 200
+MOST_WORKERS: Final = 50
+MOST_LINES: Final = 200
+RECENT: Final = 600
+"""Rates are those of so many seconds."""
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    name: str
+    depth: Depth
+    oldest_ready: float | None
+    paused: bool
+    """For all tenants."""
+    paused_for: list[str]
+    """Tenants for which alone it is paused."""
+    workers: int
+    """Live workers that claim from it, or may."""
+    rate: Rate | None = None
+
+
+class QueuesPage(msgspec.Struct, frozen=True):
+    queues: list[QueueState] | None
+    """None: not in time."""
+    pages: Pages
+    rates: bool
+    """Whether rates are known."""
+
+
+class QueuePage(msgspec.Struct, frozen=True):
+    name: str
+    state: QueueState | None
+    """None: not in time."""
+    status: str
+    reasons: list[Reason] | None
+    throughput: Throughput | None
+    lines: list[Line] | None
+    more_lines: bool
+    types: dict[str, Depth]
+    limits: list[LimitRow] | None
+    workers: list[WorkerRow]
+    more_workers: int
+
+
+async def read_all(visit: Visit) -> QueuesPage:
+    overview, rates = await asyncio.gather(
+        visit.in_time(visit.client.overview()), read_rates(visit, "queue", RECENT, 60)
+    )
+    if overview is None:
+        return QueuesPage(None, Pages(1, 1, 0), False)
+    states = queue_states(overview, rates, _declared(visit))
+    shown, pages = page_of(visit, states, PER_PAGE)
+    return QueuesPage(shown, pages, rates is not None)
+
+
+def _declared(visit: Visit) -> set[str]:
+    """The queues that the code of this process names."""
+    named = (type.options.get("queue") for type in visit.client.types.values())
+    return {queue for queue in named if isinstance(queue, str)}
+
+
+def queue_states(
+    overview: Overview, rates: dict[str, Rate] | None, declared: Iterable[str] = ()
+) -> list[QueueState]:
+    """The queues. Those in which items have waited for the longest time come first."""
+    found = depths(overview.counts, lambda count: count.queue)
+    ages = {age.queue: age.oldest_ready for age in overview.ages}
+    fleet = Fleet(overview.workers, overview.now)
+    paused: dict[str, list[str | None]] = {}
+    for queue, tenant in overview.paused:
+        paused.setdefault(queue, []).append(tenant)
+    names = {*found, *ages, *paused, *(rates or ()), *queues_of(fleet.live), *declared}
+    states = [
+        QueueState(
+            name=name,
+            depth=found.get(name, Depth()),
+            oldest_ready=ages.get(name),
+            paused=None in paused.get(name, ()),
+            paused_for=sorted(tenant for tenant in paused.get(name, ()) if tenant is not None),
+            workers=len(fleet.serving(queue=name)),
+            rate=(rates or {}).get(name),
+        )
+        for name in names
+    ]
+    return sorted(
+        states, key=lambda state: (state.oldest_ready or float("inf"), -state.depth.open, state.name)
+    )
+
+
+async def read_one(visit: Visit) -> QueuePage:
+    name, span = check_name(visit.part("queue"), field="queue"), span_of(visit)
+    client = visit.client
+    overview, why, throughput, lines, uses = await asyncio.gather(
+        visit.in_time(client.overview()),
+        visit.in_time(client.why_queue(name)),
+        read_throughput(visit, span, queue=name),
+        visit.in_time(client.lines(name, count=MOST_LINES + 1)),
+        visit.in_time(client.limits()),
+    )
+    state, types, workers = None, dict[str, Depth](), list[WorkerRow]()
+    if overview is not None:
+        state = next(
+            (each for each in queue_states(overview, None, _declared(visit)) if each.name == name), None
+        )
+        if state is None and not (throughput is not None and throughput.started):
+            raise NotShown(f"there is no queue {name!r}")
+        types = _types(overview, name)
+        fleet = Fleet(overview.workers, overview.now)
+        workers = [worker_row(fleet, worker) for worker in fleet.serving(queue=name)]
+    return QueuePage(
+        name=name,
+        state=state or QueueState(name, Depth(), None, False, [], len(workers))
+        if overview is not None
+        else None,
+        status=_status(why),
+        reasons=None if why is None else shown_reasons(visit, why.reasons),
+        throughput=throughput,
+        lines=None if lines is None else lines[:MOST_LINES],
+        more_lines=lines is not None and len(lines) > MOST_LINES,
+        types=types,
+        limits=None if uses is None or overview is None else _limits(visit, uses, types, overview),
+        workers=workers[:MOST_WORKERS],
+        more_workers=max(0, len(workers) - MOST_WORKERS),
+    )
+
+
+def _limits(
+    visit: Visit, uses: Sequence[LimitUse], types: Iterable[str], overview: Overview
+) -> list[LimitRow]:
+    return limit_rows(limits_of_types(uses, visit.client.types, types), overview.workers)
+
+
+def _status(why: Why | None) -> str:
+    return "" if why is None or why.status == "unknown" else why.status
+
+
+def _types(overview: Overview, queue: str) -> dict[str, Depth]:
+    """The types that have items in a queue, those with the most open ones first."""
+    found = depths((count for count in overview.counts if count.queue == queue), lambda count: count.type)
+    return dict(sorted(found.items(), key=lambda each: (-each[1].open, each[0]))[:PER_PAGE])
+
+
+VIEW = View("/queues", "queues.html", read_all, "queues")
+QUEUE_VIEW = View("/queues/{queue}", "queue.html", read_one, "queues")

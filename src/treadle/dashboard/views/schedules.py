@@ -1,0 +1,155 @@
+"""Schedules: when each is due, how its last runs went, and what keeps it from firing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from treadle.cron import CronSchedule
+from treadle.dashboard.cron_words import MOST_CHARACTERS, timing_words
+from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.engine.schedule.standing import ScheduleStanding
+from treadle.errors import CronError
+from treadle.item import Status
+from treadle.records import ScheduleRun
+from treadle.schedule import ScheduleState
+from treadle.why import Reason
+
+PER_PAGE: Final = 50
+MOST_RUNS: Final = 30
+MOST_NEXT: Final = 5
+FAR: Final = 5 * 366 * 86_400.0
+"""Seconds. If occurrences are further apart, no more of them are looked for: each takes long."""
+ORDER: Final[tuple[ScheduleStanding, ...]] = ("overdue", "orphaned", "active", "paused", "ended")
+
+
+class RunDot(msgspec.Struct, frozen=True):
+    """One occurrence that was fired or skipped."""
+
+    at: float
+    """When it was due."""
+    fired_at: float
+    id: str | None
+    tenant: str | None
+    status: Status | None
+    """None: there is no item, or it is not kept any more."""
+
+    @property
+    def word(self) -> str:
+        if self.id is None:
+            return "skipped"
+        return self.status or "missing"
+
+
+class ScheduleRow(msgspec.Struct, frozen=True):
+    name: str
+    state: ScheduleStanding
+    words: str
+    expression: str
+    """The cron expression, where the words say something else. Else empty."""
+    start: float | None
+    end: float | None
+    next: list[float]
+    """The next occurrences, as far as the timing says them. Empty while it is paused or orphaned."""
+    last_at: float | None
+    runs: list[RunDot]
+    """The oldest first."""
+    skipped: int
+    """How many of these were skipped or missed."""
+    reasons: list[Reason]
+
+
+class SchedulesPage(msgspec.Struct, frozen=True):
+    schedules: list[ScheduleRow]
+    pages: Pages
+    states: dict[ScheduleStanding, int]
+    """How many schedules there are, on all pages."""
+    runs_known: bool
+    """False: the store keeps no runs, or they were not in time."""
+
+
+async def read(visit: Visit) -> SchedulesPage:
+    schedules = visit.client.schedules
+    states, runs = await asyncio.gather(schedules.list(), _runs(visit))
+    states.sort(key=lambda state: (ORDER.index(state.state), state.name))
+    shown, pages = page_of(visit, states, PER_PAGE)
+    return SchedulesPage(
+        schedules=[schedule_row(state, (runs or {}).get(state.name, [])) for state in shown],
+        pages=pages,
+        states=dict(Counter(state.state for state in states)),
+        runs_known=runs is not None,
+    )
+
+
+async def _runs(visit: Visit) -> dict[str, list[ScheduleRun]] | None:
+    if "recording" not in visit.client.backend.capabilities:
+        return None
+    return await visit.in_time(visit.client.schedules.runs(MOST_RUNS))
+
+
+def schedule_row(state: ScheduleState, runs: list[ScheduleRun]) -> ScheduleRow:
+    """A schedule, with its runs, newest first."""
+    words, expression = timing_words(state.timing), str(state.timing.get("cron", ""))
+    fires = state.state in ("active", "overdue")
+    dots = [RunDot(run.at, run.fired_at, run.id, run.tenant, run.status) for run in reversed(runs)]
+    return ScheduleRow(
+        name=state.name,
+        state=state.state,
+        words=words,
+        expression="" if words.startswith(expression) else expression,
+        start=_instant(state.timing, "start"),
+        end=_instant(state.timing, "end"),
+        next=next_times(state) if fires else [],
+        last_at=state.last_at,
+        runs=dots,
+        skipped=sum(dot.id is None for dot in dots),
+        reasons=list(state.reasons),
+    )
+
+
+def next_times(state: ScheduleState) -> list[float]:
+    """The next occurrences of a schedule, from the one that is stored on."""
+    if state.next_at is None:
+        return []
+    timing, end = state.timing, _instant(state.timing, "end")
+    every, expression = timing.get("every"), timing.get("cron")
+    found: tuple[float, ...] = (state.next_at,)
+    if isinstance(expression, str):
+        found = next_of_cron(expression, str(timing.get("tz", "UTC")), state.next_at)
+    elif isinstance(every, int | float):
+        found = tuple(state.next_at + step * every for step in range(MOST_NEXT))
+    return [at for at in found if end is None or at <= end]
+
+
+def _instant(timing: Mapping[str, Any], name: str) -> float | None:
+    value = timing.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+@lru_cache(maxsize=2000)
+def next_of_cron(expression: str, tz: str, first: float) -> tuple[float, ...]:
+    """The occurrences of a cron expression from `first` on, which is one. Those of today's code: the stored
+    text is checked again, and it may be of any origin."""
+    if len(expression) > MOST_CHARACTERS:
+        return (first,)
+    found = [first]
+    try:
+        schedule = CronSchedule(expression, tz)
+        while len(found) < MOST_NEXT and found[-1] - first < FAR:
+            due = schedule.next_after(found[-1])
+            if due is None:
+                break
+            found.append(due.timestamp())
+    except (CronError, ValueError, OverflowError):
+        pass
+    return tuple(found)
+
+
+VIEW = View("/schedules", "schedules.html", read, "schedules", of_fleet=True, needs=frozenset(("schedules",)))

@@ -1,0 +1,57 @@
+"""Tenants: who has open work."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+
+from .depths import Depth, depths
+
+PER_PAGE: Final = 200
+
+
+class TenantRow(msgspec.Struct, frozen=True):
+    name: str
+    depth: Depth
+    queues: list[str]
+    """Queues in which it has open items."""
+    paused: list[str]
+    """Queues that are paused for it alone."""
+
+
+class TenantsPage(msgspec.Struct, frozen=True):
+    tenants: list[TenantRow] | None
+    """None: not in time."""
+    pages: Pages
+    partial: bool
+    """Not all items were counted: there may be more tenants."""
+
+
+async def read(visit: Visit) -> TenantsPage:
+    overview = await visit.in_time(visit.client.overview())
+    if overview is None:
+        return TenantsPage(None, Pages(1, 1, 0), False)
+    found = depths(overview.counts, lambda count: count.tenant)
+    queues: dict[str, set[str]] = {}
+    for count in overview.counts:
+        if count.status != "dead":
+            queues.setdefault(count.tenant, set()).add(count.queue)
+    paused: dict[str, list[str]] = {}
+    for queue, tenant in overview.paused:
+        if tenant is not None:
+            paused.setdefault(tenant, []).append(queue)
+    rows = [
+        TenantRow(name, found.get(name, Depth()), sorted(queues.get(name, ())), sorted(paused.get(name, ())))
+        for name in {*found, *paused}
+    ]
+    rows.sort(key=lambda row: (-row.depth.open, row.name))
+    shown, pages = page_of(visit, rows, PER_PAGE)
+    return TenantsPage(shown, pages, any(count.capped for count in overview.counts))
+
+
+VIEW = View("/tenants", "tenants.html", read, "tenants", of_fleet=True)

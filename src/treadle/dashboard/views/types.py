@@ -1,0 +1,233 @@
+"""Types: what there is to run: how often it runs and fails, how it is configured, and who has it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from treadle.dashboard.access import NotShown
+from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.engine.registry import BUILT_IN
+from treadle.fleet import Fleet
+from treadle.ids import check_name
+from treadle.item_facts import Overview, UnservedType
+from treadle.retry import Retry
+from treadle.wording import duration, one_line
+from treadle.work_type import AnyWorkType, arguments_of
+
+from .depths import Depth, depths
+from .limits import LimitRow, limit_rows
+from .overview import SPANS, Throughput, read_throughput, span_of
+from .rates import Rate, read_rates
+from .type_limits import doer_words, limits_of_types
+from .workers import WorkerRow, worker_row
+
+PER_PAGE: Final = 200
+MOST_WORKERS: Final = 50
+MOST_TEXT: Final = 2000
+"""Characters of a signature or a docstring."""
+
+Code: TypeAlias = Literal["handler", "declared", "none"]
+"""Whether this process has the handler of a type, only its signature, or nothing."""
+
+
+class TypeState(msgspec.Struct, frozen=True):
+    name: str
+    code: Code
+    depth: Depth
+    workers: int
+    """Live workers that have it, or may."""
+    unserved: UnservedType | None = None
+    """Ready items that no worker takes."""
+    rate: Rate | None = None
+
+
+class TypesPage(msgspec.Struct, frozen=True):
+    types: list[TypeState] | None
+    """None: not in time."""
+    pages: Pages
+    span: str
+    rates: bool
+    """Whether rates are known."""
+
+
+class TypeFacts(msgspec.Struct, frozen=True):
+    """What the code of this process says about a type."""
+
+    signature: str
+    docstring: str
+    aliases: list[str]
+    options: dict[str, str]
+    """By name, in words."""
+
+
+class TypePage(msgspec.Struct, frozen=True):
+    state: TypeState
+    facts: TypeFacts | None
+    """None: its code is not here."""
+    throughput: Throughput | None
+    limits: list[LimitRow] | None
+    """None: not in time."""
+    queues: dict[str, Depth]
+    """Where its items are."""
+    workers: list[WorkerRow]
+    more_workers: int
+
+
+async def read_all(visit: Visit) -> TypesPage:
+    span = span_of(visit)
+    overview, rates = await asyncio.gather(
+        visit.in_time(visit.client.overview()), read_rates(visit, "type", *SPANS[span])
+    )
+    if overview is None:
+        return TypesPage(None, Pages(1, 1, 0), span, False)
+    shown, pages = page_of(visit, type_states(visit, overview, rates), PER_PAGE)
+    return TypesPage(shown, pages, span, rates is not None)
+
+
+def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None) -> list[TypeState]:
+    """The types that the code here, the workers, the items or the statistics name, by name. Those whose items
+    wait for a worker come first."""
+    found = depths(overview.counts, lambda count: count.type)
+    unserved = {each.type: each for each in overview.unserved}
+    fleet = Fleet(overview.workers, overview.now)
+    served = {type for worker in fleet.live for type in worker.types or ()}
+    names = {*visit.client.types, *served, *found, *unserved, *(rates or ())}
+    states = [
+        TypeState(
+            name=name,
+            code=code_of(visit.client.types.get(name)),
+            depth=found.get(name, Depth()),
+            workers=len(fleet.serving(type=name)),
+            unserved=unserved.get(name),
+            rate=(rates or {}).get(name),
+        )
+        for name in names
+        if not is_built_in(name)
+    ]
+    return sorted(states, key=lambda state: (state.unserved is None, state.name))
+
+
+def is_built_in(name: str) -> bool:
+    """Whether it is a type of treadle itself. Those are not shown."""
+    return name in BUILT_IN or name.startswith("treadle.")
+
+
+def code_of(type: AnyWorkType | None) -> Code:
+    if type is None:
+        return "none"
+    return "handler" if type.has_handler else "declared"
+
+
+async def read_one(visit: Visit) -> TypePage:
+    name, span = check_name(visit.part("type"), field="type"), span_of(visit)
+    if is_built_in(name):
+        raise NotShown(f"there is no type {name!r}")
+    overview, throughput, uses = await asyncio.gather(
+        visit.client.overview(),
+        read_throughput(visit, span, type=name),
+        visit.in_time(visit.client.limits()),
+    )
+    type, fleet = visit.client.types.get(name), Fleet(overview.workers, overview.now)
+    state = next((each for each in type_states(visit, overview, None) if each.name == name), None)
+    if state is None and not (throughput is not None and throughput.started):
+        raise NotShown(f"there is no type {name!r}")
+    serving = fleet.serving(type=name)
+    queues = depths((count for count in overview.counts if count.type == name), lambda count: count.queue)
+    return TypePage(
+        state=state or TypeState(name, "none", Depth(), len(serving)),
+        facts=None if type is None else type_facts(type),
+        throughput=throughput,
+        limits=None
+        if uses is None
+        else limit_rows(limits_of_types(uses, visit.client.types, [name]), overview.workers),
+        queues=dict(sorted(queues.items(), key=lambda each: (-each[1].open, each[0]))),
+        workers=[worker_row(fleet, worker) for worker in serving[:MOST_WORKERS]],
+        more_workers=max(0, len(serving) - MOST_WORKERS),
+    )
+
+
+# ---------------------------------------------------------------------------------------------- the code
+
+
+def type_facts(type: AnyWorkType) -> TypeFacts:
+    """What a work type says about itself."""
+    return TypeFacts(
+        signature=signature_of(type),
+        docstring=(inspect.getdoc(type) or "")[:MOST_TEXT],
+        aliases=list(type.aliases),
+        options=option_words(type),
+    )
+
+
+class _Written(str):
+    """An annotation that is a text, shown as it was written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def signature_of(type: AnyWorkType) -> str:
+    """How it is called, without the Context. Empty if that cannot be said: defaults are values of users."""
+    try:
+        signature = inspect.signature(type)
+        own = {each.name for each in arguments_of(type).parameters}
+        parameters = [
+            each.replace(annotation=_written(each.annotation))
+            for each in signature.parameters.values()
+            if each.name in own
+        ]
+        shown = inspect.Signature(parameters, return_annotation=_written(signature.return_annotation))
+        return one_line(str(shown), MOST_TEXT)
+    except Exception:  # noqa: BLE001  the repr of a default may raise anything
+        return ""
+
+
+def _written(annotation: object) -> object:
+    return _Written(annotation) if isinstance(annotation, str) else annotation
+
+
+def option_words(type: AnyWorkType) -> dict[str, str]:
+    """The options of a type that say how it runs, in words."""
+    options, words = type.options, dict[str, str]()
+    retry = options.get("retry")
+    words["retry"] = retry_words(retry) if isinstance(retry, Retry) else "that of the app"
+    words["doer"] = doer_words(options.get("doer"))
+    words["runs in"] = {"loop": "the event loop", "thread": "a thread", "process": "a process"}[type.run_in]
+    if type.batch is not None:
+        words["batch"] = f"up to {type.batch.size:,} items, or after {duration(type.batch.max_wait)}"
+    for name in ("timeout", "expires_in", "keep"):
+        if isinstance(value := options.get(name), int | float):
+            words[name.replace("_", " ")] = duration(value)
+    for name in ("queue", "priority", "lane", "key_policy"):
+        if options.get(name) not in (None, ""):
+            words[name.replace("_", " ")] = str(options[name])
+    if options.get("unique"):
+        words["unique"] = "yes: one open item for the same input"
+    if isinstance(on_dead := getattr(options.get("on_dead"), "name", None), str):
+        words["on dead"] = on_dead
+    return words
+
+
+def retry_words(retry: Retry) -> str:
+    """A retry policy in words."""
+    if retry.attempts == 1:
+        return "no retry: 1 attempt"
+    attempts = "any number of attempts" if retry.attempts is None else f"{retry.attempts} attempts"
+    if retry.backoff is not None:
+        return f"{attempts}, waits by a function"
+    waits = f"waits from {duration(retry.base)}"
+    grows = f" times {retry.factor:g} each, up to {duration(retry.max)}" if retry.factor != 1 else ""
+    jitter = f", less up to {retry.jitter:.0%}" if retry.jitter else ""
+    return f"{attempts}, {waits}{grows}{jitter}"
+
+
+VIEW = View("/types", "types.html", read_all, "types")
+TYPE_VIEW = View("/types/{type}", "type.html", read_one, "types")

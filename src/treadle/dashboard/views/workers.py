@@ -1,0 +1,132 @@
+"""Workers: who is alive, what each serves, and what runs now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.view import View
+from treadle.dashboard.visit import Visit
+from treadle.engine.registry import BUILT_IN
+from treadle.fleet import Fleet, WorkerStanding, last_beat
+from treadle.item import ItemState, WorkerState
+
+PER_PAGE: Final = 100
+MOST_RUNNING: Final = 100
+"""Running items that are shown, of all workers together: those that were submitted first."""
+ORDER: Final[tuple[WorkerStanding, ...]] = ("silent", "blocked", "draining", "pressed", "alive", "manual")
+
+
+class RunningItem(msgspec.Struct, frozen=True):
+    id: str
+    tenant: str
+    type: str
+    queue: str
+    attempt: int
+    started_at: float | None
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    id: str
+    standing: WorkerStanding
+    host: str
+    pid: int
+    version: str
+    started_at: float | None
+    beat_at: float | None
+    """Its last heartbeat."""
+    until: float
+    """When its lease lapses, or has lapsed."""
+    queues: list[str] | None
+    """None: every queue."""
+    tenants: list[str] | None
+    types: list[str] | None
+    running: int | None
+    """Items that have begun. None: not told."""
+    waiting: int
+    """Items that it holds and has not begun."""
+    room: int | None
+    """None: without limit."""
+    blocked_since: float | None
+    pressed_until: float | None
+    items: list[RunningItem] = []
+
+
+class WorkersPage(msgspec.Struct, frozen=True):
+    workers: list[WorkerRow]
+    pages: Pages
+    standings: dict[WorkerStanding, int]
+    """How many workers there are, of all pages."""
+    versions: list[str]
+    """Of treadle, of all workers."""
+    running: int
+    items_known: bool
+    """False: what runs was not read in time."""
+    more_items: bool
+    """More runs than is shown."""
+
+
+async def read(visit: Visit) -> WorkersPage:
+    overview, running = await asyncio.gather(
+        visit.client.overview(cap=1),
+        visit.in_time(visit.client.list(status="running", limit=MOST_RUNNING, oldest_first=True)),
+    )
+    fleet = Fleet(overview.workers, overview.now)
+    items = by_worker(() if running is None else running.items)
+    rows = sorted((worker_row(fleet, worker) for worker in fleet.workers), key=_order)
+    shown, pages = page_of(visit, rows, PER_PAGE)
+    return WorkersPage(
+        workers=[msgspec.structs.replace(row, items=items.get(row.id, [])) for row in shown],
+        pages=pages,
+        standings=dict(Counter(row.standing for row in rows)),
+        versions=sorted({row.version for row in rows if row.version}),
+        running=sum(row.running or 0 for row in rows),
+        items_known=running is not None,
+        more_items=running is not None and running.cursor is not None,
+    )
+
+
+def _order(row: WorkerRow) -> tuple[int, str, int, str]:
+    """Those that need an operator first."""
+    return ORDER.index(row.standing), row.host, row.pid, row.id
+
+
+def worker_row(fleet: Fleet, worker: WorkerState) -> WorkerRow:
+    """A worker, as far as it says something about itself."""
+    info = worker.info
+    waiting = min(worker.running or 0, 0 if info is None else info.waiting)
+    return WorkerRow(
+        id=worker.id,
+        standing=fleet.standing(worker),
+        host="" if info is None else info.host,
+        pid=0 if info is None else info.pid,
+        version="" if info is None else info.version,
+        started_at=None if info is None else info.started_at or None,
+        beat_at=last_beat(worker),
+        until=worker.until,
+        queues=None if info is None or info.queues is None else list(info.queues),
+        tenants=None if info is None or info.tenants is None else list(info.tenants),
+        types=None if worker.types is None else sorted(each for each in worker.types if each not in BUILT_IN),
+        running=None if worker.running is None else worker.running - waiting,
+        waiting=waiting,
+        room=None if info is None else info.room,
+        blocked_since=None if info is None else info.blocked_since,
+        pressed_until=info.pressed_until if info is not None and fleet.is_pressed(worker) else None,
+    )
+
+
+def by_worker(items: Iterable[ItemState]) -> dict[str, list[RunningItem]]:
+    """What runs, by worker, the longest first."""
+    found: dict[str, list[RunningItem]] = {}
+    for item in sorted(items, key=lambda item: item.started_at or 0.0):
+        running = RunningItem(item.id, item.tenant, item.type, item.queue, item.attempt, item.started_at)
+        found.setdefault(item.worker or "", []).append(running)
+    return found
+
+
+VIEW = View("/workers", "workers.html", read, "workers", of_fleet=True)

@@ -1,0 +1,165 @@
+"""The dashboard as a WSGI app, for Flask, and for Django under a WSGI server.
+
+    from treadle.dashboard import Access
+    from treadle.dashboard.wsgi import dashboard_wsgi
+
+    board = dashboard_wsgi(app, access=access)
+
+The pages run on the app's event loop (see `treadle.sync_loop`), the access function in the thread of the
+request: it may use the session, and the database, of the site. There are no server-sent events: pages look
+every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from inspect import isawaitable
+from typing import Any, Final, NamedTuple
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.types import Message, Scope
+
+from treadle.callables import check_callable
+from treadle.client import Client
+from treadle.sync import SyncClient
+
+from .access import AccessAnswer, AccessFn
+from .app import make_site, routes_of
+from .forms import MOST_BYTES
+
+__all__ = ["dashboard_wsgi"]
+
+_ANSWER: Final = "treadle.access"
+"""Where a scope carries what the access function has answered."""
+
+
+def dashboard_wsgi(
+    app: Client,
+    *,
+    access: AccessFn,
+    title: str = "treadle",
+    links: Mapping[str, str] | None = None,
+    mask: Collection[str] = (),
+    origins: Collection[str] = (),
+) -> WSGIApplication:
+    """Return the dashboard of an app as a WSGI app. Mount it under any path: it is at `SCRIPT_NAME`.
+
+    The parameters are those of `treadle.dashboard.dashboard`. `access` gets a request of Starlette, with the
+    cookies and headers. `request.scope["environ"]` is the WSGI environment.
+    """
+    check_callable(access, "access")
+    site = make_site(app, _answered, title=title, links=links, mask=mask, origins=origins)
+    web, sync = Starlette(routes=routes_of(site)), app.sync
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = _decoded(environ.get("PATH_INFO", ""))
+        if path == "/live":  # a thread for each open page would be needed: pages look by themselves
+            start_response("204 No Content", [("Cache-Control", "no-store")])
+            return []
+        scope = scope_of(environ)
+        if not path.startswith("/static/"):
+            scope[_ANSWER] = _ask(access, sync, Request(scope))
+        answer = sync.call(_run(web, scope, _body(environ)))
+        start_response(answer.status, answer.headers)
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
+
+    return application
+
+
+def _ask(access: AccessFn, sync: SyncClient, request: Request) -> AccessAnswer:
+    """What the access function answers. A plain function runs in this thread."""
+    answer = access(request)
+    return sync.call(_value(answer)) if isawaitable(answer) else answer
+
+
+async def _value(answer: Awaitable[AccessAnswer]) -> AccessAnswer:
+    return await answer
+
+
+def _answered(request: Request) -> AccessAnswer:
+    return request.scope.get(_ANSWER)
+
+
+# ------------------------------------------------------------------------------------------- WSGI and ASGI
+
+
+def scope_of(environ: WSGIEnvironment) -> Scope:
+    """A request of WSGI as the scope of ASGI. WSGI has bytes as texts of Latin-1; paths are UTF-8."""
+    root = _decoded(environ.get("SCRIPT_NAME", "")).rstrip("/")
+    path = root + _decoded(environ.get("PATH_INFO", ""))
+    port = str(environ.get("SERVER_PORT", ""))
+    address = environ.get("REMOTE_ADDR")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody listens for a disconnect
+        "http_version": str(environ.get("SERVER_PROTOCOL", "HTTP/1.1")).partition("/")[2],
+        "method": environ["REQUEST_METHOD"],
+        "scheme": environ.get("wsgi.url_scheme", "http"),
+        "root_path": root,
+        "path": path,
+        "raw_path": path.encode("utf-8", "replace"),
+        "query_string": environ.get("QUERY_STRING", "").encode("latin-1", "replace"),
+        "headers": list(_headers(environ)),
+        "server": (environ.get("SERVER_NAME", ""), int(port) if port.isdecimal() else None),
+        "client": (address, 0) if address else None,
+        "environ": environ,
+    }
+
+
+def _decoded(text: str) -> str:
+    return text.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+def _headers(environ: WSGIEnvironment) -> Iterator[tuple[bytes, bytes]]:
+    for name, value in environ.items():
+        if name.startswith("HTTP_"):
+            key = name[5:]
+        elif name in ("CONTENT_TYPE", "CONTENT_LENGTH") and value:
+            key = name
+        else:
+            continue
+        yield key.replace("_", "-").lower().encode("latin-1"), str(value).encode("latin-1", "replace")
+
+
+def _body(environ: WSGIEnvironment) -> bytes:
+    """The body, as far as the forms of the dashboard read it: a larger one is refused there."""
+    length = str(environ.get("CONTENT_LENGTH") or "")
+    if length.isdecimal() and len(length) < 20:
+        return environ["wsgi.input"].read(min(int(length), MOST_BYTES + 1))
+    return environ["wsgi.input"].read(MOST_BYTES + 1) if environ.get("wsgi.input_terminated") else b""
+
+
+class _Answer(NamedTuple):
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+async def _run(web: Starlette, scope: Scope, body: bytes) -> _Answer:
+    """One request. An error that the app does not answer is raised, for the server to log."""
+    start: dict[str, Any] = {}
+    parts: list[bytes] = []
+    asked = False
+
+    async def receive() -> Message:
+        nonlocal asked
+        if asked:
+            return {"type": "http.disconnect"}
+        asked = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start.update(message)
+        elif message["type"] == "http.response.body":
+            parts.append(message.get("body", b""))
+
+    await web(scope, receive, send)
+    status = HTTPStatus(start["status"])
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
+    if status not in (204, 304) and all(name != "content-type" for name, _ in headers):
+        headers.append(("content-type", "text/plain"))  # servers of WSGI expect one
+    return _Answer(f"{status.value} {status.phrase}", headers, b"".join(parts))
