@@ -29,7 +29,7 @@ from treadle.errors import InputError
 from treadle.item import TERMINAL, Filter, Status
 
 from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
-from .connection import Record
+from .connection import AnswerRow
 from .statements import numbered, text
 
 MOST_LISTED: Final = 1000
@@ -131,7 +131,7 @@ class ListQuery:
             direction=self._direction,
         )
 
-    def stop_at(self, walked: Sequence[Record]) -> WalkEnd | None:
+    def stop_at(self, walked: Sequence[AnswerRow]) -> WalkEnd | None:
         """Look at no more than these rows of `walk` say. None: nothing is left out."""
         first = next((row["no"] for row in walked if row["is_first"]), 0)
         others = sorted(

@@ -133,9 +133,8 @@ def _prerequisites(found: Record) -> Iterator[Prerequisite]:
 
 
 def _related(rows: Sequence[Record], wanted: int) -> tuple[RelatedItem, ...]:
-    return tuple(
-        RelatedItem(id, type, status_of(status)) for kind, id, type, status in rows if kind == wanted
-    )
+    found = (row for row in rows if row["kind"] == wanted)
+    return tuple(RelatedItem(row["id"], row["type"], status_of(row["status"])) for row in found)
 
 
 def _workers(found: Record) -> tuple[WorkerState, ...]:
