@@ -59,7 +59,7 @@ def test_watch_a_job_fail_and_requeue_it(site: Site, open_page: OpenPage) -> Non
     mark(page)
     DOWN.clear()
     page.get_by_role("button", name="Requeue").click()
-    expect(page.get_by_role("region", name="Timeline")).to_contain_text("success")
+    expect(page.get_by_role("region", name="Timeline")).to_contain_text("succeeded")
     assert is_marked(page)
     assert site.call(handle.result(10)) == "sent to ada@down.example"
 
@@ -160,7 +160,7 @@ def test_with_the_keyboard_only(site: Site, open_page: OpenPage) -> None:
     expect(page.get_by_role("heading", level=1)).to_contain_text(dead.id)
     DOWN.clear()
     page.keyboard.press("r")
-    expect(page.get_by_role("region", name="Timeline")).to_contain_text("success")
+    expect(page.get_by_role("region", name="Timeline")).to_contain_text("succeeded")
 
 
 def test_tab_reaches_everything_that_can_be_done(site: Site, open_page: OpenPage) -> None:
