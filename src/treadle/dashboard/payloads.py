@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
+from treadle.errors import shown
 from treadle.item import ItemState
 from treadle.item_json import item_headers, item_json, read_input, read_result
 from treadle.operator import core_of
 from treadle.secret_values import SecretMask
 from treadle.why import Reason, ReasonKind, Why
-from treadle.wording import first_line, plain
+from treadle.wording import first_line
 
 from .visit import Visit
 
@@ -132,7 +134,11 @@ def json_text(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=repr).decode()
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.EncodeError):
-        return plain(repr(value))
+        pass
+    try:
+        return json.dumps(value, default=repr)  # it can write halves of characters
+    except (TypeError, ValueError, RecursionError):
+        return shown(value)
 
 
 def pretty_text(value: object) -> str:
