@@ -1,5 +1,5 @@
-"""Workers, limits, schedules and reasons as JSON, for programs: what the commands of operators print with
-`--json`."""
+"""Workers, limits, schedules, audit entries and reasons as JSON, for programs: what the commands of operators
+print with `--json`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from treadle.fleet import Fleet, last_beat
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
+from treadle.records import AuditEntry
 from treadle.schedule import ScheduleState
 from treadle.timing import iso
 from treadle.why import Reason, Why
@@ -78,6 +79,23 @@ def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
         "orphaned": schedule.orphaned,
         "ended": schedule.ended,
         "timing": dict(schedule.timing),
+    }
+
+
+def audit_json(entry: AuditEntry) -> dict[str, Any]:
+    """An audit entry for programs: the names of `AuditEntry`."""
+    return {
+        "no": entry.no,
+        "at": iso(entry.at),
+        "actor": entry.actor,
+        "verb": entry.verb,
+        "tenant": entry.tenant,
+        "ids": list(entry.ids),
+        "count": entry.count,
+        "about": entry.about,
+        "reason": entry.reason,
+        "address": entry.address,
+        "bulk": entry.bulk,
     }
 
 

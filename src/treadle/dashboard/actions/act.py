@@ -107,9 +107,7 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
     return finished(visit, plain, verb, 0, to=visit.url(f"/bulk/{state.id}"), bulk=state.id)
 
 
-async def _act_now(
-    visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form
-) -> Response:
+async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form) -> Response:
     changed, refused = await change_items(visit, verb, chosen.refs, reason=reason)
     to = visit.url("/items")
     if not refused:

@@ -129,11 +129,7 @@ async def read_one(visit: Visit) -> QueuePage:
         state = next(
             (each for each in queue_states(overview, None, _declared(visit)) if each.name == name), None
         )
-        if (
-            state is None
-            and (why is None or why.status == "unknown")
-            and not (throughput and throughput.started)
-        ):
+        if state is None and not (throughput is not None and throughput.started):
             raise NotShown(f"there is no queue {name!r}")
         types = _types(overview, name)
         fleet = Fleet(overview.workers, overview.now)

@@ -12,13 +12,13 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.paging import Pages, page_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet
 from treadle.ids import check_name
 from treadle.item_facts import Overview, UnservedType
 from treadle.retry import Retry
 from treadle.wording import duration, one_line
-from treadle.work_type import AnyWorkType
+from treadle.work_type import AnyWorkType, arguments_of
 
 from .depths import Depth, depths
 from .limits import LimitRow, limit_rows
@@ -165,12 +165,33 @@ def type_facts(type: AnyWorkType) -> TypeFacts:
     )
 
 
+class _Written(str):
+    """An annotation that is a text, shown as it was written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def signature_of(type: AnyWorkType) -> str:
-    """How it is called. Empty if that cannot be said: defaults are values of users."""
+    """How it is called, without the Context. Empty if that cannot be said: defaults are values of users."""
     try:
-        return one_line(str(inspect.signature(type)), MOST_TEXT)
+        signature = inspect.signature(type)
+        own = {each.name for each in arguments_of(type).parameters}
+        parameters = [
+            each.replace(annotation=_written(each.annotation))
+            for each in signature.parameters.values()
+            if each.name in own
+        ]
+        shown = inspect.Signature(parameters, return_annotation=_written(signature.return_annotation))
+        return one_line(str(shown), MOST_TEXT)
     except Exception:  # noqa: BLE001  the repr of a default may raise anything
         return ""
+
+
+def _written(annotation: object) -> object:
+    return _Written(annotation) if isinstance(annotation, str) else annotation
 
 
 def option_words(type: AnyWorkType) -> dict[str, str]:

@@ -1,0 +1,252 @@
+"""Queues, types, workers, schedules, limits and tenants, as visitors see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
+from treadle import Retry, Treadle, work
+from treadle.backend import Backend
+from treadle.dashboard.visit import segment
+from treadle.doers import concurrency
+from treadle.fleet import Fleet
+from treadle.item import WorkerState
+from treadle.records import Stat
+from treadle.testing.counting import CountingBackend
+from treadle.worker_info import WorkerInfo
+
+HOSTILE = "<img src=x onerror=alert(1)>é/../%2F \"q'"
+"""A name of a queue, a lane, a tenant and a schedule."""
+PAGES = ("/queues", "/types", "/workers", "/schedules", "/limits", "/tenants")
+OF_FLEET = ("/workers", "/schedules", "/tenants")
+MOST_CALLS = 6
+
+
+class Shop:
+    """An app with a worker whose handlers wait, and items in every state."""
+
+    def __init__(self, store: Callable[[], Backend], make_app: MakeApp) -> None:
+        self.go_on, self.started = asyncio.Event(), asyncio.Semaphore(0)
+
+        @work(name="pay.charge", queue=HOSTILE, doer=concurrency(2, per="tenant"), retry=Retry(attempts=1))
+        async def charge(order: int, note: str = "<b>") -> None:
+            """Charge a card <script>."""
+            self.started.release()
+            await self.go_on.wait()
+
+        @work(name="treadle_like.report", retry=Retry(attempts=5, base=2, jitter=0))
+        async def report() -> None: ...
+
+        async def sync(n: int) -> None: ...
+
+        self.charge, self.report = charge, report
+        self.legacy = work.declare("legacy.sync", sync, queue="legacy")
+        self.types = (charge, report, self.legacy)
+        self.worker = make_app(store, charge, report)
+        self.counting = CountingBackend(store())
+        self.app = Treadle(self.counting, work=self.types)
+        """What the dashboard shows. Its calls are counted."""
+
+    async def open(self) -> None:
+        worker = self.worker
+        worker.schedule("nightly", cron="0 3 * * 1-5", tz="Europe/Paris", run=self.report)
+        worker.schedule(HOSTILE, every=3600, run=self.report)
+        await worker.start()
+        await worker.schedules.pause(HOSTILE)
+        for order in range(3):
+            await worker.tenant("acme").enqueue(self.charge(order), lane=HOSTILE)
+        await worker.tenant(HOSTILE).enqueue(self.charge(9))
+        for _ in range(3):
+            await self.started.acquire()
+        await self.app.enqueue(self.legacy(1))
+        await worker.pause("legacy")
+        await worker.tenant("acme").pause("legacy")
+        trigger = await worker.schedules.trigger("nightly")
+        assert trigger is not None
+        await trigger.result()
+        await self._count(self.worker)
+
+    async def _count(self, app: Treadle) -> None:
+        minute = (await app.backend.now()) // 60 * 60
+        run = (0,) * 8 + (10,)
+        counted = {"started": 12, "succeeded": 9, "failed": 3, "dead": 2, "wait": run, "run": run}
+        stats = [Stat(at=minute, type="pay.charge", queue=HOSTILE, **counted)]
+        await app.backend.add_stats(
+            [*stats, Stat(at=minute, type="treadle.group", queue="default", started=1)]
+        )
+
+
+@pytest.fixture
+async def shop(store: Callable[[], Backend], make_app: MakeApp) -> Any:
+    shop = Shop(store, make_app)
+    await shop.open()
+    yield shop
+    shop.go_on.set()
+    await shop.app.close()
+
+
+async def json_of(client: httpx.AsyncClient, path: str) -> Any:
+    answer = await client.get(path, headers=AS_JSON)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def text_of(client: httpx.AsyncClient, path: str) -> str:
+    answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+QUEUE = f"/queues/{segment(HOSTILE)}"
+ALL = (*PAGES, QUEUE, "/queues/legacy", "/types/pay.charge", "/types/legacy.sync")
+
+
+async def test_every_page_for_every_visitor(shop: Shop, visitor: Visitor) -> None:
+    operator, reader = visitor(shop.app), visitor(shop.app, "read")
+    tenant, nobody = visitor(shop.app, tenants=["acme"]), visitor(shop.app, access=lambda request: None)
+    calls: dict[str, int] = {}
+    for path in ALL:
+        shop.counting.reset()
+        text = await text_of(operator, path)
+        calls[path] = shop.counting.total()
+        assert "<img" not in text
+        assert "<script>." not in text
+        seen = await text_of(reader, path)
+        assert re.findall(r'<form method="post" action="([^"]*)"', seen) == ["/settings"]
+        assert "/drain" not in seen
+        assert "/cancel" not in seen
+        assert (await nobody.get(path)).status_code == 403
+        theirs = await tenant.get(path, headers=AS_JSON)
+        if path in OF_FLEET:
+            assert theirs.status_code == 404
+        else:
+            assert theirs.status_code == 200, theirs.text
+            shown = json.dumps(theirs.json())
+            info = (await shop.app.workers())[0].info
+            assert info is not None
+            assert f'"{info.host}"' not in shown
+            assert f'"tenant": {json.dumps(HOSTILE)}' not in shown
+    assert {
+        path: count
+        for path, count in calls.items()
+        if count > MOST_CALLS and path not in (QUEUE, "/queues/legacy")
+    } == {}
+    for path in ("/queues/none", "/types/none", "/types/treadle.group", "/types/treadle.dependency"):
+        assert (await operator.get(path)).status_code == 404
+    # The same number of calls, however many items there are.
+    await shop.app.enqueue_many([shop.charge(order) for order in range(300)])
+    fresh = visitor(shop.app)
+    for path in ALL:
+        shop.counting.reset()
+        await text_of(fresh, path)
+        assert (path, shop.counting.total()) == (path, calls[path])
+
+
+async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
+    operator = visitor(shop.app)
+    queues = {each["name"]: each for each in (await json_of(operator, "/queues"))["queues"]}
+    assert queues[HOSTILE]["depth"]["counts"] == {"running": 3, "ready": 1}
+    assert queues[HOSTILE]["workers"] == 1
+    assert queues[HOSTILE]["rate"]["failed"] == 3
+    assert queues[HOSTILE]["rate"]["run_p95"] > 0
+    assert (queues["legacy"]["paused"], queues["legacy"]["paused_for"]) == (True, ["acme"])
+
+    queue = await json_of(operator, QUEUE)
+    (line,) = queue["lines"]
+    assert (line["tenant"], line["lane"], line["count"]) == ("acme", HOSTILE, 1)
+    assert "concurrency" in {each["kind"] for each in queue["reasons"]}
+    assert queue["throughput"]["started"] == 12
+    assert [(each["owner"], each["tenant"]) for each in queue["limits"]] == [
+        ("pay.charge", "acme"),
+        ("pay.charge", HOSTILE),
+    ]
+    assert "paused" in {each["kind"] for each in (await json_of(operator, "/queues/legacy"))["reasons"]}
+
+    types = {each["name"]: each for each in (await json_of(operator, "/types"))["types"]}
+    assert set(types) == {"pay.charge", "treadle_like.report", "legacy.sync"}
+    assert types["legacy.sync"]["unserved"]["count"] == 1
+    assert (types["legacy.sync"]["code"], types["legacy.sync"]["workers"]) == ("declared", 0)
+    facts = (await json_of(operator, "/types/pay.charge"))["facts"]
+    assert facts["signature"] == "(order: int, note: str = '<b>') -> None"
+    assert facts["docstring"] == "Charge a card <script>."
+    assert facts["options"]["doer"] == "at most 2 at once per tenant in the whole fleet"
+    assert facts["options"]["retry"] == "no retry: 1 attempt"
+    report = (await json_of(operator, "/types/treadle_like.report"))["facts"]["options"]
+    assert report["retry"] == "5 attempts, waits from 2 s times 2 each, up to 30 s"
+
+    workers = await json_of(operator, "/workers")
+    (worker,) = workers["workers"]
+    assert (worker["standing"], worker["running"], workers["running"]) == ("alive", 3, 3)
+    assert {each["type"] for each in worker["items"]} == {"pay.charge"}
+    assert len(worker["items"]) == 3
+
+    schedules = {each["name"]: each for each in (await json_of(operator, "/schedules"))["schedules"]}
+    assert schedules["nightly"]["words"] == "weekdays at 3:00 Europe/Paris"
+    assert len(schedules["nightly"]["next"]) == 5
+    assert (schedules[HOSTILE]["state"], schedules[HOSTILE]["next"]) == ("paused", [])
+
+    limits = await json_of(operator, "/limits")
+    assert limits["reached"] == 1
+    first = limits["limits"][0]
+    assert (first["tenant"], first["used"], first["limit"], first["per"]) == ("acme", 2, 2, "tenant")
+    assert first["holders"][0]["count"] == 2
+    assert first["holders"][0]["name"].endswith(f":{worker['pid']}")
+
+    tenants = {each["name"]: each for each in (await json_of(operator, "/tenants"))["tenants"]}
+    assert tenants["acme"]["depth"]["counts"] == {"running": 2, "ready": 1}
+    assert tenants["acme"]["paused"] == ["legacy"]
+    assert 'href="/?tenant=acme"' in await text_of(operator, "/tenants")
+
+
+async def test_what_can_be_done(
+    memory_store: Callable[[], Backend], make_app: MakeApp, visitor: Visitor
+) -> None:
+    shop = Shop(memory_store, make_app)
+    await shop.open()
+    operator, one = visitor(shop.app), visitor(shop.app, {"resume"})
+    id = (await shop.app.workers())[0].id
+    pages = {
+        path: await text_of(operator, path) for path in (*PAGES, QUEUE, "/queues/legacy", "/types/pay.charge")
+    }
+    for path, action in (
+        ("/queues", "/queues/legacy/resume"),
+        ("/queues", f"{QUEUE}/pause"),
+        (QUEUE, f"{QUEUE}/pause"),
+        ("/queues/legacy", "/queues/legacy/resume"),
+        ("/queues/legacy", "/queues/legacy/resume?tenant=acme"),
+        ("/workers", f"/workers/{id}/drain"),
+        ("/schedules", "/schedules/nightly/pause"),
+        ("/schedules", "/schedules/nightly/trigger"),
+        ("/schedules", "/schedules/nightly/cancel"),
+        ("/schedules", f"/schedules/{segment(HOSTILE)}/resume"),
+        ("/types/pay.charge", "/types/pay.charge/enqueue"),
+    ):
+        assert re.search(f'(?:href|action)="{re.escape(action)}"', pages[path]), (path, action)
+    assert "/pause" not in await text_of(one, "/queues")
+    assert "/queues/legacy/resume" in await text_of(one, "/queues")
+    for path in ("/queues?page=9", "/types?span=24h", "/workers?page=x", "/queues?tenant=acme"):
+        await text_of(operator, path)
+    assert (await operator.get("/types?span=7d")).status_code == 404
+    shop.go_on.set()
+
+
+def test_workers_that_need_an_operator_come_first() -> None:
+    from treadle.dashboard.views.workers import ORDER, worker_row
+
+    info = WorkerInfo(host="h", pid=1, lease=30, waiting=2)
+    workers = [
+        WorkerState("live", 130.0, ("a", "treadle.group"), 5, info),
+        WorkerState("silent", 90.0, None, 1, None),
+    ]
+    fleet = Fleet(workers, 100.0)
+    live, silent = (worker_row(fleet, each) for each in workers)
+    assert (live.running, live.waiting, live.beat_at, live.types) == (3, 2, 100.0, ["a"])
+    assert (silent.standing, silent.beat_at, silent.types, silent.host) == ("silent", None, None, "")
+    assert ORDER.index("silent") < ORDER.index("alive")
