@@ -50,11 +50,12 @@ class Payload(msgspec.Struct, frozen=True):
     """Why this code cannot read it as its type says. Empty: it can."""
 
 
-def read_payload(visit: Visit, state: ItemState, what: What) -> tuple[Any, str]:
-    """A JSON value without secrets, and why this code could not read it, or ""."""
-    registry = core_of(visit.client).registry
-    value, problem = (read_input if what == "input" else read_result)(registry, state)
-    return mask_of(visit.site.mask).masked(value), problem
+def read_payload(visit: Visit, state: ItemState, what: What, *, reveal: bool = False) -> tuple[Any, str]:
+    """A JSON value without secrets, and why this code could not read it, or "". reveal: with its secrets,
+    which no visitor may see."""
+    read = read_input if what == "input" else read_result
+    value, problem = read(core_of(visit.client).registry, state, reveal=reveal)
+    return value if reveal else mask_of(visit.site.mask).masked(value), problem
 
 
 def shown_payload(visit: Visit, state: ItemState, what: What) -> Payload | None:
