@@ -71,8 +71,8 @@ async def make_app() -> AsyncGenerator[MakeApp]:
 
 @pytest.fixture
 async def visitor() -> AsyncGenerator[Visitor]:
-    """`visitor(app, can=..., tenants=...)`: a browser that is signed in. With `access=` or `headers=`: another
-    one."""
+    """`visitor(app, can=..., tenants=...)`: a browser that is signed in. With `access=` or `headers=`,
+    another one."""
     async with AsyncExitStack() as stack:
 
         def visit(
