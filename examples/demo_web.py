@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-from treadle import Abort, Client, Context, Result, Retry, Secret, Treadle, WorkType, work
+from treadle import Abort, Backend, Client, Context, Result, Retry, Secret, Treadle, WorkType, work
 from treadle.doers import balanced, concurrency, rate_limited
 
 FILE = Path(".demo/web.db")
@@ -137,9 +137,9 @@ WORK: list[WorkType[..., Any, Any]] = [
 ]
 
 
-def make_app(url: str) -> Treadle:
+def make_app(backend: str | Backend, **settings: Any) -> Treadle:
     """The shop on this store."""
-    made = Treadle(url, work=WORK, doer=balanced(12), log_failures=False)
+    made = Treadle(backend, work=WORK, doer=balanced(12), log_failures=False, **settings)
     made.schedule("exchange rates", every=15, run=fetch_rates)
     made.schedule("report of Europe", cron="0 3 * * 1-5", tz="Europe/Paris", run=lambda: report("Europe"))
     made.schedule("report of Japan", cron="30 1 * * *", tz="Asia/Tokyo", run=lambda: report("Japan"))

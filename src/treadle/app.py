@@ -96,6 +96,10 @@ class Treadle(Client):
         """The leases of this process: the items that it runs or is about to run."""
         return self.worker.active()
 
+    def stats(self) -> dict[str, float]:
+        """A flat snapshot of the metrics: numbers by name."""
+        return self.metrics.stats()
+
 
 class SyncApp(SyncClient):
     """`app.sync`: the methods of a client, and `start` and `stop`, for code that is not async.

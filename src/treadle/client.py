@@ -10,6 +10,7 @@ from typing_extensions import TypeVar, Unpack
 
 from treadle.audit_note import checked_note
 from treadle.backend import Backend
+from treadle.bulk import Bulk
 from treadle.callables import check_list
 from treadle.client_settings import ClientSettings, build_core
 from treadle.dead_letters import DeadLetters
@@ -18,6 +19,7 @@ from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
+from treadle.filter_options import check_tenant
 from treadle.handle import EnqueueCall, Handle, submitted_handle
 from treadle.ids import check_id, check_name
 from treadle.item import AuditNote
@@ -56,9 +58,10 @@ class Client(Operator):
         **settings: Unpack[ClientSettings],
     ) -> None:
         core = build_core(backend, settings)
-        super().__init__(core, None if tenant is None else check_name(tenant, field="tenant"))
+        super().__init__(core, None if tenant is None else check_tenant(tenant))
         core.learn(*check_list(work, "work", "add"))
         self.dead = DeadLetters(self)
+        self.bulk = Bulk(self)
         self._sync_loop = SyncLoop(core)
 
     # -- what it has -----------------------------------------------------------------------------------
@@ -83,7 +86,7 @@ class Client(Operator):
     def tenant(self, name: str) -> Client:
         """Return a client of the same app that is bound to one tenant: all its methods are. A client that is
         bound to another tenant refuses: `InputError`."""
-        tenant = check_name(name, field="tenant")
+        tenant = check_tenant(name)
         if tenant == self._tenant:
             return self
         if self._tenant is not None:
@@ -104,6 +107,7 @@ class Client(Operator):
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant, note)
         client.dead = DeadLetters(client)
+        client.bulk = Bulk(client)
         client._sync_loop = self._sync_loop
         return client
 

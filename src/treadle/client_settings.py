@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from treadle.backend import Backend, store_name
+from treadle.bulk_portion import run_portion
 from treadle.callables import check_callable, check_list, check_plain
 from treadle.clock import Clock
 from treadle.codec import Codec
@@ -165,6 +166,7 @@ def build_core(backend: str | Backend, given: ClientSettings) -> Core:
         metrics,
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,
+        run_portion=run_portion,
     )
     if core.telemetry is not None:
         core.telemetry.use_store(store_name(backend))

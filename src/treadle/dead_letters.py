@@ -51,7 +51,7 @@ class DeadLetters:
         statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
         async for tenant, items in self._found(where, statuses):
             # Oldest first, so that they become ready in the order of their submission.
-            operator = Operator(core_of(self._operator), tenant, self._note(where))
+            operator = Operator(core_of(self._operator), tenant, self._note(where, statuses))
             total += await operator.requeue(items[::-1], alone=alone, cancelled=cancelled)
         return total
 
@@ -70,9 +70,9 @@ class DeadLetters:
             total += await self._delete(tenant, items, self._note(where))
         return total
 
-    def _note(self, where: dict[str, Any]) -> AuditNote | None:
+    def _note(self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)) -> AuditNote | None:
         """The note of a change of what a filter finds."""
-        return noted_about(note_of(self._operator), about({"status": "dead", **where}))
+        return noted_about(note_of(self._operator), about({"status": ",".join(statuses), **where}))
 
     async def _delete(self, tenant: str, items: Sequence[ItemState], note: AuditNote | None) -> int:
         core = core_of(self._operator)

@@ -1,5 +1,5 @@
-"""Workers, limits, schedules and reasons as JSON, for programs: what the commands of operators print with
-`--json`."""
+"""Workers, limits, schedules, audit entries and reasons as JSON, for programs: what the commands of operators
+print with `--json`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 from treadle.fleet import Fleet, last_beat
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
+from treadle.records import AuditEntry
 from treadle.schedule import ScheduleState
 from treadle.timing import iso
-from treadle.why import Why
+from treadle.why import Reason, Why
 
 
 def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
@@ -81,20 +82,39 @@ def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
     }
 
 
+def audit_json(entry: AuditEntry) -> dict[str, Any]:
+    """An audit entry for programs: the names of `AuditEntry`."""
+    return {
+        "no": entry.no,
+        "at": iso(entry.at),
+        "actor": entry.actor,
+        "verb": entry.verb,
+        "tenant": entry.tenant,
+        "ids": list(entry.ids),
+        "count": entry.count,
+        "about": entry.about,
+        "reason": entry.reason,
+        "address": entry.address,
+        "bulk": entry.bulk,
+    }
+
+
 def why_json(answer: Why) -> dict[str, Any]:
-    """The names of `Why` and `Reason`."""
+    """The names of `Why`."""
     return {
         "id": answer.id,
         "status": answer.status,
-        "reasons": [
-            {
-                "kind": reason.kind,
-                "text": reason.text,
-                "until": iso(reason.until),
-                "refs": list(reason.refs),
-                "fix": reason.fix,
-                "about": reason.about,
-            }
-            for reason in answer.reasons
-        ],
+        "reasons": [reason_json(reason) for reason in answer.reasons],
+    }
+
+
+def reason_json(reason: Reason) -> dict[str, Any]:
+    """The names of `Reason`."""
+    return {
+        "kind": reason.kind,
+        "text": reason.text,
+        "until": iso(reason.until),
+        "refs": list(reason.refs),
+        "fix": reason.fix,
+        "about": reason.about,
     }

@@ -13,6 +13,7 @@ and an outcome that comes too late is refused with `LeaseLost` and changes nothi
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,12 +21,19 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.dependency import DEPENDENCY
 from treadle.doers.limited import has_strict_lanes
-from treadle.engine.core import Core
+from treadle.engine.core import Core, PortionRunner
 from treadle.engine.run.after_commit import AfterCommit
 from treadle.engine.run.build_settlement import SettlementBuilder
-from treadle.engine.run.built_in import BUILT_IN, closed_group, met_dependency, read_closed
+from treadle.engine.run.built_in import (
+    SETTLED_AT_ONCE,
+    bulk_settlement,
+    closed_group,
+    met_dependency,
+    read_closed,
+)
 from treadle.engine.run.decide import (
     Decision,
     FailureDecider,
@@ -156,7 +164,7 @@ async def claim_one(
     store is asked again.
     """
     worker = core.settings.generate_id()
-    types = None if types is None else (*types, *BUILT_IN)
+    types = None if types is None else (*types, *SETTLED_AT_ONCE)
     demand = Demand(
         worker=worker,
         limit=1,
@@ -217,6 +225,9 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if lease.type == GROUP_TYPE:
         await _settle(core, await _closed(core, lease))
         return None
+    if lease.type == BULK_TYPE and core.run_portion is not None:
+        await _settle(core, await _run_portion(core, core.run_portion, lease, worker, duration))
+        return None
     try:
         met = met_dependency(lease) if lease.type == DEPENDENCY.name else None
         policy, input = _policy_of(core, lease), {} if met else _decode_input(core, lease)
@@ -232,6 +243,19 @@ async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> Cl
     if not lease.begun and await core.backend.begin([lease]):
         return None
     return ClaimedLease(core, lease, worker, duration, input)
+
+
+async def _run_portion(
+    core: Core, run: PortionRunner, lease: Lease, worker: str, duration: float
+) -> PendingSettlement:
+    """Change a portion of the items of a bulk action, and keep the lease meanwhile."""
+    running = asyncio.ensure_future(bulk_settlement(core, run, lease))
+    try:
+        while not (await asyncio.wait({running}, timeout=duration / 3))[0]:
+            await core.backend.beat(Heartbeat(worker=worker, lease=duration, held=(lease,), types=()))
+        return running.result()
+    finally:
+        running.cancel()
 
 
 async def _closed(core: Core, lease: Lease) -> PendingSettlement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from msgspec import UNSET
 from typing_extensions import Unpack
@@ -16,6 +16,7 @@ from treadle.engine.open_transaction import current_transaction, refuse_in_trans
 from treadle.engine.repair import deaths_to_repair
 from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
+from treadle.filter_options import item_filter
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import (
     DEFAULT_TENANT,
@@ -33,7 +34,7 @@ from treadle.item import (
 from treadle.observer import Observer
 from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
-from treadle.timing import Instant, instant
+from treadle.timing import Instant
 from treadle.update_options import UpdateOptions, check_update
 
 Ids = str | HasId | Iterable[str | HasId]
@@ -114,18 +115,19 @@ class Operator(Observer):
 
         `InputError` for a status or a reason that does not exist, and for texts that are no names.
         """
-        where = Filter(
-            tenant=self._tenant if self._tenant is not None else _name(tenant, "tenant"),
-            status=_words((status,) if isinstance(status, str) else status or (), Status, "status"),
-            type=_name(type, "type"),
-            queue=_name(queue, "queue"),
-            workflow=_name(workflow, "workflow"),
-            since=None if since is None else instant(since, field="since"),
-            until=None if until is None else instant(until, field="until"),
-            group_id=None if group_id is None else check_id(group_id, field="group_id"),
-            key=_name(key, "key"),
-            reason=None if reason is None else _words((reason,), DeathReason, "reason")[0],
-            mark=_name(mark, "mark") if mark else mark,
+        where = item_filter(
+            self._tenant,
+            status=status,
+            type=type,
+            queue=queue,
+            tenant=tenant,
+            workflow=workflow,
+            since=since,
+            until=until,
+            group_id=group_id,
+            key=key,
+            reason=reason,
+            mark=mark,
         )
         _check_page(limit, cursor, oldest_first, history)
         if reach is not None:
@@ -317,19 +319,6 @@ def _check_page(limit: object, cursor: object, oldest_first: object, history: ob
     for field, given in (("oldest_first", oldest_first), ("history", history)):
         if not isinstance(given, bool):
             raise InputError.of(field, given, "must be True or False")
-
-
-def _name(value: str | None, field: str) -> str | None:
-    return None if value is None else check_name(value, field)
-
-
-def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
-    """Return `given`, or raise InputError if one is not among the allowed words."""
-    allowed, wanted = get_args(words), tuple(given)
-    for each in wanted:
-        if each not in allowed:
-            raise InputError.of(field, each, f"does not exist: it is one of {', '.join(allowed)}")
-    return wanted
 
 
 def core_of(client: Operator) -> Core:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
+from treadle.bulk import Bulk
 from treadle.callables import is_awaitable
 from treadle.client import Client
 from treadle.dead_letters import DeadLetters
@@ -184,6 +185,15 @@ class SyncDeadLetters(SyncSide):
     delete = blocking(DeadLetters.delete)
 
 
+class SyncBulk(SyncSide):
+    """The bulk actions: `app.sync.bulk`."""
+
+    start = blocking(Bulk.start)
+    state = blocking(Bulk.state)
+    list = blocking(Bulk.list)
+    stop = blocking(Bulk.stop)
+
+
 class SyncOperator(SyncSide):
     """Reads and changes items, as `Operator`."""
 
@@ -254,6 +264,11 @@ class SyncClient(SyncOperator):
     def dead(self) -> SyncDeadLetters:
         """As `Client.dead`."""
         return SyncDeadLetters(self._loop, self._client.dead)
+
+    @property
+    def bulk(self) -> SyncBulk:
+        """As `Client.bulk`."""
+        return SyncBulk(self._loop, self._client.bulk)
 
     @property
     def schedules(self) -> SyncSchedules:

@@ -14,7 +14,7 @@ from treadle import Client
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.wakeups import PER_SECOND, WHEN_BUSY
 from treadle.errors import NotStarted, StoreUnavailable
-from treadle.item import Demand, Fire, Heartbeat, Rejected, Schedule, Submission, Wake
+from treadle.item import AuditNote, Demand, Fire, Heartbeat, Rejected, Schedule, Submission, Wake
 from treadle.testing.contract.build import (
     apply,
     beat,
@@ -70,6 +70,23 @@ class TestLostAnswers:
             ]
             assert proxy.lost == 1
             assert sorted(await claim_ids(backend)) == ["a", "b"]
+
+    async def test_of_a_submit_with_a_note(self, prepared_url: str) -> None:
+        """There is one audit entry. A change with a note is not repeated: it could have two."""
+        async with behind_proxy(prepared_url) as (backend, proxy):
+            note = AuditNote(actor="ann")
+            await backend.submit([Submission((item("warm"),), note=note)])
+            await backend.pause("warm", note=note)
+            proxy.lose_answers()
+            answer = only(await backend.submit([Submission((item("a"), item("b", key="k")), note=note)]))
+            assert not isinstance(answer, Rejected)
+            assert [one.existing for one in answer] == [False, False]
+            assert proxy.lost == 1
+            proxy.lose_answers()
+            with pytest.raises(StoreUnavailable):
+                await backend.pause("q", note=note)
+            entries = (await backend.audits()).entries[:2]
+            assert [(entry.verb, entry.count) for entry in entries] == [("pause", 1), ("enqueue", 2)]
 
     async def test_of_a_submit_that_leases(self, prepared_url: str) -> None:
         """The lease is found again."""

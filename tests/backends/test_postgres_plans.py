@@ -8,7 +8,7 @@ import pytest
 
 from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.read import ListQuery, cursor_of
+from treadle.backends.postgres.lists import ListQuery, cursor_of
 from treadle.backends.postgres.schema import PostgresSchema
 from treadle.item import Filter, Heartbeat
 from treadle.testing.contract.build import apply, beat, claim, dependent, item, release, submit, succeed

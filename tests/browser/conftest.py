@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request
 
 OpenPage = Callable[..., "Page"]
-"""`open_page(url, **options)`: a page in a context of its own. Options: those of `Browser.new_context`, and
-`faults=`, a regular expression of console messages that the test expects."""
+"""`open_page(url, **options)`: a page in a context of its own. Options: those of `Browser.new_context`;
+`faults=`, a regular expression of faults that the test expects; `origin=`, if it is not that of the URL."""
 
 
 def left_out(reason: str) -> NoReturn:
@@ -67,10 +67,10 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     console (what the CSP refuses is one), errors of scripts, dialogs, and requests to another origin."""
     watches: list[Watch] = []
 
-    def opened(url: str, *, faults: str | None = None, **options: Any) -> Page:
+    def opened(url: str, *, origin: str | None = None, faults: str | None = None, **options: Any) -> Page:
         context = browser.new_context(**{"reduced_motion": "reduce", **options})
         context.set_default_timeout(10_000)
-        watches.append(Watch(context, url, faults))
+        watches.append(Watch(context, origin or url, faults))
         page = context.new_page()
         page.goto(url)
         return page

@@ -16,7 +16,7 @@ from treadle.item import Demand, Heartbeat, Limit, PermitRequest
 from treadle.worker_info import WorkerInfo
 
 
-async def _beat(app: Treadle, worker: str = "w1", lease: float = 60.0, **info: object) -> None:
+async def beat(app: Treadle, worker: str = "w1", lease: float = 60.0, **info: object) -> None:
     """What a worker of another process sends."""
     await app.connect()
     said = msgspec.json.encode(WorkerInfo(host="box", pid=7, lease=lease, **info))  # type: ignore[arg-type]
@@ -28,12 +28,12 @@ async def _beat(app: Treadle, worker: str = "w1", lease: float = 60.0, **info: o
 
 def test_workers_are_listed_with_what_they_say(memory: Store) -> None:
     async def fill(app: Treadle) -> str:
-        await _beat(app, "w1", room=4, queues=("default",), version="1.0")
-        await _beat(app, "w2", draining=True, tenants=("other",))
+        await beat(app, "w1", room=4, queues=("default",), version="1.0")
+        await beat(app, "w2", draining=True, tenants=("other",))
         handle = await app.enqueue(report())
         await app.backend.claim(Demand(worker="w1", limit=1))
-        await _beat(app, "w3", lease=0.0)
-        await _beat(app, "w4", blocked_since=1.0)
+        await beat(app, "w3", lease=0.0)
+        await beat(app, "w4", blocked_since=1.0)
         return handle.id
 
     id = memory.fill(fill)
@@ -61,7 +61,7 @@ def test_limits_are_listed_with_their_holders(memory: Store, monkeypatch: pytest
     async def limited() -> None: ...
 
     async def fill(app: Treadle) -> None:
-        await _beat(app)
+        await beat(app)
         slots = [Limit(f"mail.limited:slots:tenant:{tenant}", 3, 1.0, "slots") for tenant in ("a", "b")]
         rate = Limit("api:token_bucket/60:all", 2, 60.0)
         requests = [PermitRequest((each,), 2) for each in (*slots, rate)]
@@ -106,7 +106,7 @@ def test_schedules_are_listed(memory: Store) -> None:
     (own,) = memory.call("schedules", "--tenant", "acme", "--json").objects
     assert (own["name"], own["state"], own["timing"]) == ("own", "orphaned", {"every": 60.0})
     assert memory.call("doctor", "--tenant", "acme").code == 4
-    memory.fill(_beat)
+    memory.fill(beat)
     states = {each["name"]: each["state"] for each in memory.call("schedules", "--json").objects}
     assert states == {"acme/own": "active", "nightly": "active", "often": "paused"}
 
@@ -116,9 +116,9 @@ def test_schedules_are_listed(memory: Store) -> None:
 
 def test_a_doctor_finds_what_a_person_should_see(memory: Store) -> None:
     async def fill(app: Treadle) -> None:
-        await _beat(app, "w1", version="1.0", queues=("default",))
-        await _beat(app, "w2", version="1.1", queues=("default",))
-        await _beat(app, "w3", lease=0.0)
+        await beat(app, "w1", version="1.0", queues=("default",))
+        await beat(app, "w2", version="1.1", queues=("default",))
+        await beat(app, "w3", lease=0.0)
         await app.enqueue(send(1))
         await app.enqueue(report(), queue="mial")
         await app.pause("bulk")
@@ -177,7 +177,7 @@ def test_findings_fit_the_terminal() -> None:
 
 
 def test_a_healthy_store_needs_no_doctor(memory: Store) -> None:
-    memory.fill(_beat)
+    memory.fill(beat)
     answer = memory.call("doctor")
     assert answer.code == 0
     assert all(line.startswith("✓") for line in answer.out.splitlines()), answer.out

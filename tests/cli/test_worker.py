@@ -191,6 +191,27 @@ async def test_sigterm_lets_handlers_finish_and_exits_with_0(make: Shop, client:
     assert await handle.result(timeout=1) == 1
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_process_whose_worker_is_asked_to_stop_is_not_replaced(make: Shop, client: Client) -> None:
+    """Its handler finishes. The supervisor ends with the last of them, and the log says who asked."""
+    handle = await client.enqueue(shop.linger(1.0))
+    process = make.start("--processes", "2")
+    await make.written("linger")
+    state = await handle.state()
+    assert state.worker is not None
+    arguments = ("workers", "drain", state.worker, "--url", make.url, "--because", "a deploy")
+    asked = await asyncio.to_thread(call, *arguments, env={"TREADLE_ACTOR": "ann"})
+    assert (asked.code, asked.err) == (0, "")
+    assert await handle.result(timeout=30) == 1
+    await make.logged("no other is started in its place")
+    assert f"worker {state.worker} was asked to stop by ann (a deploy)" in make.errors()
+    assert process.poll() is None
+    (other,) = [worker.id for worker in await client.workers() if worker.id != state.worker]
+    assert await client.drain_worker(other)
+    assert await asyncio.to_thread(process.wait, 30) == 0
+    assert "stopped after" in make.errors()
+
+
 async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost_attempt(
     make: Shop, client: Client
 ) -> None:

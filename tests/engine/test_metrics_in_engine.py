@@ -55,7 +55,7 @@ async def test_metrics_count_each_outcome(make_app: MakeApp) -> None:
         }
         assert {name: app.metrics.get(name, type="mixed") for name in expected} == expected
         assert app.metrics.get("peak_active", type="mixed") == 1
-        stats = app.metrics.stats()
+        stats = app.stats()
         assert (stats["attempts_count"], stats["run_count"]) == (5, 6)
         assert stats["last_succeeded_at"] == pytest.approx(time.time(), abs=60)
         text = app.metrics.prometheus()

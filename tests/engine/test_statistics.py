@@ -42,16 +42,16 @@ async def test_what_a_worker_counted_is_in_the_store_when_it_has_stopped(make_ap
             await app.enqueue(echo(-1)).result(PATIENCE)
         await app.cancel(await app.enqueue(echo(9), delay=3600, queue="mail"))
     reader = make_app()
-    by_queue = await reader.stats(began - HOUR, step=HOUR, by="queue")
+    by_queue = await reader.statistics(began - HOUR, step=HOUR, by="queue")
     assert [counts(stat) for stat in by_queue] == [
         ("", "default", 3, 0, 3, 2, 1, 0),
         ("", "mail", 5, 5, 0, 0, 0, 1),
     ]
-    (whole,) = await reader.stats(began - 60, time.time() + 60, by="type", type="echo")
+    (whole,) = await reader.statistics(began - 60, time.time() + 60, by="type", type="echo")
     assert counts(whole) == ("echo", "", 8, 5, 3, 2, 1, 1)
     assert (sum(whole.wait), sum(whole.run), len(SECONDS) + 1 >= len(whole.run)) == (8, 8, True)
-    assert await reader.stats(began - 60, queue="other") == []
-    assert await reader.tenant("x").stats(began - 60) == []
+    assert await reader.statistics(began - 60, queue="other") == []
+    assert await reader.tenant("x").statistics(began - 60) == []
 
 
 async def test_changes_are_sent_at_intervals_by_one_worker_of_a_process(clock: ManualClock) -> None:
@@ -68,10 +68,10 @@ async def test_changes_are_sent_at_intervals_by_one_worker_of_a_process(clock: M
         await app.enqueue(echo(3), queue="other").result(PATIENCE)
         await clock.advance(INTERVAL)
         await until(lambda: backend.sizes["add_stats"] == [1, 1])
-        (stat,) = await app.stats(0, by="queue", queue="other", step=HOUR)
+        (stat,) = await app.statistics(0, by="queue", queue="other", step=HOUR)
         assert (stat.started, stat.succeeded) == (2, 2)
     assert backend.calls["add_stats"] == 2
-    assert sum(stat.started for stat in await app.stats(0)) == 3
+    assert sum(stat.started for stat in await app.statistics(0)) == 3
     await app.close()
 
 
@@ -88,7 +88,7 @@ async def test_counts_whose_answer_was_lost_are_not_sent_again(
         await clock.advance(INTERVAL)
         await errors.until("claim")
         assert await app.enqueue(echo(2)).result(PATIENCE) == 2
-    assert sum(stat.started for stat in await app.stats(0)) == (1 if when == "before" else 2)
+    assert sum(stat.started for stat in await app.statistics(0)) == (1 if when == "before" else 2)
     assert (fault.hits, len(errors.seen)) == (1, 1)
     await app.close()
 
@@ -108,13 +108,13 @@ async def test_statistics_can_be_turned_off(clock: ManualClock) -> None:
     async with Treadle(backend, work=[echo], clock=clock, statistics=False) as app:
         await app.enqueue(echo(1)).result(PATIENCE)
         await clock.advance(3 * INTERVAL)
-        assert await app.stats(0) == []
+        assert await app.statistics(0) == []
     assert backend.calls["add_stats"] == 0
     ports = PortsBackend(MemoryQueue(SystemClock()), MemoryPubSub(), MemoryStore(SystemClock()))
     async with Treadle(ports, work=[echo], poll_interval=0.05) as app:
         await app.enqueue(echo(1)).result(PATIENCE)
         with pytest.raises(UnsupportedError, match="recording"):
-            await app.stats(0)
+            await app.statistics(0)
         with pytest.raises(UnsupportedError, match="recording"):
             await app.schedules.runs()
 
@@ -135,7 +135,7 @@ async def test_statistics_can_be_turned_off(clock: ManualClock) -> None:
 async def test_bad_arguments_are_named(bad: dict[str, Any], field: str) -> None:
     app = Treadle("memory://")
     with pytest.raises(InputError, match=rf"^{field}"):
-        await app.stats(**{"since": 0, **bad})
+        await app.statistics(**{"since": 0, **bad})
 
 
 async def test_runs_of_schedules_are_read_by_name(clock: ManualClock) -> None:

@@ -10,11 +10,11 @@ from tests.mutants.kit import Patch, mutant
 from treadle import fleet
 from treadle.backends.memory import fair_order, watch
 from treadle.cli.bulk_verb import BulkVerb
-from treadle.cli.canary import CanaryEnd
 from treadle.engine.run import fingerprint
 from treadle.engine.submit import carry, enqueue
 from treadle.engine.why import meaning
 from treadle.fleet import Fleet
+from treadle.portions import CanaryEnd
 
 CONTRACT = "tests/backends/test_memory.py::TestContract::"
 

@@ -8,12 +8,14 @@ import pytest
 
 from treadle import Client, Handle, Treadle
 from treadle.app import SyncApp
+from treadle.bulk import Bulk
 from treadle.dead_letters import DeadLetters
 from treadle.manual_lease import ClaimedLease
 from treadle.operator import Operator
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync import (
     BlockingVerb,
+    SyncBulk,
     SyncClaimedLease,
     SyncClient,
     SyncDeadLetters,
@@ -29,6 +31,7 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
     (Treadle, SyncApp),
     (Handle, SyncHandle),
     (DeadLetters, SyncDeadLetters),
+    (Bulk, SyncBulk),
     (Schedules, SyncSchedules),
     (ScheduleHandle, SyncScheduleHandle),
     (ClaimedLease, SyncClaimedLease),

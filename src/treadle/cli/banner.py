@@ -11,7 +11,7 @@ from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN
 from treadle.operator import core_of
 from treadle.wording import duration, listed, one_line, plural
 from treadle.worker import settings_of

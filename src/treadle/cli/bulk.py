@@ -17,10 +17,13 @@ from typing import Final
 
 import msgspec
 
+from treadle.audit_note import filter_text
+from treadle.bulk_action import PORTION
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
 from treadle.item import Filter, ItemState
 from treadle.item_json import ref_json
+from treadle.portions import MEANWHILE, PortionChanger, Refusal
 from treadle.wording import capped, plural
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
@@ -30,10 +33,8 @@ from .filters import ItemFilters
 from .names import remark_filters
 from .pages import filter_of
 from .selection import (
-    PORTION,
     FilterSource,
     NamedSource,
-    Refusal,
     Selection,
     Source,
     read_rate,
@@ -45,7 +46,6 @@ from .text import styled
 
 COUNT_CAP: Final = 10_000
 EXAMPLES: Final = 3
-MEANWHILE: Final = "changed by others meanwhile"
 
 Judge = Callable[[Sequence[ItemState], asyncio.Event], Awaitable[bool]]
 
@@ -89,6 +89,7 @@ async def change_items(
         if not agreed:
             return REFUSED if counted.count else None
         total = None if counted.more else counted.count
+    shell.note_about(filter_text(where))
     code = await bulk.run(FilterSource(shell, where, selection.limit), total, canary=canary, judge=judge)
     if not bulk.matched:
         await _remark(shell, filters)
@@ -238,11 +239,11 @@ class Bulk:
         self._rate = rate
         self._portion = PORTION if rate is None else max(1, min(PORTION, math.ceil(rate)))
         self._stop = asyncio.Event()
-        self.matched = 0
-        self.changed = 0
-        self.refused: Counter[str] = Counter()
-        self.unknown = 0
-        """Items that the store was told to change, and gave no answer for."""
+        self._changer = PortionChanger(shell.client.tenant, verb.change, verb.refusal)
+
+    @property
+    def matched(self) -> int:
+        return self._changer.matched
 
     async def run(
         self, source: Source, total: int | None, *, canary: int = 0, judge: Judge | None = None
@@ -265,8 +266,9 @@ class Bulk:
         self._summary(stopped=stopped or held_back)
         if stopped:
             return INTERRUPTED
-        refused = self.refused.total() - self.refused[MEANWHILE]
-        failed = refused and (self._named or not self.changed)
+        skipped = self._changer.skipped
+        refused = skipped.total() - skipped[MEANWHILE]
+        failed = refused and (self._named or not self._changer.changed)
         return REFUSED if held_back or failed else None
 
     async def _try_first(self, source: Source, count: int, judge: Judge) -> bool:
@@ -292,35 +294,23 @@ class Bulk:
 
     async def _change(self, items: list[ItemState], missing: list[Refusal]) -> list[ItemState]:
         """Change a portion. Returns those that were not refused."""
-        self.matched += len(items) + len(missing)
-        refusals = [(item, self._verb.refusal(item)) for item in items]
-        able = by_tenant(item for item, refusal in refusals if refusal is None)
-        refused = [*missing, *(refusal for _, refusal in refusals if refusal is not None)]
-        for tenant, own in able.items():
-            self.unknown = len(own)
-            outcome = await self._verb.change(self._shell.client.tenant(tenant), own)
-            self.unknown = 0
-            self.changed += outcome.changed
-            refused += outcome.refused
-            if (left := len(own) - outcome.changed - len(outcome.refused)) > 0:
-                self.refused[MEANWHILE] += left
-        self.refused.update(type(each.error).__name__ for each in refused)
+        tried, refused = await self._changer.change(items, missing)
         if self._named:
             for each in refused:
                 tell_refusal(self._shell, each)
-        names = {(each.tenant, each.id) for each in refused}
-        return [item for own in able.values() for item in own if (item.tenant, item.id) not in names]
+        return tried
 
     def _summary(self, *, stopped: bool) -> None:
-        skipped = self.refused.total()
+        changer, refused = self._changer, self._changer.skipped
+        skipped = refused.total()
         if self._shell.json:
             self._shell.emit(
                 summary_json(
                     self._verb.name,
                     self.matched,
-                    self.changed,
+                    changer.changed,
                     skipped,
-                    unknown=self.unknown,
+                    unknown=changer.unknown,
                     stopped=stopped,
                 )
             )
@@ -328,17 +318,17 @@ class Bulk:
         if not self.matched:
             self._shell.print("stopped: nothing was changed" if stopped else "no items match")
             return
-        text = f"{self._verb.past} {plural(self.changed, 'item')}"
-        asked = self.matched - skipped - self.unknown
-        if self.changed > asked > 0:
+        text = f"{self._verb.past} {plural(changer.changed, 'item')}"
+        asked = self.matched - skipped - changer.unknown
+        if changer.changed > asked > 0:
             text += f" ({asked:,} asked for; the others {self._verb.others})"
-        skipped_by = {MEANWHILE: self.refused[MEANWHILE]} if self._named else self.refused
+        skipped_by = {MEANWHILE: refused[MEANWHILE]} if self._named else refused
         text += skipped_text(", skipped", Counter(skipped_by))
-        if self.unknown:
+        if changer.unknown:
             self._shell.print(
-                f"stopped: {text}. The store gave no answer for {plural(self.unknown, 'more item')}: whether "
-                f"they are {self._verb.past} is unknown, the rest is as it was. Look with `treadle list`, or "
-                "run the command again: what is done already is not done twice"
+                f"stopped: {text}. The store gave no answer for {plural(changer.unknown, 'more item')}: "
+                f"whether they are {self._verb.past} is unknown, the rest is as it was. Look with "
+                "`treadle list`, or run the command again: what is done already is not done twice"
             )
             return
         self._shell.print(f"stopped: {text}. The rest is as it was" if stopped else text)

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from treadle.client import Client
-from treadle.errors import ConflictError, NotFound
+from treadle.errors import TreadleError
 from treadle.item import ItemState, Status
+from treadle.portions import PortionOutcome, Refusal, refuse_status
 
-from .selection import Refusal
 from .shell import Shell
 
 
@@ -33,14 +33,11 @@ class Preview:
         self.count += len(items)
 
 
-class PortionOutcome(NamedTuple):
-    """What became of a portion."""
-
-    changed: int
-    refused: Sequence[Refusal] = ()
-
-
 Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
+
+
+def allowed(item: ItemState) -> None:
+    """Nothing speaks against the change of an item."""
 
 
 class BulkVerb(NamedTuple):
@@ -61,34 +58,14 @@ class BulkVerb(NamedTuple):
     preview: Callable[[], Preview] = Preview
     remedy: Callable[[], str] = str
     """What to do about those that were refused."""
+    check: Callable[[ItemState], TreadleError | None] = allowed
+    """Why an item cannot be changed whatever its status. None: it can."""
 
     def refusal(self, item: ItemState) -> Refusal | None:
-        """Why an item cannot be changed, as far as its status says."""
-        if not self.statuses or item.status in self.statuses:
-            return None
-        return Refusal(item.id, item.tenant, StatusConflict(item, self.advice))
-
-
-class StatusConflict(ConflictError):
-    """The item is in a status in which this cannot be done."""
-
-    def __init__(self, item: ItemState, advice: str) -> None:
-        super().__init__(f"item {item.id!r} is {item.status}: {advice}")
-
-
-async def all_or_none(
-    items: Sequence[ItemState], call: Callable[[list[str]], Awaitable[int]]
-) -> PortionOutcome:
-    """Change items with a verb that changes all of them or none. If one is refused, halves are tried."""
-    try:
-        return PortionOutcome(await call([item.id for item in items]))
-    except (ConflictError, NotFound) as error:
-        if len(items) == 1:
-            return PortionOutcome(0, [Refusal(items[0].id, items[0].tenant, error)])
-    middle = len(items) // 2
-    first = await all_or_none(items[:middle], call)
-    second = await all_or_none(items[middle:], call)
-    return PortionOutcome(first.changed + second.changed, [*first.refused, *second.refused])
+        """Why an item cannot be changed, as far as it is known before."""
+        if (why := self.check(item)) is not None:
+            return Refusal(item.id, item.tenant, why)
+        return refuse_status(item, self.statuses, self.advice)
 
 
 # ------------------------------------------------------------------------------------------- what is said

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import typer
 
-from treadle.engine.read_refs import get_refs
 from treadle.engine.why.wording import command, tenant_option
-from treadle.item import TERMINAL, ItemState
+from treadle.item import ItemState
 from treadle.item_json import ref_json
+from treadle.portions import CanaryEnd, read_canary
 from treadle.wording import duration, listed, plural
 
 from .asking import pause_for
@@ -33,19 +33,6 @@ CanaryOption = Annotated[
 CanaryWaitOption = Annotated[
     str, typer.Option("--canary-wait", metavar="DURATION", help="how long to wait for them")
 ]
-
-
-class CanaryEnd(NamedTuple):
-    """How the first items ended."""
-
-    succeeded: list[ItemState]
-    failed: list[ItemState]
-    """Dead or cancelled. Items that do not exist any more are left out."""
-    open: list[ItemState]
-
-    @property
-    def is_good(self) -> bool:
-        return not self.failed and not self.open
 
 
 def canary_judge(shell: Shell, seconds: float) -> Judge:
@@ -77,15 +64,10 @@ async def _watch(shell: Shell, items: Sequence[ItemState], seconds: float, stop:
     refs = [(item.tenant, item.id) for item in items]
     end, pause = loop.time() + seconds, FIRST_LOOK
     while True:
-        states = list((await get_refs(shell.backend, refs)).values())
-        still_open = [state for state in states if state.status not in TERMINAL]
+        end_now = await read_canary(shell.backend, refs)
         left = end - loop.time()
-        if not still_open or left <= 0 or stop.is_set():
-            return CanaryEnd(
-                [state for state in states if state.status == "success"],
-                [state for state in states if state.status in ("dead", "cancelled")],
-                still_open,
-            )
+        if not end_now.open or left <= 0 or stop.is_set():
+            return end_now
         await pause_for(stop, min(pause, left))
         pause = min(pause * 1.5, LONGEST_PAUSE)
 

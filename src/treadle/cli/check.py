@@ -10,8 +10,7 @@ import msgspec
 import typer
 
 from treadle.dependency import DEPENDENCY
-from treadle.engine.registry import Registry
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN, Registry
 from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import InputError
 from treadle.filter_words import read_statuses

@@ -8,6 +8,7 @@ import typer
 
 from treadle import __version__
 from treadle.cli import (
+    audit,
     check,
     dead,
     delete,
@@ -49,6 +50,7 @@ verbs.register(commands)
 delete.register(commands)
 dead.register(commands)
 pause.register(commands)
+audit.register(commands)
 web.register(commands)
 
 

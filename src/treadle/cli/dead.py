@@ -37,8 +37,8 @@ NEWEST: Final = 5
 def register(commands: typer.Typer) -> None:
     group = operator_group(commands, "dead")(dead)
     operator_command(group, "show")(dead_show)
-    operator_command(group, "requeue")(requeue)
-    operator_command(group, "delete")(dead_delete)
+    operator_command(group, "requeue", changes=True)(requeue)
+    operator_command(group, "delete", changes=True)(dead_delete)
 
 
 async def dead(

@@ -16,7 +16,7 @@ from treadle.wording import did_you_mean, listed
 
 from .exit_codes import REFUSED
 from .pages import first_items
-from .shell import Shell, operator_command
+from .shell import Shell, operator_command, operator_group
 from .shown import item_lines
 from .text import Cell, ago, number
 from .worker_rows import WORKER_COLUMNS, worker_row
@@ -26,7 +26,8 @@ MOST_RUNNING: Final = 1000
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "workers")(workers)
+    group = operator_group(commands, "workers")(workers)
+    operator_command(group, "drain", changes=True)(drain_workers)
     operator_command(commands, "limits")(limits)
 
 
@@ -61,6 +62,33 @@ async def workers(
             shell.print(f"Worker {worker.id}", "bold")
             shell.lines(item_lines(running[worker.id], fleet.now))
     return None
+
+
+async def drain_workers(
+    shell: Shell,
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="ids of workers: see `treadle workers`")],
+) -> int | None:
+    """Ask workers to stop, as a signal would: they start nothing more, and let their handlers finish.
+
+    Each learns so with its next heartbeat. Under `treadle worker`, its process ends, and no other is started.
+    """
+    refused = False
+    for id in ids:
+        if await shell.client.drain_worker(id):
+            if shell.json:
+                shell.emit({"worker": id, "drain": True})
+            else:
+                shell.print(f"worker {id} is asked to stop: it learns so with its next heartbeat")
+            continue
+        refused = True
+        known = [worker.id for worker in (await read_fleet(shell)).workers]
+        hint = did_you_mean(id, known, "it has stopped or died")
+        message = f"no worker {id!r} has a lease here: {hint}"
+        if shell.json:
+            shell.emit({"worker": id, "refused": "NotFound", "message": message})
+        else:
+            shell.warn(message)
+    return REFUSED if refused else None
 
 
 async def read_fleet(shell: Shell) -> Fleet:

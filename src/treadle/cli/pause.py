@@ -23,8 +23,8 @@ QueuesArgument = Annotated[
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "pause")(pause)
-    operator_command(commands, "resume")(resume)
+    operator_command(commands, "pause", changes=True)(pause)
+    operator_command(commands, "resume", changes=True)(resume)
     operator_command(commands, "prune")(prune)
 
 

@@ -24,7 +24,7 @@ from .verbs import read_json
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "run")(run)
+    operator_command(commands, "run", changes=True)(run)
 
 
 async def run(

@@ -27,10 +27,10 @@ SchedulesArgument = Annotated[
 
 def register(commands: typer.Typer) -> None:
     group = operator_group(commands, "schedules")(schedules)
-    operator_command(group, "pause")(pause_schedules)
-    operator_command(group, "resume")(resume_schedules)
-    operator_command(group, "trigger")(trigger_schedules)
-    operator_command(group, "cancel")(cancel_schedules)
+    operator_command(group, "pause", changes=True)(pause_schedules)
+    operator_command(group, "resume", changes=True)(resume_schedules)
+    operator_command(group, "trigger", changes=True)(trigger_schedules)
+    operator_command(group, "cancel", changes=True)(cancel_schedules)
 
 
 async def schedules(shell: Shell) -> int | None:
@@ -97,7 +97,7 @@ async def resume_schedules(shell: Shell, names: SchedulesArgument) -> int | None
 async def _set_schedules_paused(shell: Shell, names: list[str], paused: bool) -> int | None:
     refused = False
     for name, stored in _stored_names(shell, names):
-        if not await shell.backend.pause_schedule(stored, paused):
+        if not await shell.backend.pause_schedule(stored, paused, note=shell.note):
             refused = await _refuse(shell, name)
         elif shell.json:
             shell.emit({"schedule": name, "paused": paused})
@@ -113,7 +113,7 @@ async def cancel_schedules(shell: Shell, names: SchedulesArgument) -> int | None
     """
     refused = False
     for name, stored in _stored_names(shell, names):
-        if not await shell.backend.drop_schedule(stored):
+        if not await shell.backend.drop_schedule(stored, note=shell.note):
             refused = await _refuse(shell, name)
         elif shell.json:
             shell.emit({"schedule": name, "cancelled": True})

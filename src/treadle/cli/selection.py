@@ -7,19 +7,17 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Annotated, Final, Protocol
 
 import msgspec
 import typer
 
-from treadle.errors import InputError, NotFound, TreadleError
+from treadle.errors import InputError, NotFound
 from treadle.ids import check_id, check_name
 from treadle.item import Filter, ItemState
+from treadle.portions import Refusal, WantedItem, read_named
 
 from .shell import Shell
-
-PORTION: Final = 500
-"""Items that one step reads and changes."""
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|m|h))?")
 _PER: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -68,13 +66,6 @@ def read_rate(text: str | None) -> float | None:
 # -------------------------------------------------------------------------------------------------- ids
 
 
-class WantedItem(NamedTuple):
-    """An item that was named. Without a tenant: the first one that has the id."""
-
-    id: str
-    tenant: str | None
-
-
 def read_wanted(shell: Shell, given: Iterable[str]) -> list[WantedItem]:
     """The items that arguments name. `-` stands for what standard input names."""
     wanted: list[WantedItem] = []
@@ -109,14 +100,6 @@ def _wanted(shell: Shell, line: str) -> WantedItem:
 # ---------------------------------------------------------------------------------------------- sources
 
 
-class Refusal(NamedTuple):
-    """An item that was not changed, and why."""
-
-    id: str
-    tenant: str | None
-    error: TreadleError
-
-
 class Source(Protocol):
     """Hands out the items to change, portion by portion."""
 
@@ -136,13 +119,7 @@ class NamedSource:
         now, self._left = self._left[:count], self._left[count:]
         if not now:
             return None
-        found: dict[WantedItem, ItemState | None] = {}
-        for tenant in dict.fromkeys(each.tenant for each in now):
-            own = [each for each in now if each.tenant == tenant]
-            states = await self._shell.backend.get([each.id for each in own], tenant=tenant)
-            found.update(zip(own, states, strict=True))
-        missing = [Refusal(each.id, each.tenant, NotFound(each.id)) for each in now if found[each] is None]
-        return [state for each in now if (state := found[each]) is not None], missing
+        return await read_named(self._shell.backend, now)
 
 
 class FilterSource:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
+from treadle.audit_note import noted_about, noted_for
 from treadle.backend import store_name
 from treadle.errors import (
     AccessDenied,
@@ -23,9 +24,10 @@ from treadle.errors import (
     StoreUnavailable,
     TreadleError,
 )
-from treadle.operator import core_of, tenant_of
+from treadle.operator import core_of, note_of, tenant_of
 from treadle.wording import plain
 
+from .actor import named_by_host
 from .exit_codes import AWAY, INTERRUPTED, REFUSED, USAGE
 from .text import fact_lines, json_line, styled, table_lines, terminal_width
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from treadle.backend import Backend
     from treadle.client import Client
     from treadle.engine.registry import Registry
+    from treadle.item import AuditNote
 
 T = TypeVar("T")
 
@@ -46,6 +49,7 @@ UrlOption = Annotated[
     typer.Option("--url", help="the store, without the code of an app; default: TREADLE_URL"),
 ]
 TenantOption = Annotated[str | None, typer.Option("--tenant", help="only items of this tenant")]
+BecauseOption = Annotated[str, typer.Option("--because", metavar="TEXT", help="why, for `treadle audit`")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line, for programs")]
 
 
@@ -61,6 +65,22 @@ class Shell:
         self.app = app
         """The app of `--app`. None with `--url`: then types, codecs and limits are unknown."""
         self._core = core_of(client)
+
+    def note_changes(self, because: str) -> None:
+        """Let the audit say who changes something with this shell, if the store can keep it."""
+        if "recording" in self.backend.capabilities:
+            self.client = named_by_host(self.client, because)
+
+    def note_about(self, about: str) -> None:
+        """Let the audit say what was asked for, if not ids."""
+        from treadle.client import noted
+
+        self.client = noted(self.client, noted_about(note_of(self.client), about))
+
+    @property
+    def note(self) -> AuditNote | None:
+        """Who changes something, for methods of the store."""
+        return noted_for(note_of(self.client), self.tenant)
 
     async def connect(self, url: str | None = None) -> None:
         """Open the store. url: another store than that of the app, for the code of the app."""
@@ -163,17 +183,23 @@ Command = Callable[..., Awaitable[int | None]]
 
 
 def operator_command(
-    commands: typer.Typer, name: str | None = None, *, connect: bool = True, **settings: Any
+    commands: typer.Typer,
+    name: str | None = None,
+    *,
+    connect: bool = True,
+    changes: bool = False,
+    **settings: Any,
 ) -> Callable[[Command], Command]:
     """Register `async def command(shell, ...)`. It gets the options `--app`, `--url`, `--tenant` and `--json`
     besides its own. What it returns is the exit code. Errors of the store and of usage become one line.
 
     A parameter that is annotated with a dataclass, such as `ItemFilters`, stands for an option per field.
     connect: open the store first. False: the command calls `shell.connect`.
+    changes: it changes something. Then it has the option `--because`, and what its client changes is noted.
     """
 
     def register(function: Command) -> Command:
-        commands.command(name, **settings)(_typer_function(function, connect))
+        commands.command(name, **settings)(_typer_function(function, connect=connect, changes=changes))
         return function
 
     return register
@@ -192,15 +218,17 @@ def operator_group(commands: typer.Typer, name: str, **settings: Any) -> Callabl
     return register
 
 
-def _typer_function(function: Command, connect: bool) -> Callable[..., None]:
+def _typer_function(function: Command, *, connect: bool, changes: bool = False) -> Callable[..., None]:
     """The function that typer calls: with the options of the command, and those that all commands share."""
     own, made_of = _own_options(function)
-    options = [*own, *_shared_options()]
+    options = [*own, *([_BECAUSE] if changes else []), *_shared_options()]
 
     @functools.wraps(function)
     def call(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is None:  # that one runs instead
-            raise typer.Exit(run_command(function, made_of, _with_outer(context, given), connect=connect))
+            because = given.pop("because", None)
+            arguments = _with_outer(context, given)
+            raise typer.Exit(run_command(function, made_of, arguments, connect=connect, because=because))
 
     call.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     del call.__wrapped__  # typer would look at the function instead
@@ -228,6 +256,9 @@ def _own_options(function: Command) -> tuple[list[inspect.Parameter], dict[str, 
     return own, made_of
 
 
+_BECAUSE: Final = inspect.Parameter(
+    "because", inspect.Parameter.KEYWORD_ONLY, default="", annotation=BecauseOption
+)
 SHARED: Final = ("app", "url", "tenant", "json")
 
 
@@ -252,11 +283,17 @@ def _combined(made_of: Mapping[str, type[Any]], given: dict[str, Any]) -> dict[s
 
 
 def run_command(
-    function: Command, made_of: Mapping[str, type[Any]], given: dict[str, Any], *, connect: bool = True
+    function: Command,
+    made_of: Mapping[str, type[Any]],
+    given: dict[str, Any],
+    *,
+    connect: bool = True,
+    because: str | None = None,
 ) -> int:
     """Open the shell, call a command with it, and return the exit code. Errors become one line.
 
-    made_of: parameters that are made of several options. connect: open the store first.
+    made_of: parameters that are made of several options. connect: open the store first. because: why it
+    changes something; None: it does not.
     """
     from .load import CannotLoad, report
 
@@ -267,6 +304,8 @@ def run_command(
         arguments = _combined(made_of, given)
         shared = [arguments.pop(name) for name in SHARED]
         shell = _open_shell(*shared)
+        if because is not None:
+            shell.note_changes(because)
         code = asyncio.run(_call(function, shell, arguments, connect)) or 0
         sys.stdout.flush()
     except CannotLoad as error:

@@ -3,60 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from treadle.client import Client
 from treadle.engine.run.unsatisfied import read_roots
 from treadle.engine.why.wording import command, tenant_option
-from treadle.errors import ConflictError
 from treadle.item import ItemState, Ref
-from treadle.operator import core_of
-from treadle.wording import listed
+from treadle.portions import MOST_NAMED, Requeue
 
-from .bulk_verb import PortionOutcome, Preview
-from .selection import Refusal
+from .bulk_verb import Preview
 from .shell import Shell
 
-MOST_NAMED: Final = 3
-"""The most causes that are named one by one."""
 
-
-class PrerequisiteFailed(ConflictError):
-    """An item stays as it is: what it waits for has failed, because of `roots`."""
-
-    def __init__(self, item: ItemState, roots: Sequence[ItemState]) -> None:
-        text = f"item {item.id!r} stays {item.status}: what it waits for can no longer happen"
-        named = listed([f"{root.id} ({root.type})" for root in roots], MOST_NAMED)
-        super().__init__(f"{text}. Requeue {named} first" if roots else text)
-
-
-class Requeue:
-    """Opens items, and remembers what must be opened before those that stay as they are."""
-
-    def __init__(self, *, alone: bool, cancelled: bool) -> None:
-        self._alone = alone
-        self._cancelled = cancelled
-        self._roots: dict[Ref, ItemState] = {}
-
-    async def change(self, client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-        changed = await client.requeue(items, alone=self._alone, cancelled=self._cancelled)
-        # What is open again may be others that wait for them, so how many these are says nothing.
-        waits = {item.id: item for item in items if item.after}
-        found = await client.get(list(waits)) if waits else ()
-        stay = [now for now in found if now is not None and now.ended_at == waits[now.id].ended_at]
-        return PortionOutcome(changed, self.refuse(stay, await read_roots(core_of(client).backend, stay)))
-
-    def refuse(self, items: Sequence[ItemState], roots: dict[Ref, list[ItemState]]) -> list[Refusal]:
-        refused: list[Refusal] = []
-        for item in items:
-            causes = roots.get((item.tenant, item.id), [])
-            self._roots.update({(cause.tenant, cause.id): cause for cause in causes})
-            refused.append(Refusal(item.id, item.tenant, PrerequisiteFailed(item, causes)))
-        return refused
+class RemedialRequeue(Requeue):
+    """Opens items, and says what must be opened before those that stay as they are."""
 
     def remedy(self) -> str:
         """What to requeue instead, for those that were refused. Empty if none was, or nothing helps."""
-        roots = list(self._roots.values())
+        roots = list(self.roots.values())
         cancelled = any(root.status == "cancelled" for root in roots)
         marks = list(dict.fromkeys(root.mark for root in roots))
         if not roots:
@@ -77,7 +40,7 @@ class Requeue:
 class RequeuePreview(Preview):
     """Leaves out what would stay as it is. Items come oldest first, so their causes come before them."""
 
-    def __init__(self, how: Requeue) -> None:
+    def __init__(self, how: RemedialRequeue) -> None:
         super().__init__()
         self._how = how
         self._opened: set[Ref] = set()

@@ -10,30 +10,31 @@ import msgspec
 import typer
 
 from treadle.client import Client
-from treadle.errors import AlreadyEnded, ConflictError, EncodeError, InputError, NotFound
+from treadle.errors import ConflictError, EncodeError, InputError, NotFound
 from treadle.filter_words import OPEN_STATUSES, read_duration, read_start
-from treadle.item import OPEN, TERMINAL, ItemState, Status
+from treadle.item import ItemState, Status
+from treadle.portions import PortionOutcome, Refusal, all_or_none, cancel_items, trigger_items
 from treadle.wording import plural
 
 from .bulk import change_items
-from .bulk_verb import BulkVerb, PortionOutcome, all_or_none, tell_refusal
+from .bulk_verb import BulkVerb, tell_refusal
 from .canary import CanaryOption, CanaryWaitOption, canary_judge
 from .exit_codes import REFUSED
 from .filters import DelayOption, ItemFilters, PriorityOption, RunAtOption
-from .selection import IdsArgument, Refusal, Selection, read_wanted
+from .selection import IdsArgument, Selection, read_wanted
 from .shell import Shell, operator_command
-from .stays_dead import Requeue, RequeuePreview
+from .stays_dead import RemedialRequeue, RequeuePreview
 
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 
 
 def register(commands: typer.Typer) -> None:
-    operator_command(commands, "cancel")(cancel)
-    operator_command(commands, "complete")(complete)
-    operator_command(commands, "trigger")(trigger)
-    operator_command(commands, "requeue")(requeue)
-    operator_command(commands, "update")(update)
-    operator_command(commands, "repair")(repair)
+    operator_command(commands, "cancel", changes=True)(cancel)
+    operator_command(commands, "complete", changes=True)(complete)
+    operator_command(commands, "trigger", changes=True)(trigger)
+    operator_command(commands, "requeue", changes=True)(requeue)
+    operator_command(commands, "update", changes=True)(update)
+    operator_command(commands, "repair", changes=True)(repair)
 
 
 # ------------------------------------------------------------------------------------------------ cancel
@@ -48,26 +49,13 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
     verb = BulkVerb(
         "cancel",
         "cancelled",
-        _cancel,
+        cancel_items,
         statuses,
         "only open items can be cancelled",
         "were queued by them",
         along=", and what they have queued",
     )
     return await change_items(shell, verb, selection, filters)
-
-
-async def _cancel(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-    open = [item.id for item in items if item.status in OPEN]
-    changed = await client.cancel(open) if open else 0
-    refused: list[Refusal] = []
-    for item in items:
-        if item.status in TERMINAL:
-            below = await client.cancel(item.id)
-            changed += below
-            if not below:
-                refused.append(Refusal(item.id, item.tenant, AlreadyEnded(item.id, item.status)))
-    return PortionOutcome(changed, refused)
 
 
 # ---------------------------------------------------------------------------------------------- complete
@@ -116,14 +104,9 @@ def read_json(text: str, field: str) -> Any:
 async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
     """Run scheduled items now."""
 
-    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-        async def call(ids: list[str]) -> int:
-            await client.trigger(ids)
-            return len(ids)
-
-        return await all_or_none(items, call)
-
-    verb = BulkVerb("trigger", "triggered", change, ("scheduled",), "only scheduled items can be triggered")
+    verb = BulkVerb(
+        "trigger", "triggered", trigger_items, ("scheduled",), "only scheduled items can be triggered"
+    )
     return await change_items(shell, verb, selection, filters)
 
 
@@ -151,7 +134,7 @@ async def requeue(
     """
     seconds = read_duration(canary_wait, "--canary-wait")
 
-    how = Requeue(alone=alone, cancelled=cancelled)
+    how = RemedialRequeue(alone=alone, cancelled=cancelled)
     statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     advice = "only dead items can be requeued" + (
         "" if cancelled else ", and with --cancelled cancelled ones"

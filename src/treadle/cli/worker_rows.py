@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, WorkerStanding, last_beat
 from treadle.item import WorkerState
 from treadle.wording import listed, plural

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -12,6 +13,7 @@ from treadle.item import ItemState
 from treadle.item_json import item_headers, item_json, read_input, read_result
 from treadle.operator import core_of
 from treadle.secret_values import SecretMask
+from treadle.why import Reason, ReasonKind, Why
 from treadle.wording import first_line, plain
 
 from .visit import Visit
@@ -22,6 +24,14 @@ HEX_BYTES: Final = 32
 """Bytes on one line."""
 LARGEST_EXACT: Final = 2**53
 """Programs that read numbers of JSON as floats read larger integers wrongly."""
+
+UNQUOTED: Final[Mapping[ReasonKind, str]] = {
+    "ended": "it has ended",
+    "due_at": "it is due later",
+    "undecodable": "workers could not read its arguments",
+    "group_failed": "a member of the group died",
+}
+"""What is said in place of reasons that quote messages."""
 
 What: TypeAlias = Literal["input", "result"]
 
@@ -75,6 +85,15 @@ def shown_headers(visit: Visit, state: ItemState) -> dict[str, str] | None:
 def shown_error(visit: Visit, state: ItemState) -> str:
     """The first line of the last error. Its class alone if this visitor sees no payloads."""
     return first_line((state.error if visit.access.payloads else state.error_type) or "")
+
+
+def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
+    """The reasons of an item. Some quote the message of an error, which is a payload."""
+    if visit.access.payloads:
+        return list(why.reasons)
+    return [
+        msgspec.structs.replace(reason, text=UNQUOTED.get(reason.kind, reason.text)) for reason in why.reasons
+    ]
 
 
 def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) -> dict[str, Any]:

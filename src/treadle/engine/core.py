@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.backend import Backend, ChecksUnopened, store_name
 from treadle.doers.base import BaseDoer
@@ -36,6 +36,17 @@ from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
 from .wait.wakeups import WakeUps
 
+if TYPE_CHECKING:
+    from .run.pending import PendingSettlement
+
+
+class PortionRunner(Protocol):
+    """Runs an item of a bulk action: see `treadle.bulk_portion`."""
+
+    def __call__(self, core: Core, lease: Lease, /) -> Awaitable[PendingSettlement]:
+        """Change a portion of the items. Returns how to settle it. It does not raise."""
+        ...
+
 
 class LocalRuntime(Protocol):
     """A running worker of this process, as the core and the client know it."""
@@ -55,7 +66,9 @@ class LocalRuntime(Protocol):
 
 
 class Core:
-    """submit_middleware, telemetry: what a submit goes through. telemetry: attempts too."""
+    """submit_middleware, telemetry: what a submit goes through. telemetry: attempts too.
+
+    run_portion: runs the items of bulk actions. None: workers do not claim them."""
 
     def __init__(
         self,
@@ -66,8 +79,10 @@ class Core:
         *,
         submit_middleware: Sequence[SubmitMiddleware] = (),
         telemetry: Telemetry | None = None,
+        run_portion: PortionRunner | None = None,
     ) -> None:
         self.backend = backend
+        self.run_portion = run_portion
         self.submit_middleware = tuple(submit_middleware)
         self.telemetry = None if telemetry is None else GuardedTelemetry(telemetry, hooks)
         self.store_calls = StoreCalls(self.telemetry)

@@ -11,7 +11,7 @@ from treadle.doers.on_full import OnFullDoer
 from treadle.item import ItemState, Limit
 
 from .core import Core
-from .run.built_in import BUILT_IN
+from .registry import BUILT_IN
 
 
 def declared_limits(core: Core) -> dict[str, LimitRule]:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
-from typing import Any, cast
+from typing import Any, Final, cast
 
+import msgspec
+
+from treadle.bulk_action import BULK_TYPE
 from treadle.codec import Codec, JsonCodec, check_size
-from treadle.errors import DuplicateWorkError, UnknownWorkError
+from treadle.dependency import DEPENDENCY
+from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
+from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
 from treadle.work import Work
 from treadle.work_type import WorkType, check_storable, declared_types
 
 AnyType = WorkType[..., Any, Any]
+
+BUILT_IN: Final = {
+    DEPENDENCY.name: "use dependency(...)",
+    GROUP_TYPE: "use ctx.group(...)",
+    BULK_TYPE: "use app.bulk.start(...)",
+}
+"""The types that every worker has without code of the user, and how their items are made."""
 
 
 class Registry:
@@ -37,6 +49,7 @@ class Registry:
     def add(self, *given: AnyType | ModuleType | Iterable[AnyType]) -> None:
         """Register types, the types found in modules, or collections of types."""
         for type in _types_in(given):
+            _check_not_built_in(type)
             self._check_storable(type)
             for name in (type.name, *type.aliases):
                 self._check_free(name, type)
@@ -73,6 +86,8 @@ class Registry:
 
     def find(self, name: str) -> AnyType:
         type = self._by_name.get(name)
+        if type is None and name in BUILT_IN:
+            raise InputError(f"{name!r} is built in, and is not submitted by name: {BUILT_IN[name]}")
         if type is None:
             raise UnknownWorkError(name, self._types)
         return type
@@ -92,6 +107,7 @@ class Registry:
 
     def _remember(self, type: AnyType) -> AnyType:
         if self._unregistered.get(type.name) is not type:
+            _check_not_built_in(type)
             self._unregistered[type.name] = type
             if type.name not in self._by_name:  # an alias: the other type runs it
                 self._on_unregistered(type)
@@ -102,6 +118,8 @@ class Registry:
         if data is None:
             return None
         known = self._by_name.get(type) or self._unregistered.get(type)
+        if type == BULK_TYPE:
+            return msgspec.json.decode(data)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
 
     def declared_types(self, type: str) -> list[Mapping[str, Any]]:
@@ -115,6 +133,12 @@ class Registry:
         known = self._by_name.get(type)
         data = self.codec.encode(value) if known is None else known.encode_result(value, self.codec)
         return check_size(data, limit, "the result of", type)
+
+
+def _check_not_built_in(type: AnyType) -> None:
+    for name in (type.name, *type.aliases):
+        if name in BUILT_IN and type is not DEPENDENCY:
+            raise DefinitionError(f"{name!r} is the name of a built-in type: choose another one")
 
 
 def _types_in(given: Iterable[Any]) -> Iterator[AnyType]:

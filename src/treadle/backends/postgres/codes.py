@@ -25,6 +25,7 @@ def status_of(code: int) -> Status:
 
 READY: Final = 2
 PARKED: Final = 3
+RUNNING: Final = 5
 SUCCESS: Final = 6
 DEAD: Final = 7
 CANCELLED: Final = 8

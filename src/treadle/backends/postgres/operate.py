@@ -18,7 +18,8 @@ from treadle.rules.audits import NotedChange, noted_change
 from .audits import note_values, noted_statement, rows_noted
 from .codes import status_of
 from .connection import PostgresVerbs, Record
-from .read import ListQuery, state_of
+from .lists import ListQuery
+from .read import state_of
 from .settle import EffectsReader
 from .statements import statements, text
 

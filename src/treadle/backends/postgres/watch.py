@@ -37,13 +37,11 @@ from treadle.worker_info import decode_worker_info
 from .codes import ALGORITHM_CODES, VERDICTS, decoded, status_of
 from .columns import split
 from .connection import PostgresVerbs, Record
-from .read import state_of
+from .read import READ_SECONDS, state_of
 from .statements import statements
 
 _sql = statements("watch")
 
-READ_SECONDS: Final = 2.0
-"""How long a read for operators may take."""
 MISSING: Final = -1
 ANY_END: Final = 1
 ALGORITHMS: Final[dict[int, Algorithm]] = {code: name for name, code in ALGORITHM_CODES.items()}

@@ -23,11 +23,12 @@ from .status_codes import codes
 _LIST = statements("list")
 
 LARGEST_PAGE = 1000
-Source: TypeAlias = Literal["all", "open", "dead", "success", "cancelled"]
-"""What a listing reads: all items, the open ones, or those that ended in one way."""
+Source: TypeAlias = Literal["all", "open", "leased", "dead", "success", "cancelled"]
+"""What a listing reads: all items, the open ones, those with a lease, or those that ended in one way."""
 _DISORDER = 60.0
 """Seconds by which the order of numbers and that of instants may differ."""
 _CURSOR = re.compile(r"n([0-9a-f]{1,15})")
+_NEAR = 1000
 _INDEXED = ("group_id", "workflow", "key")
 """Fields of a filter that an index of all items has."""
 _Part: TypeAlias = tuple[str, tuple[Any, ...]]
@@ -47,9 +48,7 @@ def list_items(
     """One page. The cursor is the number of its last item: items that come and go do not move it."""
     limit = max(1, min(limit, LARGEST_PAGE))
     after = None if cursor is None else _decode_cursor(cursor)
-    query = ListQuery(tx, where, after=after, oldest_first=oldest_first)
-    end = None if reach is None else query.stop_after(max(1, reach))
-    found = query.numbers(limit + 1)
+    found, end = _numbers_within(tx, where, limit + 1, after, oldest_first=oldest_first, reach=reach)
     shown = found[:limit]
     items = tuple((full_states(tx, shown) if history else states(tx, shown)).values())
     if len(found) > limit:
@@ -57,6 +56,22 @@ def list_items(
     if end is not None:
         return Page(items, f"n{end.no:x}", end.queued_at if len(items) < limit else None)
     return Page(items)
+
+
+def _numbers_within(
+    tx: Tx, where: Filter, limit: int, after: int | None, *, oldest_first: bool, reach: int | None
+) -> tuple[list[int], WalkEnd | None]:
+    """The numbers of the first items that a filter finds. With a reach, and if it was too short for so many:
+    where the walk ended. To find that end takes time too, so a near one is tried first."""
+    query = ListQuery(tx, where, after=after, oldest_first=oldest_first)
+    if reach is None:
+        return query.numbers(limit), None
+    for far in (min(_NEAR, reach), reach) if reach > _NEAR else (max(1, reach),):
+        end = query.stop_after(far)
+        found = query.numbers(limit)
+        if end is None or len(found) == limit:
+            break
+    return found, end
 
 
 def numbers_where(tx: Tx, where: Filter, limit: int, *, redrives: int | None = None) -> list[int]:
@@ -89,8 +104,10 @@ class ListQuery:
         self._oldest_first = oldest_first
         self._source = _narrowest_source(where)
         self._prefix = "ended_" if self._source in ("success", "cancelled") else ""
-        self._range = list(self._bounds(after))
-        """The numbers among which the items are."""
+        self._after, self._before = self._bounds(after)
+        """The numbers between which the items are."""
+        self._end: int | None = None
+        """The last number that is looked at."""
         self._conditions = [] if self._source is None else list(_conditions(tx, where, self._source))
         if redrives is not None:
             self._conditions.append((_LIST["redrives"], (redrives,)))
@@ -98,27 +115,31 @@ class ListQuery:
     def numbers(self, limit: int) -> list[int]:
         if self._source is None:
             return []
-        parts = [(_LIST[f"from_{self._source}"], ()), *self._conditions, *self._range, self._order(limit)]
+        parts = [(_LIST[f"from_{self._source}"], ()), *self._conditions, *self._range(), self._order(limit)]
         return [no for (no,) in self._rows(parts)]
 
     def stop_after(self, reach: int) -> WalkEnd | None:
         """Look at no more items than that. Returns the last of these. None: there are no others."""
-        if self._source is None or not self._conditions:
+        self._end = None
+        if self._source is None or not (self._conditions or self._source == "success"):
             return None
         index = self._small_index(reach)
         self._conditions = list(_conditions(self._tx, self._where, self._source, index))
-        if index is not None:
+        if index is not None or self._is_small_source(reach):
             return None
         walk: _Part = (_LIST["walk_mark"], (self._where.mark,))
         if self._where.mark is None or self._source != "dead":
             walk = (_LIST[f"walk_{self._source}"], ())
         text, (limit,) = self._order(2)
-        found = self._rows([walk, *self._range, (f"{text} OFFSET ?", (limit, reach - 1))])
+        found = self._rows([walk, *self._range(), (f"{text} OFFSET ?", (limit, reach - 1))])
         if len(found) < 2:
             return None
         last: int = found[0][0]
-        self._range.append((self._older if self._oldest_first else self._newer, (last + self._step,)))
+        self._end = last
         return WalkEnd(last, self._tx.value(_LIST["queued_at"], last))
+
+    def _is_small_source(self, reach: int) -> bool:
+        return self._source == "leased" and self._tx.value(_LIST["count_leased"], reach + 1) <= reach
 
     def _small_index(self, reach: int) -> str | None:
         """The field whose index finds all items that have to be looked at, and no more than so many."""
@@ -131,26 +152,27 @@ class ListQuery:
                     return name
         return None
 
-    @property
-    def _newer(self) -> str:
-        return _LIST[f"{self._prefix}newer"]
-
-    @property
-    def _older(self) -> str:
-        return _LIST[f"{self._prefix}older"]
-
-    @property
-    def _step(self) -> int:
-        return 1 if self._oldest_first else -1
-
-    def _bounds(self, after: int | None) -> Iterator[_Part]:
+    def _bounds(self, cursor: int | None) -> tuple[int | None, int | None]:
+        """SQLite uses one bound on each side: so there is only the narrowest."""
         where = self._where
-        if after is not None:
-            yield self._newer if self._oldest_first else self._older, (after,)
+        after = [cursor] if cursor is not None and self._oldest_first else []
+        before = [cursor] if cursor is not None and not self._oldest_first else []
         if where.since is not None:
-            yield self._newer, (_first_since(self._tx, where.since - _DISORDER) - 1,)
+            after.append(_first_since(self._tx, where.since - _DISORDER) - 1)
         if where.until is not None:
-            yield self._older, (_first_since(self._tx, where.until + _DISORDER),)
+            before.append(_first_since(self._tx, where.until + _DISORDER))
+        return max(after, default=None), min(before, default=None)
+
+    def _range(self) -> Iterator[_Part]:
+        after, before = self._after, self._before
+        if self._end is not None and self._oldest_first:
+            before = self._end + 1
+        elif self._end is not None:
+            after = self._end - 1
+        if after is not None:
+            yield _LIST[f"{self._prefix}newer"], (after,)
+        if before is not None:
+            yield _LIST[f"{self._prefix}older"], (before,)
 
     def _order(self, limit: int) -> _Part:
         direction = "oldest_first" if self._oldest_first else "newest_first"
@@ -195,6 +217,8 @@ def _narrowest_source(where: Filter) -> Source | None:
     match where.status:
         case ("dead" | "success" | "cancelled" as ended,):
             return ended
+        case ("running",):
+            return "leased"
         case status:
             return "open" if status and OPEN.issuperset(status) else "all"
 
@@ -202,15 +226,15 @@ def _narrowest_source(where: Filter) -> Source | None:
 def _conditions(tx: Tx, where: Filter, source: Source, index: str | None = "any") -> Iterator[_Part]:
     """The conditions of a filter, each with its parameters. The narrow tables have columns of their own; what
     they lack is read from the item. `index`: the only one of `_INDEXED` whose index may be used, or any."""
-    wide = source not in ("open", "dead")
+    wide = source not in ("open", "leased", "dead")
     for name in ("tenant", "type", "queue", "workflow", "key", "reason", "since", "until", "mark"):
         value = getattr(where, name)
         if value is not None and name in _INDEXED and index not in ("any", name):
             yield _LIST[f"unindexed_{name}"], (value,)
         elif value is not None:
             yield _LIST[f"all_{name}" if wide and f"all_{name}" in _LIST else name], (value,)
-    if where.status and source in ("all", "open"):
-        yield _LIST[f"{source}_status"], (array(codes(where.status)),)
+    if where.status and source in ("all", "open", "leased"):
+        yield _LIST["all_status" if source == "all" else "open_status"], (array(codes(where.status)),)
     if where.failed_group:
         yield _LIST["failed_group"], ()
     if where.group_id is not None:

@@ -9,15 +9,14 @@ from urllib.parse import quote
 
 import msgspec
 
-from treadle.client import Client
 from treadle.dashboard.access import Action, NotShown
-from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload
+from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
 from treadle.dashboard.timeline import Timeline, timeline_of
 from treadle.dashboard.traceback_parts import TracebackPart, traceback_parts
 from treadle.dashboard.view import View
 from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
-from treadle.fleet_json import why_json
+from treadle.fleet_json import reason_json
 from treadle.group_ref import GroupRef, shown_name
 from treadle.headers import trace_id_of
 from treadle.ids import check_id
@@ -26,7 +25,7 @@ from treadle.item_facts import PrerequisiteStatus
 from treadle.item_words import tries
 from treadle.records import Related
 from treadle.rules.watching import died_unrun
-from treadle.why import Why
+from treadle.why import Reason
 from treadle.wording import error_line
 
 MOST_PREREQUISITES: Final = 100
@@ -47,7 +46,7 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     title: str
     error: str
     message: str
-    """Empty if the error line says all."""
+    """Empty if the error line or the traceback says all."""
     at: float
     worker: str
     parts: list[TracebackPart]
@@ -57,8 +56,8 @@ class FailedAttempt(msgspec.Struct, frozen=True):
 
 class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     state: ItemState
-    why: Why | None
-    """None: not in time."""
+    reasons: list[Reason] | None
+    """Why it is where it is. None: not in time."""
     timeline: Timeline
     tries: str
     unrun: bool
@@ -81,7 +80,7 @@ async def read(visit: Visit) -> ItemPage:
     id = check_id(visit.part("id"))
     client = visit.item_client
     (state,), why, related = await asyncio.gather(
-        client.get(id), visit.in_time(client.why(id)), visit.in_time(_related(client, id))
+        client.get(id), visit.in_time(client.why(id)), visit.in_time(client.related(id))
     )
     if state is None:
         raise NotShown(f"there is no item {id!r}: it never was, or it is not kept any more")
@@ -89,7 +88,7 @@ async def read(visit: Visit) -> ItemPage:
     trace_id = trace_id_of(state.options)
     return ItemPage(
         state=state,
-        why=why,
+        reasons=None if why is None else shown_reasons(visit, why),
         timeline=timeline_of(state, time.time(), messages=visit.access.payloads),
         tries=tries(state),
         unrun=died_unrun(state),
@@ -105,10 +104,6 @@ async def read(visit: Visit) -> ItemPage:
         trace_url=trace_url(visit, trace_id),
         verbs=item_verbs(state),
     )
-
-
-async def _related(client: Client, id: str) -> Related | None:
-    return Related()
 
 
 async def _around(visit: Visit, state: ItemState) -> dict[str, ItemState | None]:
@@ -139,7 +134,7 @@ def failed_attempts(visit: Visit, state: ItemState) -> list[FailedAttempt]:
         error = error_line(attempt.error_type, attempt.message if visit.access.payloads else "")
         first = newest.setdefault(attempt.traceback, attempt.attempt)
         same = bool(attempt.traceback) and first != attempt.attempt
-        message = attempt.message.strip() if visit.access.payloads else ""
+        message = attempt.message.strip() if visit.access.payloads and not attempt.traceback else ""
         shown.append(
             FailedAttempt(
                 title="death" if noted else f"attempt {attempt.attempt}",
@@ -170,7 +165,7 @@ def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:
     """The item as `treadle show --json` has it, with why it is there and what it has to do with."""
     return {
         **shown_item_json(visit, page.state, history=True),
-        "why": None if page.why is None else why_json(page.why)["reasons"],
+        "why": None if page.reasons is None else [reason_json(reason) for reason in page.reasons],
         "prerequisites": page.after,
         "children": None if page.related is None else page.related.children,
         "dependents": None if page.related is None else page.related.dependents,

@@ -160,7 +160,7 @@ async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
 
 
 async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None) -> Page:
-    return await visit.client.list(**where.where, limit=limit, cursor=cursor)
+    return await visit.client.list(**where.where, limit=limit, cursor=cursor, reach=REACH)
 
 
 def matches(visit: Visit, state: ItemState, conditions: Sequence[WhereCondition]) -> bool:

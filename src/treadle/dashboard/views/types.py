@@ -12,7 +12,7 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.paging import Pages, page_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet
 from treadle.ids import check_name
 from treadle.item_facts import Overview, UnservedType

@@ -12,7 +12,7 @@ import msgspec
 from treadle.dashboard.paging import Pages, page_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, WorkerStanding, last_beat
 from treadle.item import ItemState, WorkerState
 

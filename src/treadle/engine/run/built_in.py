@@ -1,6 +1,7 @@
-"""Built-in types: items that every worker settles, without a handler and without room in a doer.
+"""Built-in types: items that every worker settles, without a handler of the user and without room in a doer.
 
-A dependency queues its works. An item that closes a nested group ends with the value of the group.
+A dependency queues its works. An item that closes a nested group ends with the value of the group. An item of
+a bulk action changes other items: see `treadle.bulk_portion`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from treadle.backend import Backend
+from treadle.bulk_action import BULK_RETRY
 from treadle.dependency import DEPENDENCY
+from treadle.engine.core import Core, PortionRunner
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.engine.submit.build_children import silenced
@@ -22,10 +25,11 @@ from treadle.errors import DecodeError
 from treadle.item import GROUP_TYPE, GroupState, Item, Lease, Ref
 from treadle.result_plan import NOTHING, PlannedContribution, ResultPlan
 
-from .decide import Succeed
+from .decide import NOT_STARTED_DELAY, GiveBack, Succeed, judged, lost_too_often, unbegun
 from .pending import PendingSettlement
 
-BUILT_IN: Final = (DEPENDENCY.name, GROUP_TYPE)
+SETTLED_AT_ONCE: Final = (DEPENDENCY.name, GROUP_TYPE)
+"""Built-in types whose items need nothing but a settlement."""
 
 _decoder = msgspec.json.Decoder(tuple[Item, ...])
 
@@ -86,3 +90,16 @@ def _announced_value(registry: Registry, hooks: Hooks, group: GroupState) -> Any
     except Exception as error:  # noqa: BLE001  a user's codec may raise anything
         hooks.report(error, "hook", f"cannot read the value of the group {group.id}")
         return None
+
+
+async def bulk_settlement(core: Core, run: PortionRunner, lease: Lease) -> PendingSettlement:
+    """Run an item of a bulk action, and return its settlement. One that was lost too often dies."""
+    if lost_too_often(lease, BULK_RETRY):
+        return PendingSettlement(unbegun(lease), judged(lease, "lease_lost"))
+    try:
+        if not lease.begun and await core.backend.begin([lease]):
+            return PendingSettlement(lease, GiveBack())  # the lease is lost: this changes nothing
+    except Exception as error:  # noqa: BLE001  the lease must be settled
+        core.hooks.report(error, "claim", "could not begin a portion of a bulk action; trying again")
+        return PendingSettlement(lease, GiveBack(NOT_STARTED_DELAY))
+    return await run(core, lease)

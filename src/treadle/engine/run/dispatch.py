@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from treadle.bulk_action import BULK_QUEUE, BULK_TYPE
 from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
 from treadle.doers.limited import has_strict_lanes
@@ -28,7 +29,7 @@ from treadle.item import Demand, Lease
 
 from .attempt import AttemptRunner
 from .batch import Batches
-from .built_in import BUILT_IN
+from .built_in import SETTLED_AT_ONCE
 from .decide import GiveBack, judged, lost_too_often, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
 from .isolation import LOSSES_BEFORE_TRIAL, Isolation
@@ -82,6 +83,10 @@ class BoundTypes:
         """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
         self.strict: frozenset[str] = frozenset()
         """The types whose lanes are strict: see `Demand.strict`."""
+        serves_bulk = worker.queues is None or BULK_QUEUE in worker.queues
+        self.runs_bulk = core.run_portion is not None and serves_bulk
+        """Whether this worker runs items of bulk actions."""
+        self._built_in = (*SETTLED_AT_ONCE, BULK_TYPE) if self.runs_bulk else SETTLED_AT_ONCE
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
@@ -131,11 +136,11 @@ class BoundTypes:
 
     def has(self, name: str) -> bool:
         """Whether this worker settles items of this type."""
-        return name in self.by_name or name in BUILT_IN
+        return name in self.by_name or name in self._built_in
 
     def names(self) -> tuple[str, ...]:
         """All types that this worker settles: those that are built in need no handler."""
-        return (*self.by_name, *BUILT_IN)
+        return (*self.by_name, *self._built_in)
 
     def doers(self) -> list[BaseDoer]:
         """Each once, always in the same order."""
@@ -196,7 +201,9 @@ class Dispatcher:
         rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
         own = sum(rooms[bound.name] for bound in all_types if bound.own_doer)
         limit = int(min(shared + own, PORTION, self._isolation.room()))
-        rooms |= dict.fromkeys(BUILT_IN, limit)
+        rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
+        if self._types.runs_bulk and not self._unrun.runs_bulk:
+            rooms[BULK_TYPE] = min(limit, 1)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,

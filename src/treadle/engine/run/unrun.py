@@ -1,16 +1,17 @@
-"""Items that a worker settles without running them: doomed, of built-in types, or not decodable."""
+"""Items that a worker settles without a handler: doomed, of built-in types, or not decodable."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.dependency import DEPENDENCY
-from treadle.engine.core import Core
+from treadle.engine.core import Core, PortionRunner
 from treadle.errors import PayloadError
 from treadle.item import GROUP_TYPE, Lease
 
-from .built_in import closed_group, met_dependency, read_closed
+from .built_in import bulk_settlement, closed_group, met_dependency, read_closed
 from .decide import Decision, Die, GiveBack, judged, undecodable
 from .held import HeldLeases
 from .pending import PendingSettlement
@@ -30,6 +31,8 @@ class UnrunItems:
         self._held = held
         self._settler = settler
         self._undecodable = undecodable_items
+        self.runs_bulk = False
+        """Whether it runs a portion of a bulk action: one at a time."""
 
     def settle(self, lease: Lease, decision: Decision) -> None:
         self._settler.settle_unrun(PendingSettlement(lease, decision))
@@ -52,6 +55,10 @@ class UnrunItems:
                     self._settler.settle_unrun(met_dependency(lease))
                 except PayloadError as error:
                     self.leave(lease, error)
+            elif lease.type == BULK_TYPE and self._core.run_portion is not None:
+                self._held.take_unrun(lease)
+                self.runs_bulk = True
+                self._settler.start_apart(self._run_portion(self._core.run_portion, lease))
             else:
                 # It was not asked for. A worker that has the type will claim it.
                 self.settle(lease, GiveBack())
@@ -59,6 +66,13 @@ class UnrunItems:
             self._settler.start_apart(self._close_groups(closing))
         if unsatisfied:
             self._settler.start_apart(self._end_unsatisfied(unsatisfied))
+
+    async def _run_portion(self, run: PortionRunner, lease: Lease) -> None:
+        """Change a portion of the items of a bulk action."""
+        try:
+            self._settler.add(await bulk_settlement(self._core, run, lease))
+        finally:
+            self.runs_bulk = False
 
     async def _end_unsatisfied(self, leases: list[Lease]) -> None:
         """Settle items that cannot run, with the name of the item that made it so."""

@@ -8,6 +8,7 @@ sure that the hook is called once.
 from __future__ import annotations
 
 from treadle.backend import Backend
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.hooks import Hooks, ignored
 from treadle.engine.registry import Registry
 from treadle.engine.settings import Settings
@@ -47,7 +48,7 @@ class UnwatchedGroups:
         """A group has ended here: find out whether a process waits for it. The value of a nested group goes
         to the group around it."""
         ref = (group.tenant, group.id)
-        if group.value is not None and group.type != GROUP_TYPE and not self._waited((ref,)):
+        if group.value is not None and group.type not in (GROUP_TYPE, BULK_TYPE) and not self._waited((ref,)):
             self._tasks.start(self._check(ref, group), "unhandled group")
 
     def awaited(self, refs: tuple[Ref, ...]) -> None:

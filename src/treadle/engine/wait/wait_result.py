@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, Final
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import NotFound, WorkCancelled, WorkFailed
@@ -80,10 +81,11 @@ def group_value(registry: Registry, group: GroupState) -> Any:
 
 
 def _own_value(registry: Registry, type: str, data: object) -> Any:
-    """Decode the result of an item. That of an item that closes a nested group is the group's value."""
+    """Decode the result of an item. That of an item that closes a nested group, or of a portion of a bulk
+    action, is the value of a group."""
     if not isinstance(data, bytes):
         return None
-    if type == GROUP_TYPE:
+    if type in (GROUP_TYPE, BULK_TYPE):
         return decode_group_value(registry, type, data)
     return registry.read_result(type, data)
 

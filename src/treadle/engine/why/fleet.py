@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from treadle.engine.run.built_in import BUILT_IN
+from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.item import WorkerState
 from treadle.why import Reason

@@ -4,6 +4,11 @@
 -- :name from_open
 SELECT s.no FROM treadle_open AS s LEFT JOIN treadle_done AS d ON d.no = s.no WHERE 1
 
+-- Few of the open ones have a lease: they are sorted.
+-- :name from_leased
+SELECT s.no FROM treadle_open AS s INDEXED BY treadle_open_worker LEFT JOIN treadle_done AS d ON d.no = s.no
+WHERE s.worker IS NOT NULL
+
 -- Those that have ended, by one outcome.
 -- :name from_success
 SELECT s.no FROM treadle_done AS d CROSS JOIN treadle_item AS s ON s.no = d.no WHERE d.outcome = 10
@@ -106,6 +111,12 @@ SELECT no, queued_at FROM treadle_item WHERE no >= ? ORDER BY no LIMIT 1
 -- Where a walk along a table ends: one of these, the bounds of the numbers, and an order.
 -- :name walk_open
 SELECT s.no FROM treadle_open AS s WHERE 1
+
+-- :name walk_leased
+SELECT s.no FROM treadle_open AS s WHERE 1
+
+-- :name count_leased
+SELECT count(*) FROM (SELECT 1 FROM treadle_open INDEXED BY treadle_open_worker WHERE worker IS NOT NULL LIMIT ?)
 
 -- :name walk_success
 SELECT d.no FROM treadle_done AS d WHERE 1

@@ -1,4 +1,4 @@
--- The parts of a list: see `ListQuery` in read.py. Aliases: i item, o open_item, e ended_item.
+-- The parts of a list: see `ListQuery` in lists.py. Aliases: i item, o open_item, e ended_item.
 
 -- :name list
 select * from treadle.read_items(array({numbers}), :history)
@@ -50,6 +50,9 @@ e.outcome = any(:outcomes::smallint[])
 (o.verdict is null and o.status = any(array[{stored}])
   or o.verdict is not null and o.shown_status = any(array[{shown}]))
 
+-- :name is_running
+o.status = 5 and o.verdict is null
+
 -- :name is_open_or_ended
 ({is_open} or e.outcome = any(array[{shown}]))
 
@@ -69,10 +72,16 @@ i.workflow = :workflow
 i.key = :key
 
 -- :name since
-i.queued >= :since::float8 and {front}.no >= (select treadle.first_number_since(:first_at::float8))
+i.queued >= :since::float8
 
 -- :name until
-i.queued < :until::float8 and {front}.no < (select treadle.first_number_since(:last_at::float8))
+i.queued < :until::float8
+
+-- :name since_number
+{front}.no >= (select treadle.first_number_since(:first_at::float8))
+
+-- :name until_number
+{front}.no < (select treadle.first_number_since(:last_at::float8))
 
 -- :name group_id
 (i.group_no = any(array(select r.no from treadle.item r where r.id = :group_id
@@ -89,3 +98,25 @@ e.redrives < :redrives
 
 -- :name before_cursor
 {front}.no < :cursor::bigint
+
+-- Where a walk along an index begins, and the next two rows after so many others.
+-- :name walk
+select n.no, n.is_first, (select i.queued from treadle.item i where i.no = n.no) as queued
+from ((select {front}.no, true as is_first from {table} where {conditions} order by {front}.no {direction} limit 1)
+  union all
+  (select {front}.no, false from {table} where {conditions} order by {front}.no {direction}
+   offset :looked_at limit 2)) n
+
+-- :name within
+{alias}.no >= :low::bigint and {alias}.no <= :high::bigint
+
+-- :name count
+select count(*) from (select 1 from {table} where {conditions} limit :most) n
+
+-- The same as group_id. No index has the sum.
+-- :name unindexed_group_id
+(i.group_no + 0 = any(array(select r.no from treadle.item r where r.id = :group_id
+    union all select g.no from treadle.item_group g where g.id = :group_id
+      and not exists (select 1 from treadle.item r where r.id = :group_id and r.tenant = g.tenant
+                      and r.type is not null)))
+  or i.no + 0 = any(array(select r.no from treadle.item r where r.id = :group_id and r.group_no is null)))

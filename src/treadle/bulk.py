@@ -1,0 +1,280 @@
+"""Bulk: `app.bulk` changes many items by a filter, portion by portion, in the store's own time.
+
+    action = await app.bulk.start("requeue", type="mail.send", rate=50, canary=5)
+    (await app.bulk.state(action.id)).changed
+
+It goes on when the process that started it has ended. Any worker of the fleet runs the portions, or a
+`BulkRunner` in a process without workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import Any, Final, get_args
+
+from msgspec.structs import replace
+from typing_extensions import Unpack
+
+from treadle.bulk_action import (
+    BULK_QUEUE,
+    BULK_TYPE,
+    BULK_WORKFLOW,
+    MOST_IDS,
+    OPERATORS,
+    ActionVerb,
+    BulkInput,
+    BulkItem,
+    BulkOrder,
+    BulkState,
+)
+from treadle.bulk_portion import STOP_TTL, VERBS, next_portion, stop_key
+from treadle.bulk_read import action_state, open_portions, read_actions
+from treadle.engine.core import Core
+from treadle.engine.open_transaction import refuse_in_transaction
+from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
+from treadle.filter_options import FilterOptions, item_filter
+from treadle.ids import check_id
+from treadle.item import Filter, Rejected, Submission
+from treadle.operator import Operator, core_of, tenant_of
+from treadle.options import HasId
+from treadle.rules.submission import rejection_error
+from treadle.timing import Duration, check_number, seconds, to_datetime
+from treadle.wording import did_you_mean, plural
+
+COUNT_CAP: Final = 10_000
+"""So many items are counted at the start."""
+COUNT_PAGE: Final = 1000
+CANARY_WAIT: Final = 300.0
+MOST_LISTED: Final = 1000
+STOP_TRIES: Final = 100
+STOP_WAIT: Final = 0.05
+"""How often, and for how many seconds, `stop` waits for a portion that runs."""
+
+
+class Bulk:
+    """The bulk actions of a client: `app.bulk`."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    @property
+    def _core(self) -> Core:
+        return core_of(self._operator)
+
+    @property
+    def _tenant(self) -> str | None:
+        return tenant_of(self._operator)
+
+    async def start(
+        self,
+        verb: ActionVerb,
+        *,
+        ids: Iterable[str | HasId] | None = None,
+        everything: bool = False,
+        rate: float | None = None,
+        canary: int = 0,
+        canary_wait: Duration = CANARY_WAIT,
+        **where: Unpack[FilterOptions],
+    ) -> BulkState:
+        """Change items in the background: those that a filter (as for `list`) finds, oldest first, or those
+        named. It is durable when this returns, and goes on when this process ends.
+
+        What matches is fixed at the start: items that are submitted later are left out. Items that cannot be
+        changed are skipped and counted. `ConflictError` if the actor has another bulk action that has not
+        ended.
+
+        verb: `requeue` (dead items, and cancelled ones with `status=`), `cancel` (open items), `trigger`
+            (scheduled items) or `delete` (items in any status, with their whole groups).
+        ids: ids or items, up to 10,000, instead of a filter.
+        everything: needed if there is no filter: all items that the verb can change.
+        rate: at most so many items per second.
+        canary: change so many first, and go on only if all of them succeed within `canary_wait` seconds.
+        """
+        self._check(verb, rate, canary)
+        wait = seconds(canary_wait, field="canary_wait")
+        refuse_in_transaction(self._core.backend, "bulk.start()")
+        named = None if ids is None else _named(ids, where, everything)
+        given = item_filter(self._tenant, **where)
+        if named is None:
+            self._check_filter(verb, given, where, everything)
+        await self._operator.connect()
+        order = BulkOrder(
+            verb=verb,
+            about=about_text(given, everything) if named is None else plural(len(named), "named item"),
+            items=named or (),
+            total=len(named or ()),
+            rate=rate,
+            canary=canary,
+            canary_wait=wait,
+        )
+        if named is None:
+            now = await self._core.backend.now()
+            fixed = replace(
+                given,
+                status=given.status or VERBS[verb].usual,
+                until=now if given.until is None else min(given.until, now),
+            )
+            total, more = await _count(self._core, fixed)
+            order = replace(order, where=fixed, total=total, more=more)
+        return await self._submit(order)
+
+    async def state(self, id: str) -> BulkState | None:
+        """Return a bulk action as it is now. None for an unknown id."""
+        check_id(id)
+        await self._operator.connect()
+        (root,) = await self._core.backend.get([id], tenant=self._tenant)
+        if root is None or root.type != BULK_TYPE or root.workflow != BULK_WORKFLOW:
+            return None
+        (group,) = await self._core.backend.group([id], tenant=root.tenant)
+        return await action_state(self._core, root, group, explain=True)
+
+    async def list(self, limit: int = 50) -> list[BulkState]:
+        """Return the newest bulk actions, newest first."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("limit", limit, f"must be a whole number from 1 to {MOST_LISTED:,}")
+        await self._operator.connect()
+        backend = self._core.backend
+        where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
+        roots = (await backend.list(where, limit=limit)).items
+        groups = await read_actions(backend, roots)
+        return [await action_state(self._core, root, groups.get((root.tenant, root.id))) for root in roots]
+
+    async def stop(self, id: str) -> BulkState:
+        """End a bulk action: what it has changed stays changed, the rest stays as it is. A portion that runs
+        ends first. `NotFound` for an unknown id. Nothing happens to one that has ended."""
+        refuse_in_transaction(self._core.backend, "bulk.stop()")
+        state = await self.state(id)
+        if state is None:
+            raise NotFound(id, "bulk action")
+        tenant = OPERATORS if state.tenant is None else state.tenant
+        backend = self._core.backend
+        for tries in range(STOP_TRIES):
+            portions = await open_portions(backend, tenant, id)
+            if not portions:
+                break
+            # The key decides whether another portion follows the one that runs.
+            for portion in portions:
+                await backend.claim_key(stop_key(portion.id), "stop", STOP_TTL, tenant=tenant)
+            idle = [portion.id for portion in portions if portion.status != "running"]
+            if idle or tries == STOP_TRIES - 1:
+                await Operator(self._core, tenant).cancel(idle or [each.id for each in portions])
+            else:
+                await asyncio.sleep(STOP_WAIT)
+        after = await self.state(id)
+        return state if after is None else after
+
+    # -- checks and submission -------------------------------------------------------------------------
+
+    def _check(self, verb: object, rate: object, canary: object) -> None:
+        backend = self._core.backend
+        for capability in ("listing", "operating"):
+            if capability not in backend.capabilities:
+                raise UnsupportedError(capability, type(backend).__name__, "bulk actions")
+        if verb not in VERBS:
+            known = get_args(ActionVerb)
+            hint = (
+                did_you_mean(verb, known, f"it is one of {', '.join(known)}") if isinstance(verb, str) else ""
+            )
+            raise InputError.of("verb", verb, f"does not exist: {hint or ', '.join(known)}")
+        if rate is not None and not 0 < check_number(rate, "rate", 0, math.inf) < math.inf:
+            raise InputError.of("rate", rate, "must be more than 0 items per second")
+        if isinstance(canary, bool) or not isinstance(canary, int) or not 0 <= canary <= 500:
+            raise InputError.of("canary", canary, "must be a whole number from 0 to 500")
+        if canary and not VERBS[verb].canary:
+            raise InputError.of("canary", canary, f"is for verbs after which items run, not for {verb}")
+
+    def _check_filter(self, verb: ActionVerb, given: Filter, where: FilterOptions, everything: bool) -> None:
+        if self._tenant is not None and where.get("tenant") not in (None, self._tenant):
+            problem = f"is refused: this client is bound to {self._tenant!r}"
+            raise InputError.of("tenant", where.get("tenant"), problem)
+        if not any(value not in (None, (), []) for value in where.values()) and not everything:
+            raise InputError(
+                f"bulk.start({verb!r}) without a filter would change all items: name a filter, ids=[...], or "
+                "everything=True"
+            )
+        rules = VERBS[verb]
+        if wrong := [each for each in given.status if each not in rules.allowed]:
+            raise InputError.of("status", wrong[0], f"cannot be given here: {rules.advice}")
+
+    async def _submit(self, order: BulkOrder) -> BulkState:
+        core, tenant = self._core, OPERATORS if self._tenant is None else self._tenant
+        item = replace(next_portion(core, tenant, BulkInput(order=order)), workflow=BULK_WORKFLOW)
+        if order.actor:
+            item = replace(item, key=f"actor:{hashlib.blake2s(order.actor.encode()).hexdigest()}")
+        (answer,) = await core.submitter.submit_repeatedly([Submission((item,))])
+        if isinstance(answer, Rejected):
+            raise rejection_error(answer)
+        if answer[0].existing:
+            raise ConflictError(
+                f"{order.actor} has another bulk action that has not ended, {answer[0].id}: wait for it, or "
+                f"stop it with app.bulk.stop({answer[0].id!r})"
+            )
+        core.announcer.queued([item], answer[0].queued_at)
+        core.wakeups.ready([(BULK_TYPE, BULK_QUEUE)])
+        state = await self.state(item.id)
+        assert state is not None  # it was stored, and is kept for days
+        return state
+
+
+def _named(ids: Iterable[str | HasId], where: FilterOptions, everything: bool) -> tuple[BulkItem, ...]:
+    """The items that are named, each once."""
+    if where or everything:
+        raise InputError(
+            "ids exclude filters: give ids=[...], or say which items by a filter", parameters=("ids",)
+        )
+    given: list[Any] = [ids] if isinstance(ids, str) or hasattr(ids, "id") else list(ids)
+    items = [BulkItem(check_id(getattr(each, "id", each)), getattr(each, "tenant", None)) for each in given]
+    named = tuple({(each.tenant, each.id): each for each in items}.values())
+    if not named:
+        raise InputError.of("ids", ids, "must name at least one item")
+    if len(named) > MOST_IDS:
+        raise InputError(
+            f"ids names {len(named):,} items, and may name {MOST_IDS:,}: use a filter, or several actions",
+            parameters=("ids",),
+        )
+    return named
+
+
+async def _count(core: Core, where: Filter) -> tuple[int, bool]:
+    """How many items match, up to a bound, and whether there are more."""
+    count, cursor = 0, None
+    while True:
+        page = await core.backend.list(where, limit=COUNT_PAGE, cursor=cursor)
+        count += sum(item.type != BULK_TYPE for item in page.items)
+        cursor = page.cursor
+        if cursor is None or count >= COUNT_CAP:
+            return min(count, COUNT_CAP), cursor is not None
+
+
+def about_text(where: Filter, everything: bool = False) -> str:
+    """A filter as text: `status:dead type:mail.send`."""
+    given = {
+        "status": ",".join(where.status),
+        "type": where.type,
+        "queue": where.queue,
+        "tenant": where.tenant,
+        "workflow": where.workflow,
+        "group": where.group_id,
+        "key": where.key,
+        "reason": where.reason,
+        "mark": where.mark,
+        "since": None if where.since is None else _time(where.since),
+        "until": None if where.until is None else _time(where.until),
+    }
+    parts = [f"{name}:{_quoted(text)}" for name, text in given.items() if text]
+    return " ".join(parts) or ("everything" if everything else "")
+
+
+def _time(at: float) -> str:
+    return to_datetime(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _quoted(text: str) -> str:
+    """As the filter of the dashboard reads it."""
+    if not any(each.isspace() or each in '"\\' for each in text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

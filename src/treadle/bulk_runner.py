@@ -1,0 +1,86 @@
+"""Bulk runner: runs bulk actions in a process without workers, such as a dashboard.
+
+    runner = BulkRunner(client)
+    await runner.run()          # until cancelled
+
+Several may run at once, beside workers: each portion is run by one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from treadle.bulk_action import BULK_QUEUE, BULK_TYPE, BULK_WORKFLOW
+from treadle.bulk_read import open_portions, read_actions
+from treadle.engine.timers import first_of
+from treadle.errors import BackendError
+from treadle.item import Filter, Wake
+from treadle.manual_lease import claim_one
+from treadle.operator import Operator, core_of, tenant_of
+
+LOOK_EVERY: Final = 5.0
+"""Seconds between two looks for bulk actions, if no wake-up comes."""
+NEWEST: Final = 20
+"""So many bulk actions are looked at."""
+LEASE: Final = 30.0
+
+
+class BulkRunner:
+    """Runs the portions of bulk actions: those of the client's tenant, or of all."""
+
+    def __init__(self, client: Operator) -> None:
+        self._core = core_of(client)
+        self._tenant = tenant_of(client)
+
+    async def run_once(self) -> float | None:
+        """Run all portions that are due. Returns the seconds until it should be called again. None: there is
+        no bulk action that has not ended."""
+        await self._core.connect()
+        last: set[str] | None = None
+        while True:
+            due, wait = await self._look()
+            if not due or due == last:  # not handed out: another process runs it, or its queue is paused
+                return wait
+            last = due
+            await claim_one(
+                self._core, tenant=self._tenant, types=(BULK_TYPE,), queues=(BULK_QUEUE,), lease=LEASE
+            )
+
+    async def _look(self) -> tuple[set[str], float | None]:
+        """The portions that a claim may hand out, and when to look again. A portion that runs is among them:
+        if its process has died, the claim frees it."""
+        backend = self._core.backend
+        where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
+        roots = (await backend.list(where, limit=NEWEST)).items
+        due: set[str] = set()
+        wait: float | None = None
+        for (tenant, id), group in (await read_actions(backend, roots)).items():
+            for portion in await open_portions(backend, tenant, id) if group.open else ():
+                left = portion.due_at - await backend.now() if portion.status == "scheduled" else 0.0
+                if left <= 0:
+                    due.add(portion.id)
+                wait = min(LOOK_EVERY if wait is None else wait, left if left > 0 else LOOK_EVERY)
+        return due, wait
+
+    async def run(self) -> None:
+        """Run bulk actions until cancelled."""
+        wake = asyncio.Event()
+
+        def receive(message: Wake) -> None:
+            if message.ready and (not message.types or BULK_TYPE in message.types):
+                wake.set()
+
+        await self._core.connect()
+        unlisten = self._core.wakeups.listen(receive)
+        try:
+            while True:
+                wake.clear()
+                wait: float | None = None
+                try:
+                    wait = await self.run_once()
+                except BackendError as error:
+                    self._core.hooks.report(error, "claim", "could not run bulk actions; trying again")
+                await first_of(wake, self._core.settings.clock, LOOK_EVERY if wait is None else wait)
+        finally:
+            unlisten()

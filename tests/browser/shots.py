@@ -1,0 +1,182 @@
+"""Pictures of every page, light and dark, on a desktop and on a phone: `make shots`.
+
+They show the shop of `make demo-web`, on a clock and with ids that are the same each time. All of them go to
+`.demo/shots`, with a sheet that shows them side by side. Those of the docs go to `docs/images/dashboard`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import html
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from examples.demo_web import RARE, WORK, begin, make_app, serve_customers
+from tests.browser.conftest import launch
+from tests.browser.get_browser import get
+from tests.browser.site import Site, serve
+from treadle import Treadle
+from treadle.backends.memory import MemoryBackend
+from treadle.dashboard.menu import ENTRIES
+from treadle.dashboard.visit import segment
+from treadle.ids import id_generator
+from treadle.metrics.names import SECONDS
+from treadle.records import MINUTE, Stat
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PROJECT = Path(__file__).parents[2]
+ALL = PROJECT / ".demo" / "shots"
+SHOWN = PROJECT / "docs" / "images" / "dashboard"
+IN_DOCS = ("overview", "items", "item", "dead", "queue", "workers", "group", "schedules")
+SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
+SCHEMES = ("light", "dark")
+START = 1_780_301_400.0
+"""Monday, 1 June 2026, 8:10 UTC."""
+QUALITY = 70
+
+
+class ShopClock:
+    """Time passes as it does, from `START` on."""
+
+    def __init__(self) -> None:
+        self._ahead = START - time.time()
+
+    def now(self) -> float:
+        return time.time() + self._ahead
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def make_shop() -> Treadle:
+    RARE.seed(7)
+    clock = ShopClock()
+    ids = id_generator(clock.now, random.Random(7))
+    return make_app(MemoryBackend(clock), clock=clock, generate_id=ids)
+
+
+async def live_a_while(app: Treadle) -> None:
+    """A morning of the shop in a few seconds, and the statistics of the days before."""
+    await app.backend.add_stats(list(earlier_statistics(await app.backend.now())))
+    await begin(app)
+    for number in range(1000, 1080):
+        await serve_customers(app, number)
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(4)
+
+
+def earlier_statistics(now: float) -> Iterator[Stat]:
+    """A day of minutes: busy at noon, with an hour in which the mail server was down."""
+    chance = random.Random(7)
+    for minutes_ago in range(1, 24 * 60):
+        at = (now // MINUTE - minutes_ago) * MINUTE
+        hour = at % 86_400 / 3600
+        for kind in WORK:
+            usual = 40 / len(kind.name) * (1.2 + min(hour, 24 - hour) / 6)
+            started = int(usual * chance.uniform(0.7, 1.3))
+            broken = kind.name == "mail.send" and 200 < minutes_ago < 260
+            failed = int(started * (0.6 if broken else chance.uniform(0, 0.05)))
+            times = tuple(
+                started if n == 6 else started // 9 if n in (5, 7) else 0 for n in range(len(SECONDS) + 1)
+            )
+            yield Stat(
+                at=at,
+                type=kind.name,
+                queue=str(kind.options.get("queue") or "default"),
+                started=started,
+                succeeded=started - failed,
+                failed=failed,
+                retried=failed - failed // 3,
+                dead=failed // 3,
+                wait=times,
+                run=times,
+            )
+
+
+def pages_of(site: Site) -> dict[str, str]:
+    """The pages by name: those of the menu, and one of each kind below them."""
+    app = site.app
+    (dead,) = site.call(app.dead.list(type="import.row", limit=1)).items
+    (order,) = site.call(app.list(type="order.place", status="success", limit=1)).items
+    group, mark = segment(order.group_id), site.call(app.dead.marks(count=1))[0].mark
+    return {
+        **{entry.section: entry.path for entry in ENTRIES},
+        "item": f"/items/{segment(dead.id)}?of={dead.tenant}",
+        "mark": f"/dead/{segment(mark)}",
+        "queue": "/queues/media",
+        "type": "/types/mail.send",
+        "group": f"/groups/{group}?of={order.tenant}",
+    }
+
+
+def take(browser: Browser, site: Site) -> list[tuple[str, Path]]:
+    """Take all pictures. Returns those that there are, with their names."""
+    taken: list[tuple[str, Path]] = []
+    for size, (width, height) in SIZES.items():
+        for scheme in SCHEMES:
+            context = browser.new_context(
+                viewport={"width": width, "height": height},
+                color_scheme=scheme,
+                timezone_id="UTC",
+                locale="en-GB",
+            )
+            page = context.new_page()
+            session = context.new_cdp_session(page)
+            for name, path in pages_of(site).items():
+                answer = page.goto(site.url(path))
+                if not answer or answer.status != 200:
+                    print(f"{path}: {answer and answer.status}", file=sys.stderr)
+                    continue
+                asked = {"format": "webp", "quality": QUALITY, "captureBeyondViewport": size == "phone"}
+                picture = session.send("Page.captureScreenshot", asked)
+                file = ALL / f"{name}-{scheme}-{size}.webp"
+                file.write_bytes(base64.b64decode(picture["data"]))
+                taken.append((f"{name}, {scheme}, {size}", file))
+                if size == "desktop" and name in IN_DOCS:
+                    (SHOWN / f"{name}-{scheme}.webp").write_bytes(file.read_bytes())
+            context.close()
+    return taken
+
+
+def write_sheet(browser: Browser, taken: list[tuple[str, Path]]) -> Path:
+    """One picture of all pictures."""
+    figures = "".join(
+        f"<figure><figcaption>{html.escape(name)}</figcaption><img src='{file.as_uri()}'></figure>"
+        for name, file in taken
+    )
+    style = "body{display:flex;flex-wrap:wrap;font:14px sans-serif}figure{margin:8px}img{width:380px}"
+    sheet = ALL / "sheet.html"
+    sheet.write_text(f"<!doctype html><style>{style}</style>{figures}")
+    page = browser.new_page(viewport={"width": 1640, "height": 1000})
+    page.goto(sheet.as_uri())
+    page.screenshot(path=ALL / "sheet.png", full_page=True)
+    return ALL / "sheet.png"
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    for directory in (ALL, SHOWN):
+        directory.mkdir(parents=True, exist_ok=True)
+    with serve(make_shop(), title="shop") as site, sync_playwright() as playwright:
+        site.call(live_a_while(site.app), timeout=60)
+        browser = launch(playwright, get())
+        taken = take(browser, site)
+        sheet = write_sheet(browser, taken)
+        browser.close()
+    largest = max(file.stat().st_size for file in SHOWN.glob("*.webp"))
+    print(f"{len(taken)} pictures: {sheet}. The largest of the docs has {largest // 1000} kB.")
+
+
+if __name__ == "__main__":
+    main()
