@@ -15,6 +15,7 @@ from treadle.dashboard.item_filter import chosen_id
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
+from treadle.item import Status
 
 from .answers import asking, finished, reason_of
 from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
@@ -33,6 +34,8 @@ class ActPage(msgspec.Struct, frozen=True):
     examples: tuple[ItemBrief, ...]
     filter: str
     """Empty: items were chosen."""
+    statuses: tuple[Status, ...]
+    """The filter names none, and the verb changes only items in these."""
     ids: tuple[str, ...]
     """As the form sends them again."""
     needs_reason: bool
@@ -76,6 +79,7 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         more=chosen.more,
         examples=chosen.examples,
         filter="" if chosen.filter is None else chosen.filter.text,
+        statuses=VERBS[verb].usual if chosen.filter is not None and not chosen.filter.status else (),
         ids=tuple(chosen_id(id, None if visit.tenant else tenant) for id, tenant in chosen.refs),
         needs_reason=verb == "delete" or chosen.is_large,
         is_bulk=chosen.filter is not None or chosen.is_large,
