@@ -42,7 +42,7 @@
   }
 
   async function refresh() {
-    if (paused || document.hidden) return;
+    if (paused || document.hidden || !main().hasAttribute("data-live")) return;
     if (busy) { again = true; return; }
     busy = true;
     const began = performance.now();
