@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -90,7 +89,7 @@ async def read(visit: Visit) -> ItemPage:
     return ItemPage(
         state=state,
         reasons=None if why is None else shown_reasons(visit, why),
-        timeline=timeline_of(state, time.time(), messages=visit.access.payloads),
+        timeline=timeline_of(state, visit.site.now(), messages=visit.access.payloads),
         tries=tries(state),
         unrun=died_unrun(state),
         input=shown_payload(visit, state, "input"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, get_args
 
@@ -82,7 +81,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
     overview = await visit.in_time(visit.client.overview(cap=1))
     hints = hints_of(visit, overview, text)
     try:
-        where = parse_filter(text, now=time.time() if overview is None else overview.now)
+        where = parse_filter(text, now=visit.site.now())
         if where.conditions and not visit.access.payloads:
             raise InputError("inputs, results and headers are hidden from you: filter by something else")
         if where.ids:
