@@ -42,12 +42,16 @@ class Observer:
         await self._begin_read()
         return await why_item(self._core, id, self._tenant)
 
-    async def why_queue(self, name: str) -> Why:
+    async def why_queue(self, name: str, *, overview: Overview | None = None) -> Why:
         """Say why the items of a queue wait: whether it is paused, whether a worker serves it, and the
-        reasons of the item that has waited for the longest time."""
+        reasons of the item that has waited for the longest time.
+
+        overview: what `overview()` of this client has just returned. Then it is not read again. A client of
+            one tenant reads it again all the same: it is told less than the reasons need.
+        """
         check_name(name, field="queue")
         await self._begin_read()
-        return await why_queue(self._core, name, self._tenant)
+        return await why_queue(self._core, name, self._tenant, None if self._tenant else overview)
 
     async def workers(self) -> list[WorkerState]:
         """Return the workers that have a lease in the store, lapsed or not, by id. `info` is what each says

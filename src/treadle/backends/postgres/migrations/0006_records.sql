@@ -49,6 +49,9 @@ create table treadle.schedule_run (
   primary key (name, at)
 );
 
+-- Cancelled items, to list them.
+create index ended_item_cancelled on treadle.ended_item (no) where outcome = 8;
+
 -- The function has another parameter now. Processes of version 5 call the new one without it.
 drop function if exists treadle.fire(text, float8, float8, treadle.new_items, boolean, boolean);
 
