@@ -284,7 +284,8 @@ def _takes(wide: Any, narrow: Any) -> bool:
 
 def _unannotated(annotation: Any) -> Any:
     """A type without what `Annotated` says besides, which is not for the other side."""
-    origin, args = get_origin(annotation), get_args(annotation)
+    origin: Any = get_origin(annotation)
+    args = get_args(annotation)
     if origin is Annotated:
         return _unannotated(args[0])
     if _is_union(annotation):

@@ -66,11 +66,11 @@ def _numbers_within(
     query = ListQuery(tx, where, after=after, oldest_first=oldest_first)
     if reach is None:
         return query.numbers(limit), None
-    for far in (min(_NEAR, reach), reach) if reach > _NEAR else (max(1, reach),):
-        end = query.stop_after(far)
+    end = query.stop_after(max(1, min(reach, _NEAR)))
+    found = query.numbers(limit)
+    if end is not None and len(found) < limit and reach > _NEAR:
+        end = query.stop_after(reach)
         found = query.numbers(limit)
-        if end is None or len(found) == limit:
-            break
     return found, end
 
 
@@ -102,7 +102,7 @@ class ListQuery:
         self._tx = tx
         self._where = where
         self._oldest_first = oldest_first
-        self._source = _narrowest_source(where)
+        self._source: Source | None = _narrowest_source(where)
         self._prefix = "ended_" if self._source in ("success", "cancelled") else ""
         self._after, self._before = self._bounds(after)
         """The numbers between which the items are."""
