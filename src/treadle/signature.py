@@ -291,7 +291,7 @@ def _unannotated(annotation: Any) -> Any:
     if _is_union(annotation):
         return _union([_unannotated(each) for each in args])
     plain = tuple(map(_unannotated, args))
-    return origin[plain] if plain != args and isinstance(origin, type) else annotation
+    return annotation if plain == args else origin[plain]
 
 
 def _union(members: list[Any]) -> Any:

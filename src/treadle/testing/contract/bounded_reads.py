@@ -163,7 +163,7 @@ class LineCases:
         assert (parked.lane, parked.count, parked.first) == ("x", 2, "strange")
         assert now - parked.oldest_ready == near(10)
         assert [each.tenant for each in await backend.lines("default", tenant="acme")] == ["acme"]
-        assert await backend.lines("default", tenant="nobody") == []
+        assert await backend.lines("default", tenant="other") == []
         assert await backend.lines("nothing") == []
 
     @needs("watching")
@@ -212,7 +212,7 @@ class RelatedCases:
             [],
             ["after"],
         )
-        assert await backend.related("root", tenant="nobody") is None
+        assert await backend.related("root", tenant="other") is None
         assert await backend.related("none") is None
         alone = await backend.related("two")
         assert alone is not None
