@@ -126,7 +126,8 @@ class ReachCases:
         await end(backend, *items(5))
         found: list[str] = []
         reached: list[float] = [first.reached_at or 0.0]
-        cursor, steps = first.cursor, 0
+        steps = 0
+        cursor: str | None = first.cursor
         while cursor is not None:
             page = await backend.list(where, reach=10, cursor=cursor)
             found += [each.id for each in page.items]
