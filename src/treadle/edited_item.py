@@ -20,8 +20,8 @@ from treadle.work import Work
 async def submit_edited(
     client: Client, old: ItemState, work: Work[Any, Any], *, key: str | None = None
 ) -> Handle[Any, Any]:
-    """Submit a Work in place of an item that has ended: in the same tenant, queue, lane and workflow, with the
-    same priority, attempts, timeout, headers and compensation. It is the root of a group of its own. The
+    """Submit a Work in place of an item that has ended: in the same tenant, queue, lane and workflow, with
+    the same priority, attempts, timeout, headers and compensation. It is the root of a group of its own. The
     old item stays as it is.
 
     key: its idempotency key. `ConflictError` if an item of an open group has it.

@@ -1,4 +1,4 @@
-"""Answer headers: what every answer says, also errors, redirects, assets and answers of the access function."""
+"""Answer headers: what every answer says, also errors, redirects and what an access function sends."""
 
 from __future__ import annotations
 

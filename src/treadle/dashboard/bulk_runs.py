@@ -8,6 +8,7 @@ from typing import Final
 
 from treadle.bulk_runner import BulkRunner
 from treadle.client import Client
+from treadle.errors import LifecycleError
 from treadle.log_lines import log_error
 
 LONGEST_WAIT: Final = 5.0
@@ -34,6 +35,8 @@ class BulkRuns:
             try:
                 due = await runner.run_once()
                 failures = 0
+            except LifecycleError:
+                return  # the app has stopped
             except Exception as error:  # noqa: BLE001  nobody waits for it
                 log_error("the dashboard could not run a bulk action", error)
                 failures, due = failures + 1, LONGEST_WAIT

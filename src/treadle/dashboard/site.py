@@ -28,7 +28,7 @@ from treadle.errors import (
     UnsupportedError,
 )
 from treadle.log_lines import ERROR, error_text, log_line, traceback_of
-from treadle.operator import tenant_of
+from treadle.operator import core_of, tenant_of
 from treadle.secret_values import SecretMask
 from treadle.wording import one_line
 
@@ -112,7 +112,11 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        template_filters.add_to(self._templates)
+        template_filters.add_to(self._templates, self.now)
+
+    def now(self) -> float:
+        """The store's clock, as far as it is known."""
+        return core_of(self.client).store_clock.now()
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -160,6 +164,8 @@ class Site:
             return access
         visit = Visit(self, request, access)
         try:
+            await self.client.connect()
+            await core_of(self.client).store_clock.refresh()
             return await handler(visit)
         except TreadleError as error:
             return self._error(request, visit, error)
@@ -205,7 +211,9 @@ class Site:
             message = UNEXPECTED  # it may quote a payload
         if visit is None or wants_json(request):
             return self._message(request, type(error).__name__, message, status)
-        return self.render(visit, "error.html", status=status, section=None, message=message, code=status)
+        return self.render(
+            visit, "error.html", status=status, section=None, message=message, code=status, live=False
+        )
 
     def _message(self, request: Request, error: str, message: str, status: int) -> Response:
         """An answer without the frame of a page."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,10 @@ SHAPES: Final = {
     "overdue": "✕",
     "orphaned": "✕",
     "missing": "?",
+    "alive": "●",
+    "draining": "◷",
+    "pressed": "‖",
+    "manual": "○",
     "silent": "✕",
     "stopping": "◷",
     "waiting": "○",
@@ -46,8 +50,8 @@ SHAPES: Final = {
 """Statuses differ by word and shape. The colour only repeats it."""
 
 
-def when(at: float | None) -> Markup | str:
-    """An instant: how long ago, and the instant itself when one points at it."""
+def when(at: float | None, *, now: Callable[[], float]) -> Markup | str:
+    """An instant: how long ago, by the store's clock, and the instant itself when one points at it."""
     if at is None:
         return "–"
     try:
@@ -55,7 +59,7 @@ def when(at: float | None) -> Markup | str:
     except (ValueError, OverflowError, OSError):
         return "–"
     exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
-    seconds = time.time() - at
+    seconds = now() - at
     text = "now" if abs(seconds) < 1 else _relative(seconds)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(iso, exact, text)
@@ -77,9 +81,9 @@ def exact(at: float | None) -> Markup | str:
     )
 
 
-def age(at: float | None) -> str:
+def age(at: float | None, *, now: Callable[[], float]) -> str:
     """How long ago an instant was: 3 min."""
-    return "–" if at is None else span(max(0.0, time.time() - at))
+    return "–" if at is None else span(max(0.0, now() - at))
 
 
 def utc(at: float | None) -> str:
@@ -136,9 +140,7 @@ def lines(text: str) -> Markup:
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "when": when,
     "exact": exact,
-    "age": age,
     "utc": utc,
     "span": span,
     "number": number,
@@ -165,9 +167,9 @@ GLOBALS: Final[dict[str, Any]] = {
 }
 
 
-def add_to(templates: Environment) -> None:
-    """Make them known to templates."""
+def add_to(templates: Environment, now: Callable[[], float]) -> None:
+    """Make them known to templates. now: the store's clock."""
     known_filters: dict[str, Any] = templates.filters
     known_globals: dict[str, Any] = templates.globals
-    known_filters.update(FILTERS)
+    known_filters.update(FILTERS, when=partial(when, now=now), age=partial(age, now=now))
     known_globals.update(GLOBALS)

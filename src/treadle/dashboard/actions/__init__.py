@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import complete, delete, drain, edit, enqueue, item_verbs, queues, schedules, update
+from . import act, bulk_stop, complete, delete, drain, edit, enqueue, item_verbs, queues, schedules, update
 from .route import ActionRoute, asked, post
 
 ACTION_ROUTES: tuple[ActionRoute, ...] = (
@@ -20,5 +20,7 @@ ACTION_ROUTES: tuple[ActionRoute, ...] = (
     *post("/schedules/{name}/trigger", schedules.trigger, "trigger_schedule"),
     *asked("/schedules/{name}/cancel", schedules.cancel, "cancel_schedule"),
     *asked("/workers/{id}/drain", drain.drain, "drain_worker"),
+    *asked("/act/{verb}", act.act, None),
+    *post("/bulk/{id}/stop", bulk_stop.stop, "stop_bulk"),
     *asked("/types/{type}/enqueue", enqueue.enqueue, "enqueue"),
 )

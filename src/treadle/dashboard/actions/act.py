@@ -15,6 +15,7 @@ from treadle.dashboard.item_filter import chosen_id
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
+from treadle.item import Status
 
 from .answers import asking, finished, reason_of
 from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
@@ -23,7 +24,8 @@ from .named_item import ItemBrief
 from .portion import Told, change_items, told
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
-"""What is done at once to a few chosen items: it can be undone, or does no harm."""
+"""What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
+at once."""
 
 
 class ActPage(msgspec.Struct, frozen=True):
@@ -33,6 +35,8 @@ class ActPage(msgspec.Struct, frozen=True):
     examples: tuple[ItemBrief, ...]
     filter: str
     """Empty: items were chosen."""
+    statuses: tuple[Status, ...]
+    """The filter names none, and the verb changes only items in these."""
     ids: tuple[str, ...]
     """As the form sends them again."""
     needs_reason: bool
@@ -60,7 +64,7 @@ async def act(visit: Visit) -> Response:
     form = await read_form(visit.request)
     chosen = await read_chosen(visit, verb, form)
     page = _page(visit, verb, chosen, form)
-    few = verb in WITHOUT_ASKING and not page.is_bulk
+    few = not page.is_bulk and (verb in WITHOUT_ASKING or (verb == "cancel" and page.count == 1))
     if visit.request.method != "POST" or not (form.has("confirmed") or few):
         return asking(visit, "ask_act.html", "items", page)
     try:
@@ -76,6 +80,7 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         more=chosen.more,
         examples=chosen.examples,
         filter="" if chosen.filter is None else chosen.filter.text,
+        statuses=VERBS[verb].usual if chosen.filter is not None and not chosen.filter.status else (),
         ids=tuple(chosen_id(id, None if visit.tenant else tenant) for id, tenant in chosen.refs),
         needs_reason=verb == "delete" or chosen.is_large,
         is_bulk=chosen.filter is not None or chosen.is_large,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import types
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from uuid import UUID
 
 import msgspec
 
@@ -20,7 +25,12 @@ from treadle.work_type import arguments_of, type_text
 from .fields import read_json
 
 Kind = Literal["text", "number", "flag", "json"]
-PLAIN: Final[dict[Any, Kind]] = {str: "text", int: "number", float: "number", bool: "flag"}
+PLAIN: Final[dict[Any, Kind]] = {
+    **dict.fromkeys((str, date, datetime, dt.time, timedelta, Decimal, UUID), "text"),
+    **dict.fromkeys((int, float), "number"),
+    bool: "flag",
+}
+"""Types whose values are typed as they are. Others are typed as JSON."""
 LONGEST_HINT: Final = 120
 
 
@@ -35,6 +45,8 @@ class ArgumentField(msgspec.Struct, frozen=True):
     default: str
     """As JSON. Empty: there is none."""
     secret: bool
+    choices: tuple[str, ...]
+    """Empty: anything may be typed."""
     typed: str = ""
 
 
@@ -54,6 +66,7 @@ def _field(parameter: Any, mask: SecretMask, form: Form | None) -> ArgumentField
         parameter.is_required,
         MASK if secret and default else default,
         secret,
+        _choices(parameter),
         typed,
     )
 
@@ -61,7 +74,25 @@ def _field(parameter: Any, mask: SecretMask, form: Form | None) -> ArgumentField
 def _kind(parameter: Any) -> Kind:
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         return "json"
-    return PLAIN.get(_bare(parameter.type), "json")
+    if _choices(parameter) and _bare(parameter.type) is not bool:
+        return "text"
+    try:
+        return PLAIN.get(_bare(parameter.type), "json")
+    except TypeError:  # it cannot be hashed
+        return "json"
+
+
+def _choices(parameter: Any) -> tuple[str, ...]:
+    """The texts that a parameter takes, if these are all."""
+    bare = _bare(parameter.type)
+    if bare is bool:
+        return ("true", "false")
+    values: list[Any] = []
+    if get_origin(bare) is Literal:
+        values = list(get_args(bare))
+    elif isinstance(bare, type) and issubclass(bare, Enum):
+        values = [each.value for each in bare]
+    return tuple(values) if values and all(isinstance(each, str) for each in values) else ()
 
 
 def _bare(annotation: Any) -> Any:

@@ -15,9 +15,8 @@ from .answers import asking, finished, reason_of
 
 class DrainPage(msgspec.Struct, frozen=True):
     id: str
-    running: int
-    queues: tuple[str, ...] | None
-    """None: all."""
+    running: int | None
+    """None: this visitor is not told, since it may run items of others."""
     reason: str = ""
 
 
@@ -27,7 +26,7 @@ async def drain(visit: Visit) -> Response:
     worker = next((each for each in await visit.client.workers() if each.id == id), None)
     if worker is None:
         raise NotShown(f"there is no worker {id!r}")
-    page = DrainPage(id, worker.running, worker.queues)
+    page = DrainPage(id, worker.running)
     if visit.request.method != "POST":
         return asking(visit, "ask_worker.html", "workers", page)
     form = await read_form(visit.request)

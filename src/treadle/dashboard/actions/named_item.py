@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form
 from treadle.dashboard.visit import Visit
+from treadle.errors import ConflictError
 from treadle.ids import check_name
 from treadle.item import ItemState, Status
 
@@ -41,4 +43,11 @@ async def read_item(visit: Visit, form: Form = NO_FORM) -> ItemState:
     (item,) = await visit.client_of(tenant).get([id])
     if item is None:
         raise NotShown(f"there is no item {id!r}")
+    check_no_portion(item)
     return item
+
+
+def check_no_portion(item: ItemState) -> None:
+    """`ConflictError` for an item of a bulk action: it changes others by a verb that may not be allowed."""
+    if item.type == BULK_TYPE:
+        raise ConflictError(f"item {item.id!r} is a part of a bulk action: stop that, or start another one")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from treadle.bulk_action import BULK_TYPE, ActionVerb
+from treadle.bulk_action import ActionVerb
 from treadle.bulk_portion import VERBS
 from treadle.client import Client
 from treadle.dashboard.visit import Visit
@@ -24,6 +24,7 @@ from treadle.portions import (
 )
 
 from .chosen import read_items
+from .named_item import check_no_portion
 
 Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
 OPEN_GROUP = "cancel them first, or delete the item on a page of its own"
@@ -80,8 +81,9 @@ def _change_of(verb: ActionVerb) -> Change:
 
 
 def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:
-    if item.type == BULK_TYPE:  # it changes items by another verb, which may not be allowed
-        error = ConflictError(f"item {item.id!r} is a part of a bulk action: stop that, or start another one")
+    try:
+        check_no_portion(item)
+    except ConflictError as error:
         return Refusal(item.id, item.tenant, error)
     if verb in ("requeue", "trigger"):
         return refuse_status(item, VERBS[verb].allowed, VERBS[verb].advice)

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from treadle.dashboard.view import View
 
-from . import dead, graphs, item, items, limits, overview, queues, schedules, tenants, types, workers
+from . import (
+    audit,
+    bulk,
+    dead,
+    graphs,
+    item,
+    items,
+    limits,
+    overview,
+    queues,
+    schedules,
+    tenants,
+    types,
+    workers,
+)
 
 VIEWS: tuple[View, ...] = (
     overview.VIEW,
@@ -22,4 +36,7 @@ VIEWS: tuple[View, ...] = (
     schedules.VIEW,
     limits.VIEW,
     tenants.VIEW,
+    bulk.VIEW,
+    bulk.VIEW_ONE,
+    audit.VIEW,
 )

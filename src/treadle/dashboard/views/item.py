@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
 from treadle.dashboard.timeline import Timeline, timeline_of
@@ -89,7 +89,7 @@ async def read(visit: Visit) -> ItemPage:
     return ItemPage(
         state=state,
         reasons=None if why is None else shown_reasons(visit, why),
-        timeline=timeline_of(state, time.time(), messages=visit.access.payloads),
+        timeline=timeline_of(state, visit.site.now(), messages=visit.access.payloads),
         tries=tries(state),
         unrun=died_unrun(state),
         input=shown_payload(visit, state, "input"),
@@ -157,7 +157,11 @@ def trace_url(visit: Visit, trace_id: str | None) -> str | None:
 
 def item_verbs(state: ItemState) -> list[Action]:
     """What can be done with an item in its status."""
+    if state.type == BULK_TYPE:
+        return []  # the page of the bulk action has what can be done
     own: list[Action] = ["complete"] if state.status in OPEN else ["edit"]
+    if state.status in OPEN and state.status != "running":
+        own = ["update", *own]
     return [*verbs_for([state.status]), *own]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import force_setattr, replace
@@ -29,12 +29,14 @@ def submit(
     *,
     awaited: bool = False,
     note: AuditNote | None = None,
+    change: Callable[[Item], Item] | None = None,
 ) -> Awaitable[tuple[Submitted, ...]]:
     """Submit works in one atomic step. `core` is connected, `options` are checked. awaited: the caller waits
-    for the end of the items. note: who submits them, for the audit."""
+    for the end of the items. note: who submits them, for the audit. change: changes each item that was
+    built."""
     if note is not None:
-        return _submit_noted(core, tenant, works, options, awaited, note)
-    return _submit(core, tenant, works, options, awaited, None)
+        return _submit_noted(core, tenant, works, options, awaited, note, change)
+    return _submit(core, tenant, works, options, awaited, None, change)
 
 
 async def _submit_noted(
@@ -44,9 +46,10 @@ async def _submit_noted(
     options: dict[str, Any],
     awaited: bool,
     note: AuditNote,
+    change: Callable[[Item], Item] | None,
 ) -> tuple[Submitted, ...]:
     check_recording(core.backend)
-    answers = await _submit(core, tenant, works, options, awaited, note)
+    answers = await _submit(core, tenant, works, options, awaited, note, change)
     stored = [answer.id for answer in answers if not answer.existing]
     log_change(note, "enqueue", [work.id for work in works], len(stored), tenant)
     return answers
@@ -59,13 +62,14 @@ def _submit(
     options: dict[str, Any],
     awaited: bool,
     note: AuditNote | None,
+    change: Callable[[Item], Item] | None = None,
 ) -> Awaitable[tuple[Submitted, ...]]:
     tx = options.get("tx")
     if tx is not None:
         options = {name: value for name, value in options.items() if name != "tx"}
     if not core.submits_plainly:
-        return _submit_through(core, tenant, works, options, tx, awaited, note)
-    where = _place(core, tx, note)
+        return _submit_through(core, tenant, works, options, tx, awaited, note, change)
+    where = _place(core, tx, note, change)
     item, lease_to = core.item_builder.item, where.lease_to
     items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
     return _store(core, items, where)
@@ -73,20 +77,21 @@ def _submit(
 
 class SubmitPlace(NamedTuple):
     """Where items are stored: in a transaction of the caller, in that of a handler, or by themselves. In the
-    last case a worker may start them at once. And with which note."""
+    last case a worker may start them at once. And with which note, and what is changed about them."""
 
     tx: Any
     open_transaction: OpenTransaction | None
     lease_to: LeaseTo | None
     note: AuditNote | None
+    change: Callable[[Item], Item] | None = None
 
 
-def _place(core: Core, tx: Any, note: AuditNote | None) -> SubmitPlace:
+def _place(core: Core, tx: Any, note: AuditNote | None, change: Callable[[Item], Item] | None) -> SubmitPlace:
     open_transaction = current_transaction(core.backend)
     if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
     runtime = core.local() if tx is None and open_transaction is None else None
-    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers, note)
+    return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers, note, change)
 
 
 async def _submit_through(
@@ -97,6 +102,7 @@ async def _submit_through(
     tx: Any,
     awaited: bool,
     note: AuditNote | None,
+    change: Callable[[Item], Item] | None,
 ) -> tuple[Submitted, ...]:
     """As `submit`, through the submit middlewares and the telemetry."""
     new = [NewItem(work, tenant, options) for work in works]
@@ -104,7 +110,7 @@ async def _submit_through(
 
     async def store() -> None:
         nonlocal answers
-        where = _place(core, tx, note)
+        where = _place(core, tx, note, change)
         changed = [options_of(each) for each in new] if core.submit_middleware else [options] * len(works)
         items = tuple(
             core.item_builder.item(work, each, tenant=tenant, lease_to=where.lease_to)
@@ -127,6 +133,8 @@ async def _store_traced(
 
 
 def _store(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> Awaitable[tuple[Submitted, ...]]:
+    if where.change is not None:
+        items = tuple(map(where.change, items))
     if len(items) > 1:
         _check_ids(items)
         core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")

@@ -1,0 +1,159 @@
+"""What a visitor can do to several items: those that are chosen, or all that match a filter."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import date
+from typing import Any
+
+import httpx
+
+from tests.dashboard.conftest import AS_JSON
+from tests.dashboard.jobs import die, report, said, send, state_of
+from treadle import Treadle
+
+DAY = date(2030, 1, 31)
+
+
+async def ended(visitor: httpx.AsyncClient, bulk: str) -> Any:
+    """The page of a bulk action, when it has ended."""
+    async with asyncio.timeout(20):
+        while True:
+            shown = (await visitor.get(bulk, headers=AS_JSON)).json()
+            if shown["ended"]:
+                return shown
+            await asyncio.sleep(0.05)
+
+
+async def test_chosen_items_are_changed_and_those_that_cannot_be_are_told(
+    store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(store, send, report)
+    ids = [(await app.tenant(tenant).enqueue(send("x"))).id for tenant in ("a", "a", "b")]
+    await die(app)
+    open_id = (await app.tenant("a").enqueue(report(DAY, 1))).id
+    chosen = [f"{ids[0]} a", f"{ids[1]} a", f"{ids[2]} b", f"{open_id} a", "unknown"]
+    ann = visitor(app)
+
+    answer = await ann.post("/act/requeue", data={"id": chosen, "back": "/dead"})
+    assert answer.status_code == 200
+    assert "3 items changed" in answer.text
+    assert "only dead or cancelled items" in answer.text
+    assert "unknown" in answer.text
+    assert 'href="/dead"' in answer.text
+    assert {each.status for each in (await app.list()).items} == {"ready"}
+    assert {each.tenant: each.count for each in (await app.audits()).entries} == {"a": 2, "b": 1}
+
+    # A few are cancelled only after a question.
+    main = {"x-fragment": "main"}
+    page = await ann.post("/act/cancel", data={"id": chosen[:2], "back": "/items?q=x"}, headers=main)
+    assert page.status_code == 200
+    assert "Cancel 2 items" in page.text
+    sent = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text)
+    assert {each.status for each in (await app.list()).items} == {"ready"}
+    answer = await ann.post("/act/cancel", data={name: [v for n, v in sent if n == name] for name, _ in sent})
+    assert said(answer) == (303, "/items?q=x&done=cancel.2")
+    answer = await ann.post("/act/cancel", json={"id": [chosen[0]], "confirmed": True}, headers=AS_JSON)
+    assert answer.json()["refused"] == 1
+    assert answer.json()["told"][0]["id"] == ids[0]
+
+    answer = await ann.post("/act/delete", data={"id": chosen[:1], "confirmed": "1"})
+    assert answer.status_code == 400
+    assert "needs a reason" in answer.text
+    answer = await ann.post("/act/delete", data={"id": chosen[:1], "confirmed": "1", "reason": "old"})
+    assert said(answer) == (303, "/items?done=delete.1")
+    assert (await ann.get("/act/explode", params={"id": "x"})).status_code == 404
+    assert (await ann.post("/act/cancel", data={"confirmed": "1"})).status_code == 400
+
+
+async def test_a_filter_becomes_a_bulk_action_that_goes_on_here_without_a_worker(
+    store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(store, send, report)
+    await app.enqueue_many([send(f"{at}") for at in range(120)])
+    await app.enqueue(report(DAY, 1))
+    ann = visitor(app)
+
+    page = await ann.get("/act/cancel", params={"q": "type:mail.send"})
+    assert "Cancel 120 items" in page.text
+    assert len(re.findall(r'class="id"', page.text)) == 5
+    form = {"q": "type:mail.send", "confirmed": "1"}
+    answer = await ann.post("/act/cancel", data=form)
+    assert answer.status_code == 400
+    assert "needs a reason" in answer.text
+    assert 'value="type:mail.send"' in answer.text
+    answer = await ann.post("/act/cancel", data={**form, "reason": "flood", "rate": "fast"})
+    assert answer.status_code == 400
+    answer = await ann.post("/act/cancel", data={**form, "reason": "flood"})
+    assert answer.status_code == 303
+    bulk = answer.headers["location"].partition("?")[0]
+    assert re.fullmatch(r"/bulk/[0-9a-f]+", bulk)
+
+    shown = await ended(ann, bulk)
+    assert (shown["action"]["changed"], shown["action"]["actor"], shown["action"]["reason"]) == (
+        120,
+        "ann",
+        "flood",
+    )
+    assert sum(each["count"] for each in shown["portions"]) == 120
+    page = (await ann.get(bulk)).text
+    assert "120" in page
+    assert "Stop" not in page
+    assert "flood" in (await ann.get("/bulk")).text
+    left = (await app.list("ready")).items
+    assert [each.type for each in left] == ["report.make"]
+
+    for wrong in ("status:success type:mail.send", "input.to:7", "nonsense:1", ""):
+        answer = await ann.post("/act/cancel", data={"q": wrong, "confirmed": "1", "reason": "x"})
+        assert answer.status_code == 400, wrong
+
+
+async def test_one_bulk_action_per_actor_and_it_can_be_stopped(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    await app.enqueue_many([send(f"{at}") for at in range(10)])
+    ann, bob = visitor(app), visitor(app, actor="bob")
+    form = {"q": "type:mail.send", "confirmed": "1", "rate": "0.1"}
+    first = await ann.post("/act/cancel", data=form)
+    assert first.status_code == 303
+    again = await ann.post("/act/cancel", data=form)
+    assert again.status_code == 409
+    assert "has another bulk action" in again.text
+    bulk = first.headers["location"].partition("?")[0]
+    assert "Stop" in (await ann.get(bulk)).text
+    assert "Stop" not in (await visitor(app, "read").get(bulk)).text
+    answer = await bob.post(f"{bulk}/stop", headers=AS_JSON)
+    assert answer.json()["state"] == "stopped"
+    assert (await ann.post("/act/cancel", data=form)).status_code == 303
+    assert (await visitor(app, tenants=["a"]).get(bulk)).status_code == 404
+
+
+async def test_the_audit_says_who_did_what(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    late = await app.tenant("a").enqueue(report(DAY, 1), delay=3600)
+    ann, bob = visitor(app), visitor(app, actor="<b>bob</b>")
+    await ann.post(f"/items/{late.id}/update?of=a", data={"priority": "4", "reason": "urgent <i>"})
+    await bob.post("/queues/mails/pause")
+    page = (await ann.get("/audit")).text
+    for expected in (
+        "priority=4",
+        "urgent &lt;i&gt;",
+        "127.0.0.1",
+        "&lt;b&gt;bob&lt;/b&gt;",
+        f"/items/{late.id}?of=a",
+    ):
+        assert expected in page
+    entries = (await ann.get("/audit", params={"actor": "ann"}, headers=AS_JSON)).json()["entries"]
+    assert [(each["actor"], each["verb"], each["tenant"]) for each in entries] == [("ann", "update", "a")]
+    of_b = (await visitor(app, tenants=["b"]).get("/audit", headers=AS_JSON)).json()
+    assert of_b["entries"] == []
+    for _ in range(101):
+        await ann.post("/queues/mails/resume")
+    first = (await ann.get("/audit", headers=AS_JSON)).json()
+    assert len(first["entries"]) == 100
+    rest = (await ann.get("/audit", params={"cursor": first["cursor"]}, headers=AS_JSON)).json()
+    assert len(rest["entries"]) == 3
+    assert rest["cursor"] is None
+    assert (await state_of(app.tenant("a"), late.id)).priority == 4

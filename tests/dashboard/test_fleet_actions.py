@@ -1,0 +1,55 @@
+"""What a visitor can do to queues, schedules and workers."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from tests.dashboard.conftest import AS_JSON
+from tests.dashboard.jobs import report, said
+from treadle import Treadle
+
+
+async def test_queues_are_paused_for_all_or_for_one_tenant(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    ann, of_a = visitor(app), visitor(app, tenants=["a"])
+    name, path = "mails/~urgent ü", "/queues/mails~2F~7Eurgent%20%C3%BC"
+    assert said(await ann.post(f"{path}/pause")) == (303, f"{path}?done=pause.1")
+    assert (await of_a.post(f"{path}/pause")).status_code == 303
+    assert set(await app.backend.paused()) == {(name, None), (name, "a")}
+    assert (await of_a.post(f"{path}/resume", headers=AS_JSON)).json()["done"] == "resume"
+    assert set(await app.backend.paused()) == {(name, None)}
+    assert (await ann.post("/queues/~0A/pause")).status_code == 400
+
+
+async def test_schedules_are_paused_triggered_and_removed(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    app.schedule("nightly/run", every=3600, run=lambda: report(date(2030, 1, 31), 1))
+    ann, path = visitor(app), "/schedules/nightly~2Frun"
+    assert said(await ann.post(f"{path}/pause")) == (303, "/schedules?done=pause_schedule.1")
+    (schedule,) = await app.schedules.list()
+    assert schedule.paused
+    assert (await ann.post(f"{path}/resume", data={"back": path})).headers["location"].startswith(path)
+    assert (await ann.post(f"{path}/trigger", headers=AS_JSON)).json()["count"] == 1
+    assert [each.type for each in (await app.list()).items] == ["report.make"]
+    assert "brings it back" in (await ann.get(f"{path}/cancel")).text
+    elsewhere = visitor(make_app(store, report))
+    answer = await elsewhere.post(f"{path}/trigger")
+    assert answer.status_code == 409  # its code is not there
+    assert said(await ann.post(f"{path}/cancel")) == (303, "/schedules?done=cancel_schedule.1")
+    assert await app.schedules.list() == []
+    assert (await ann.get(f"{path}/cancel")).status_code == 404
+    assert (await ann.post(f"{path}/pause")).status_code == 404
+
+
+async def test_a_worker_is_asked_to_stop(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    await app.start()
+    (worker,) = await app.workers()
+    ann, path = visitor(make_app(store, report)), f"/workers/{worker.id}/drain"
+    assert (await visitor(app, tenants=["a"]).post(path)).status_code == 409  # it serves others too
+    assert "next heartbeat" in (await ann.get(path)).text
+    assert said(await ann.post(path, data={"reason": "move"})) == (303, "/workers?done=drain_worker.1")
+    (entry,) = (await app.audits()).entries
+    assert (entry.verb, entry.ids, entry.reason) == ("drain_worker", (worker.id,), "move")
+    assert (await ann.get("/workers/unknown/drain")).status_code == 404

@@ -1,0 +1,243 @@
+"""What a visitor can do to one item."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.dashboard.conftest import AS_JSON
+from tests.dashboard.jobs import die, pay, report, said, send, state_of
+from treadle import Treadle
+
+DAY = date(2030, 1, 31)
+
+
+async def test_requeue_cancel_and_trigger_change_the_item_and_are_noted(
+    store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(store, send, report)
+    dead = await app.enqueue(send("a@b.example"))
+    await die(app)
+    late = await app.enqueue(report(DAY, 1), delay=3600)
+    ann = visitor(app)
+
+    answer = await ann.post(f"/items/{dead.id}/requeue", data={"reason": "route is back"})
+    assert said(answer) == (303, f"/items/{dead.id}?done=requeue.1")
+    assert (await state_of(app, dead.id)).status == "ready"
+    answer = await ann.post(f"/items/{late.id}/trigger", headers=AS_JSON)
+    assert answer.json() == {"done": "trigger", "count": 1, "refused": 0}
+    assert (await state_of(app, late.id)).status == "ready"
+    answer = await ann.post(f"/items/{late.id}/cancel", data={"back": "/items?q=status%3Adead&done=edit.7"})
+    assert said(answer) == (303, "/items?q=status%3Adead&done=cancel.1")
+    assert (await state_of(app, late.id)).status == "cancelled"
+    for verb, problem in (("cancel", "ended"), ("trigger", "only scheduled")):
+        answer = await ann.post(f"/items/{late.id}/{verb}")
+        assert answer.status_code == 409, verb
+        assert problem in answer.text
+
+    entries = [each for each in (await app.audits()).entries if each.count]
+    assert [(each.actor, each.verb, each.ids, each.reason) for each in entries] == [
+        ("ann", "cancel", (late.id,), ""),
+        ("ann", "trigger", (late.id,), ""),
+        ("ann", "requeue", (dead.id,), "route is back"),
+    ]
+
+
+async def test_an_update_changes_only_what_was_typed(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    item = await app.enqueue(report(DAY, 1), delay=3600, lane="slow")
+    ann = visitor(app)
+    assert "reports" in (await ann.get(f"/items/{item.id}/update")).text
+    for field, typed, problem in (
+        ("run_at", "tomorrow", "must be now, a time from now"),
+        ("priority", "high", "whole number"),
+        ("run_at", "", "nothing to change"),
+    ):
+        answer = await ann.post(f"/items/{item.id}/update", data={field: typed, "reason": "why not"})
+        assert answer.status_code == 400
+        assert problem in answer.text
+        assert 'value="why not"' in answer.text  # the fields keep what was typed
+        assert f'value="{typed}"' in answer.text
+    answer = await ann.post(
+        f"/items/{item.id}/update",
+        data={"priority": "7", "run_at": "2030-01-31 09:00", "deadline": "2031-01-01"},
+    )
+    assert said(answer) == (303, f"/items/{item.id}?done=update.1")
+    now = await state_of(app, item.id)
+    assert (now.priority, now.lane, now.queue) == (7, "slow", "reports")
+    assert (now.due_at, now.deadline) == (1_896_080_400.0, 1_924_992_000.0)
+    await app.cancel(item.id)
+    answer = await ann.post(f"/items/{item.id}/update", data={"priority": "1"})
+    assert answer.status_code == 409
+
+
+async def test_a_completion_takes_a_value_of_the_type_and_a_reason(
+    store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(store, report)
+    item = await app.enqueue(report(DAY, 1))
+    ann, url = visitor(app), f"/items/{item.id}/complete"
+    assert "date" in (await ann.get(url)).text
+    for typed, reason, problem in (
+        ('"2030-02-01"', "", "needs a reason"),
+        ("2030", "by hand", "no result"),
+        ("{", "by hand", "no JSON"),
+    ):
+        answer = await ann.post(url, data={"value": typed, "reason": reason})
+        assert answer.status_code == 400
+        assert problem in answer.text
+        assert typed.replace('"', "&#34;") in answer.text
+    answer = await ann.post(url, json={"value": '"2030-02-01"', "reason": "by hand"}, headers=AS_JSON)
+    assert answer.json()["done"] == "complete"
+    assert (await state_of(app, item.id)).result == date(2030, 2, 1)
+    assert (await ann.get(url)).status_code == 409  # it has ended
+
+
+async def test_an_edited_item_is_a_new_one_and_masked_secrets_are_kept(
+    store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(store, send, pay)
+    old = await app.enqueue(
+        send("a@b.example", password="hunter2"),
+        queue="mails",
+        lane="new",
+        priority=3,
+        key="mail-1",
+        headers={"team": "red"},
+    )
+    ann, url = visitor(app), f"/items/{old.id}/edit"
+    assert (await ann.get(url)).status_code == 409  # it has not ended
+    await die(app)
+    before = await state_of(app, old.id)
+
+    page = await ann.get(url)
+    assert page.status_code == 200
+    assert "a@b.example" in page.text
+    assert "***" in page.text
+    assert "hunter2" not in page.text
+    for typed, problem in (
+        ('{"to": 7}', "parameter &#39;to&#39;"),
+        ('{"to": "***"}', "stands for no secret"),
+        ('{"to": "x", "cc": "y"}', "unknown parameter"),
+        ("[]", "JSON object"),
+    ):
+        answer = await ann.post(url, data={"input": typed})
+        assert answer.status_code == 400
+        assert problem in answer.text
+        assert "hunter2" not in answer.text
+
+    typed = '{"to": "c@d.example", "password": "***"}'
+    answer = await ann.post(url, data={"input": typed, "key": "mail-1"}, headers=AS_JSON)
+    new = await state_of(app, answer.json()["id"])
+    assert msgspec.json.decode(new.input) == {"to": "c@d.example", "password": "hunter2"}
+    assert (new.parent, new.type, new.key) == (old.id, "mail.send", "mail-1")
+    assert (new.queue, new.lane, new.priority) == ("mails", "new", 3)
+    assert (new.attempts, dict(new.headers), new.status) == (1, {"team": "red"}, "ready")
+    assert new.group_id == new.id
+    assert await state_of(app, old.id) == before
+
+    # The key protects against a second one.
+    answer = await ann.post(url, data={"input": typed, "key": "mail-1"})
+    assert answer.status_code == 409
+    assert new.id in answer.text
+
+
+async def test_a_deletion_tells_what_goes_and_needs_a_reason(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, send, report)
+    item = await app.enqueue(send("a@b.example"))
+    waiting = await app.enqueue(report(DAY, 1))
+    await die(app, types=[send])
+    ann, url = visitor(app), f"/items/{item.id}/delete"
+    assert "cannot be undone" in (await ann.get(url)).text
+    answer = await ann.post(url)
+    assert answer.status_code == 400
+    assert "needs a reason" in answer.text
+    answer = await ann.post(f"/items/{waiting.id}/delete", data={"reason": "old"})
+    assert answer.status_code == 409
+    assert "open item" in answer.text
+    answer = await ann.post(url, data={"reason": "old"})
+    assert said(answer) == (303, "/items?done=delete.1")
+    answer = await ann.post(f"/items/{waiting.id}/delete", data={"reason": "old", "open": "1"})
+    assert answer.status_code == 303
+    assert await app.get([item.id, waiting.id]) == [None, None]
+    assert (await ann.post(url, data={"reason": "old"})).status_code == 404
+
+
+async def test_the_form_to_enqueue_is_made_of_the_signature(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report, pay)
+    ann, url = visitor(app), "/types/report.make/enqueue"
+    page = (await ann.get(url)).text
+    assert "Make the report of a day." in page
+    assert re.findall(r'name="(input\.\w+)"', page) == [
+        "input.day",
+        "input.pages",
+        "input.tags",
+        "input.draft",
+    ]
+    for given, problem in (
+        ({"input.day": "2030-01-31"}, "missing parameter"),
+        ({"input.day": "soon", "input.pages": "3"}, "parameter &#39;day&#39;"),
+        ({"input.day": "2030-01-31", "input.pages": "three"}, "no JSON"),
+        ({"input.day": "2030-01-31", "input.pages": "3", "delay": "soon"}, "a duration such as"),
+    ):
+        answer = await ann.post(url, data=given)
+        assert answer.status_code == 400
+        assert problem in answer.text
+        assert f'value="{given["input.day"]}"' in answer.text
+    assert not (await app.list()).items
+    given = {"input.day": "2030-01-31", "input.pages": "3", "input.tags": '["a"]', "input.draft": "true"}
+    answer = await ann.post(
+        url, data={**given, "key": "r1", "tenant": "acme", "queue": "fast", "delay": "2h"}
+    )
+    (item,) = (await app.list()).items
+    assert said(answer) == (303, f"/items/{item.id}?of=acme&done=enqueue.1")
+    assert msgspec.json.decode(item.input) == {"day": "2030-01-31", "pages": 3, "tags": ["a"], "draft": True}
+    assert (item.tenant, item.queue, item.key, item.status) == ("acme", "fast", "r1", "scheduled")
+    answer = await ann.post(url, data={**given, "key": "r1", "tenant": "acme"})
+    assert answer.status_code == 409
+    # Secrets are typed blindly, and are not sent back.
+    answer = await ann.post("/types/bank.pay/enqueue", data={"input.pin": "4711", "input.amount": ""})
+    assert answer.status_code == 400
+    assert 'type="password" name="input.pin" value=""' in answer.text
+    assert "4711" not in answer.text
+    assert (await ann.get("/types/treadle.bulk/enqueue")).status_code == 404
+
+
+async def test_two_tenants_with_the_same_id_are_not_mixed_up(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    for tenant in ("a", "b"):
+        await app.tenant(tenant).enqueue(report(DAY, 1), id="same")
+    ann, of_a = visitor(app), visitor(app, tenants=["a"])
+    assert (await ann.post("/items/same/cancel?of=b")).status_code == 303
+    assert (await of_a.post("/items/same/cancel?of=b")).status_code == 404
+    assert (await of_a.post("/items/same/cancel", data={"of": "b"})).status_code == 404
+    assert (await ann.post("/items/same/cancel?tenant=a&of=b")).status_code == 404
+    states = {each.tenant: each.status for each in (await app.list()).items}
+    assert states == {"a": "ready", "b": "cancelled"}
+    assert (await of_a.post("/items/same/cancel")).status_code == 303
+    assert [each.actor for each in (await app.tenant("a").audits()).entries] == ["ann"]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "//evil.example",
+        "https://evil.example/",
+        "/\\evil.example",
+        "/a\r\nSet-Cookie: x=y",
+        "/../x",
+        "/%2e%2e/x",
+    ],
+)
+async def test_no_form_leads_out_of_the_dashboard(
+    memory_store: Any, make_app: Any, visitor: Any, typed: str
+) -> None:
+    app: Treadle = make_app(memory_store, report)
+    ann = visitor(app)
+    answer = await ann.post("/queues/mails/pause", data={"back": typed})
+    assert said(answer) == (303, "/queues/mails?done=pause.1")
+    assert said(await ann.post("/settings", data={"back": typed, "scheme": "dark"})) == (303, "/")
