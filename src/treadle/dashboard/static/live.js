@@ -44,7 +44,7 @@
   }
 
   async function refresh() {
-    if (paused || document.hidden) return;
+    if (paused || document.hidden || !main().hasAttribute("data-live")) return;
     if (busy || acting) { again = true; return; }
     busy = true;
     const before = sent;
