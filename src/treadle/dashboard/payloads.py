@@ -87,7 +87,10 @@ def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
     if visit.access.payloads:
         return list(why.reasons)
     return [
-        msgspec.structs.replace(reason, text=UNQUOTED.get(reason.kind, reason.text)) for reason in why.reasons
+        msgspec.structs.replace(reason, text=f"{UNQUOTED[reason.kind]} (what was said is hidden)")
+        if reason.kind in UNQUOTED
+        else reason
+        for reason in why.reasons
     ]
 
 

@@ -108,7 +108,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         hints=hints_of(visit, await known, text),
         statuses=status_links(text, where),
         verbs=verbs_for(where.status or STATUSES),
-        bulk=not where.conditions and bool(states),
+        bulk=bool(where.where and states and not where.conditions),
     )
 
 
