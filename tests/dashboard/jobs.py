@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import httpx
 
-from treadle import Abort, Secret, Treadle, work
+from treadle import Abort, Client, Secret, Treadle, work
 from treadle.item import ItemState
 from treadle.retry import Retry
 
@@ -36,7 +36,7 @@ async def die(app: Treadle, types: Iterable[Any] | None = None) -> None:
         await lease.fail(Abort("no route"))
 
 
-async def state_of(app: Treadle, id: str) -> ItemState:
+async def state_of(app: Client, id: str) -> ItemState:
     (found,) = await app.get([id])
     assert found is not None
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
@@ -115,8 +116,14 @@ def check_headers(answer: httpx.Response) -> None:
         assert answer.headers.get(name) == value, (answer.url, name)
 
 
-def everyone(request: object) -> Access:
-    return Access(actor="ann", can="all")
+def visitor_who(
+    can: Any, *, tenants: list[str] | None = None, payloads: bool = True
+) -> Callable[[Request], Access]:
+    """The access function of a dashboard for one visitor."""
+    return lambda request: Access(actor="ann", can=can, tenants=tenants, payloads=payloads)
+
+
+everyone = visitor_who("all")
 
 
 async def test_the_form_would_change_something(app: Treadle) -> None:
@@ -142,13 +149,13 @@ async def test_the_form_would_change_something(app: Treadle) -> None:
 
 
 async def test_readers_change_nothing(app: Treadle) -> None:
-    await refused(app, lambda request: Access(actor="bob", can="read"), (403, 404))
-    await refused(app, lambda request: Access(actor="bob", can=()), (403, 404))
+    await refused(app, visitor_who("read"), (403, 404))
+    await refused(app, visitor_who(()), (403, 404))
 
 
 async def test_every_single_permission_allows_its_own_routes_only(app: Treadle) -> None:
     for allowed in ACTIONS:
-        web = web_of(app, lambda request, allowed=allowed: Access(actor="bob", can={allowed}))
+        web = web_of(app, visitor_who({allowed}))
         async with client(web) as visitor:
             for route in ACTION_ROUTES:
                 needs = FILLED["verb"] if route.action is None else route.action
@@ -158,10 +165,7 @@ async def test_every_single_permission_allows_its_own_routes_only(app: Treadle) 
 
 
 async def test_another_tenant_is_not_touched_and_looks_unknown(app: Treadle) -> None:
-    def of_b(request: object) -> Access:
-        return Access(actor="bob", can="all", tenants=["b"])
-
-    web = web_of(app, of_b)
+    web = web_of(app, visitor_who("all", tenants=["b"]))
     before = await everything(app)
     async with client(web) as visitor:
         for route in ACTION_ROUTES:
@@ -290,7 +294,7 @@ async def test_no_get_changes_anything_and_all_answers_have_the_headers(app: Tre
 
 
 async def test_hidden_payloads_are_on_no_page(app: Treadle) -> None:
-    web = web_of(app, lambda request: Access(actor="bob", can="all", payloads=False))
+    web = web_of(app, visitor_who("all", payloads=False))
     open_web = web_of(app, everyone)
     shown = 0
     async with client(web) as visitor, client(open_web) as other:
@@ -313,7 +317,7 @@ async def test_hidden_payloads_are_on_no_page(app: Treadle) -> None:
 async def test_portions_of_bulk_actions_are_no_items_to_act_on(app: Treadle) -> None:
     """A visitor who may requeue, and not delete, could run a deletion again."""
     action = await app.by("ann").bulk.start("delete", status="dead")
-    web = web_of(app, lambda request: Access(actor="bob", can={"requeue", "cancel", "complete", "edit"}))
+    web = web_of(app, visitor_who({"requeue", "cancel", "complete", "edit"}))
     async with client(web) as visitor:
         for verb in ("requeue", "cancel", "complete", "edit"):
             answer = await visitor.post(f"/items/{action.id}/{verb}", data=FORM)

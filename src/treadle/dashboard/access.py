@@ -67,7 +67,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
                 check_name(tenant, field="tenants")
 
     def allows(self, action: Action) -> bool:
-        """Whether this action is allowed."""
+        """Whether this action is allowed. Nobody edits what is not shown."""
+        if action == "edit" and not self.payloads:
+            return False
         if isinstance(self.can, str):
             return self.can == "all"
         return action in self.can

@@ -211,7 +211,9 @@ class Site:
             message = UNEXPECTED  # it may quote a payload
         if visit is None or wants_json(request):
             return self._message(request, type(error).__name__, message, status)
-        return self.render(visit, "error.html", status=status, section=None, message=message, code=status)
+        return self.render(
+            visit, "error.html", status=status, section=None, message=message, code=status, live=False
+        )
 
     def _message(self, request: Request, error: str, message: str, status: int) -> Response:
         """An answer without the frame of a page."""

@@ -24,7 +24,8 @@ from .named_item import ItemBrief
 from .portion import Told, change_items, told
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
-"""What is done at once to a few chosen items: it can be undone, or does no harm."""
+"""What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
+at once."""
 
 
 class ActPage(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ async def act(visit: Visit) -> Response:
     form = await read_form(visit.request)
     chosen = await read_chosen(visit, verb, form)
     page = _page(visit, verb, chosen, form)
-    few = verb in WITHOUT_ASKING and not page.is_bulk
+    few = not page.is_bulk and (verb in WITHOUT_ASKING or (verb == "cancel" and page.count == 1))
     if visit.request.method != "POST" or not (form.has("confirmed") or few):
         return asking(visit, "ask_act.html", "items", page)
     try:

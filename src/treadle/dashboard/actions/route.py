@@ -23,7 +23,7 @@ The verbs of /act are requeue, cancel, trigger and delete. Each form may have a 
   shown. See `item_filter.split_id`.
 - `q` in place of ids: the text of a filter, for all items that match it. See `item_filter.parse_filter`.
 - A POST to /act asks, as a GET does, unless it has `confirmed`. A requeue or trigger of up to 100 ids acts
-  at once.
+  at once, and so does a cancel of one.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
 from treadle.dashboard.timeline import Timeline, timeline_of
@@ -156,7 +157,11 @@ def trace_url(visit: Visit, trace_id: str | None) -> str | None:
 
 def item_verbs(state: ItemState) -> list[Action]:
     """What can be done with an item in its status."""
+    if state.type == BULK_TYPE:
+        return []  # the page of the bulk action has what can be done
     own: list[Action] = ["complete"] if state.status in OPEN else ["edit"]
+    if state.status in OPEN and state.status != "running":
+        own = ["update", *own]
     return [*verbs_for([state.status]), *own]
 
 
