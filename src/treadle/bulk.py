@@ -18,6 +18,7 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
+from treadle.audit_note import check_recording, log_change
 from treadle.bulk_action import (
     BULK_QUEUE,
     BULK_TYPE,
@@ -30,7 +31,7 @@ from treadle.bulk_action import (
     BulkOrder,
     BulkState,
 )
-from treadle.bulk_portion import STOP_TTL, VERBS, next_portion, stop_key
+from treadle.bulk_portion import REACH, STOP_TTL, VERBS, next_portion, stop_key
 from treadle.bulk_read import action_state, open_portions, read_actions
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
@@ -38,7 +39,7 @@ from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.filter_options import FilterOptions, item_filter
 from treadle.ids import check_id
 from treadle.item import Filter, Rejected, Submission
-from treadle.operator import Operator, core_of, tenant_of
+from treadle.operator import Operator, core_of, note_of, tenant_of
 from treadle.options import HasId
 from treadle.rules.submission import rejection_error
 from treadle.timing import Duration, check_number, seconds, to_datetime
@@ -100,6 +101,9 @@ class Bulk:
         given = item_filter(self._tenant, **where)
         if named is None:
             self._check_filter(verb, given, where, everything)
+        note = note_of(self._operator)
+        if note is not None:
+            check_recording(self._core.backend)
         await self._operator.connect()
         order = BulkOrder(
             verb=verb,
@@ -109,6 +113,9 @@ class Bulk:
             rate=rate,
             canary=canary,
             canary_wait=wait,
+            actor="" if note is None else note.actor,
+            reason="" if note is None else note.reason,
+            address="" if note is None else note.address,
         )
         if named is None:
             now = await self._core.backend.now()
@@ -158,11 +165,14 @@ class Bulk:
             # The key decides whether another portion follows the one that runs.
             for portion in portions:
                 await backend.claim_key(stop_key(portion.id), "stop", STOP_TTL, tenant=tenant)
-            idle = [portion.id for portion in portions if portion.status != "running"]
-            if idle or tries == STOP_TRIES - 1:
-                await Operator(self._core, tenant).cancel(idle or [each.id for each in portions])
-            else:
-                await asyncio.sleep(STOP_WAIT)
+            if tries == STOP_TRIES - 1 or any(portion.status != "running" for portion in portions):
+                break
+            await asyncio.sleep(STOP_WAIT)
+        if state.ended_at is None:
+            note = note_of(self._operator)
+            note = None if note is None else replace(note, verb="bulk stop", about=state.where)
+            # With the root, everything that it queued ends: its open portions.
+            await Operator(self._core, tenant, note).cancel(id)
         after = await self.state(id)
         return state if after is None else after
 
@@ -204,7 +214,10 @@ class Bulk:
         item = replace(next_portion(core, tenant, BulkInput(order=order)), workflow=BULK_WORKFLOW)
         if order.actor:
             item = replace(item, key=f"actor:{hashlib.blake2s(order.actor.encode()).hexdigest()}")
-        (answer,) = await core.submitter.submit_repeatedly([Submission((item,))])
+        note = note_of(self._operator)
+        if note is not None:
+            note = replace(note, verb=f"bulk {order.verb}", about=order.about)
+        (answer,) = await core.submitter.submit_repeatedly([Submission((item,), note=note)])
         if isinstance(answer, Rejected):
             raise rejection_error(answer)
         if answer[0].existing:
@@ -212,6 +225,7 @@ class Bulk:
                 f"{order.actor} has another bulk action that has not ended, {answer[0].id}: wait for it, or "
                 f"stop it with app.bulk.stop({answer[0].id!r})"
             )
+        log_change(note, "", [item.id], 1, self._tenant)
         core.announcer.queued([item], answer[0].queued_at)
         core.wakeups.ready([(BULK_TYPE, BULK_QUEUE)])
         state = await self.state(item.id)
@@ -239,13 +253,14 @@ def _named(ids: Iterable[str | HasId], where: FilterOptions, everything: bool) -
 
 
 async def _count(core: Core, where: Filter) -> tuple[int, bool]:
-    """How many items match, up to a bound, and whether there are more."""
+    """How many items match, up to a bound, and whether there are, or may be, more."""
     count, cursor = 0, None
+    reach = REACH if "watching" in core.backend.capabilities else None
     while True:
-        page = await core.backend.list(where, limit=COUNT_PAGE, cursor=cursor)
+        page = await core.backend.list(where, limit=COUNT_PAGE, cursor=cursor, reach=reach)
         count += sum(item.type != BULK_TYPE for item in page.items)
         cursor = page.cursor
-        if cursor is None or count >= COUNT_CAP:
+        if cursor is None or count >= COUNT_CAP or page.reached_at is not None:
             return min(count, COUNT_CAP), cursor is not None
 
 

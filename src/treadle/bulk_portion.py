@@ -37,7 +37,7 @@ from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
 from treadle.filter_words import OPEN_STATUSES, STATUSES
-from treadle.item import OPEN, Item, ItemState, Lease, Status
+from treadle.item import OPEN, AuditNote, Item, ItemState, Lease, Status
 from treadle.operator import Operator
 from treadle.portions import (
     Deletion,
@@ -54,6 +54,8 @@ from treadle.portions import (
 )
 from treadle.result_plan import NOTHING, PlannedContribution
 
+REACH: Final = 50_000
+"""About so many items are looked at for one portion, if few match."""
 FIRST_LOOK: Final = 0.1
 LONGEST_LOOK: Final = 15.0
 """Seconds between two looks at the canary: they get longer."""
@@ -231,12 +233,16 @@ class BulkPortion:
             cursor = str(last) if last < len(order.items) else None
         else:
             where = order.where if self._tenant is None else replace(order.where, tenant=self._tenant)
-            page = await backend.list(where, limit=count, cursor=cursor, oldest_first=True)
+            reach = REACH if "watching" in backend.capabilities else None
+            page = await backend.list(where, limit=count, cursor=cursor, oldest_first=True, reach=reach)
             items, cursor = list(page.items), page.cursor
         return [item for item in items if item.type != BULK_TYPE], missing, cursor
 
     def _client_of(self, tenant: str) -> Operator:
-        return Operator(self._core, tenant)
+        order, note = self._order, None
+        if order.actor:
+            note = AuditNote(actor=order.actor, reason=order.reason, address=order.address, bulk=self._bulk)
+        return Operator(self._core, tenant, note)
 
     def _refusal(self, item: ItemState) -> Refusal | None:
         statuses = self._statuses()

@@ -244,6 +244,7 @@ _WHY_NO_ITEM = "it was never submitted, was removed after `keep`, or is another 
 _WHY_NOT_FOUND = {
     "workflow": "no item has it, or they were removed after `keep`, or are another tenant's",
     "schedule": "no process that has it has been started, or it was cancelled",
+    "bulk action": "it was never started, was removed seven days after its end, or is another tenant's",
     "mark": "no dead item has it; `treadle dead` lists the marks",
 }
 """By what was not found. Others are as for items."""

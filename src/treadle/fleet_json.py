@@ -1,10 +1,11 @@
-"""Workers, limits, schedules, audit entries and reasons as JSON, for programs: what the commands of operators
-print with `--json`."""
+"""Workers, limits, schedules, audit entries, bulk actions and reasons as JSON, for programs: what commands of
+operators print with `--json`."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from treadle.bulk_action import BulkState
 from treadle.fleet import Fleet, last_beat
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
@@ -96,6 +97,35 @@ def audit_json(entry: AuditEntry) -> dict[str, Any]:
         "reason": entry.reason,
         "address": entry.address,
         "bulk": entry.bulk,
+    }
+
+
+def bulk_json(action: BulkState) -> dict[str, Any]:
+    """A bulk action for programs: the names of `BulkState`."""
+    return {
+        "id": action.id,
+        "verb": action.verb,
+        "state": action.state,
+        "where": action.where,
+        "tenant": action.tenant,
+        "actor": action.actor,
+        "reason": action.reason,
+        "total": action.total,
+        "more": action.more,
+        "matched": action.matched,
+        "changed": action.changed,
+        "skipped": dict(action.skipped),
+        "refused": [
+            {"id": each.id, "tenant": each.tenant, "error": each.error, "message": each.message}
+            for each in action.refused
+        ],
+        "rate": action.rate,
+        "canary": action.canary,
+        "held_back_by": [{"id": each.id, "tenant": each.tenant} for each in action.held_back_by],
+        "started_at": iso(action.started_at),
+        "ended_at": iso(action.ended_at),
+        "error": action.error,
+        "waits": action.waits,
     }
 
 

@@ -22,7 +22,7 @@ from treadle.bulk_action import (
     encode_bulk,
 )
 from treadle.bulk_runner import BulkRunner
-from treadle.errors import DefinitionError
+from treadle.errors import ConflictError, DefinitionError
 from treadle.item import Filter, Item, Submission
 from treadle.testing import Faults, ManualClock
 
@@ -269,6 +269,37 @@ async def test_a_process_without_workers_runs_it(make_app: MakeApp, store: MakeB
         assert lease is not None
         assert lease.type == "ship"
         await lease.release()
+
+
+async def test_the_audit_says_who_started_and_stopped_it(make_app: MakeApp, sound: None) -> None:
+    async with make_app(ship, log_failures=False) as app:
+        await die(app, app, *range(3))
+        ana = app.by("ana", reason="the shop is back", address="10.0.0.7")
+        action = await ana.bulk.start("requeue", type="ship", rate=1)
+        assert (action.actor, action.reason) == ("ana", "the shop is back")
+        with pytest.raises(ConflictError, match=action.id):  # one at a time
+            await ana.bulk.start("cancel", type="ship")
+        await app.by("bob").bulk.start("trigger", type="ship")
+        await app.worker.drain()
+        portions = (await app.audits(bulk=action.id)).entries
+        assert (portions[-1].verb, portions[-1].count, portions[-1].actor) == ("requeue", 1, "ana")
+        stopped = await ana.bulk.stop(action.id)
+        assert stopped.state == "stopped"
+        first, _, last = reversed((await app.audits()).entries)
+        assert (first.verb, first.actor, first.about, first.ids, first.tenant) == (
+            "bulk requeue",
+            "ana",
+            "type:ship",
+            (action.id,),
+            None,
+        )
+        assert (last.verb, last.ids, last.tenant, last.address) == (
+            "bulk stop",
+            (action.id,),
+            None,
+            "10.0.0.7",
+        )
+        await ana.bulk.start("cancel", type="ship")
 
 
 VICTIM = """

@@ -27,6 +27,7 @@ from treadle.portions import MEANWHILE, PortionChanger, Refusal
 from treadle.wording import capped, plural
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
+from .background import check_background, start_background
 from .bulk_verb import BulkVerb, Preview, skipped_text, summary_json, tell_refusal
 from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters
@@ -61,11 +62,14 @@ async def change_items(
     *,
     canary: int = 0,
     judge: Judge | None = None,
+    canary_wait: float = 0.0,
 ) -> int | None:
     """Carry out a command that changes items. Returns its exit code.
 
-    canary: change so many first, and go on only if `judge` agrees.
+    canary: change so many first, and go on only if `judge` agrees. canary_wait: the seconds that it waits.
     """
+    if selection.background:
+        check_background(verb, selection)
     bulk = Bulk(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
     if selection.ids:
         if not filters.is_empty or selection.everything:
@@ -74,6 +78,8 @@ async def change_items(
         named = NamedSource(shell, wanted)
         if selection.dry_run:
             return await _dry_run_named(shell, verb, named)
+        if selection.background:
+            return await start_background(shell, verb, wanted, selection, filters, canary, canary_wait)
         return await bulk.run(named, len(wanted), canary=canary, judge=judge)
     where = await _fixed(shell, verb, selection, filters)
     if selection.dry_run:
@@ -89,6 +95,8 @@ async def change_items(
         if not agreed:
             return REFUSED if counted.count else None
         total = None if counted.more else counted.count
+    if selection.background:
+        return await start_background(shell, verb, where, selection, filters, canary, canary_wait)
     shell.note_about(filter_text(where))
     code = await bulk.run(FilterSource(shell, where, selection.limit), total, canary=canary, judge=judge)
     if not bulk.matched:

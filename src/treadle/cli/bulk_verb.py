@@ -60,6 +60,8 @@ class BulkVerb(NamedTuple):
     """What to do about those that were refused."""
     check: Callable[[ItemState], TreadleError | None] = allowed
     """Why an item cannot be changed whatever its status. None: it can."""
+    foreground: str = ""
+    """The option with which it cannot be a bulk action. Empty: it can."""
 
     def refusal(self, item: ItemState) -> Refusal | None:
         """Why an item cannot be changed, as far as it is known before."""

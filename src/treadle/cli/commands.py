@@ -9,6 +9,7 @@ import typer
 from treadle import __version__
 from treadle.cli import (
     audit,
+    background,
     check,
     dead,
     delete,
@@ -50,6 +51,7 @@ verbs.register(commands)
 delete.register(commands)
 dead.register(commands)
 pause.register(commands)
+background.register(commands)
 audit.register(commands)
 web.register(commands)
 

@@ -63,6 +63,7 @@ def deletion(
         along=along,
         preview=lambda: DeletionPreview(how),
         check=_no_root if roots else allowed,
+        foreground="--cascade" if cascade else "--open" if open and not roots else "",
     )
 
 

@@ -48,6 +48,14 @@ class Selection:
         str | None, typer.Option("--rate", metavar="RATE", help="at most so many: 50/s, 600/min, 1000/h")
     ] = None
 
+    background: Annotated[
+        bool,
+        typer.Option(
+            "--background",
+            help="start a bulk action, which workers carry out, and print its id: `treadle bulk`",
+        ),
+    ] = False
+
     def __post_init__(self) -> None:
         read_rate(self.rate)
 

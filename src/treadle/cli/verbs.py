@@ -76,7 +76,14 @@ async def complete(
             sum(each.changed for each in outcomes), [item for each in outcomes for item in each.refused]
         )
 
-    verb = BulkVerb("complete", "completed", change, OPEN_STATUSES, "only open items can be completed")
+    verb = BulkVerb(
+        "complete",
+        "completed",
+        change,
+        OPEN_STATUSES,
+        "only open items can be completed",
+        foreground="complete",
+    )
     return await change_items(shell, verb, selection, filters)
 
 
@@ -150,9 +157,12 @@ async def requeue(
         along=along,
         preview=lambda: RequeuePreview(how),
         remedy=how.remedy,
+        foreground="--alone" if alone else "",
     )
     judge = canary_judge(shell, seconds)
-    return await change_items(shell, verb, selection, filters, canary=canary, judge=judge)
+    return await change_items(
+        shell, verb, selection, filters, canary=canary, judge=judge, canary_wait=seconds
+    )
 
 
 # ------------------------------------------------------------------------------------------------ update

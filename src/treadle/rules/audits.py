@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from treadle.bulk_action import OPERATORS
 from treadle.errors import InputError
 from treadle.item import AuditNote, Changed, Filter, Submission
 from treadle.records import MOST_AUDIT_IDS, AuditEntry, AuditPage
@@ -51,6 +52,8 @@ def noted_change(
     if note is None:
         return None
     first = () if isinstance(ids, Filter) else tuple(ids[:MOST_AUDIT_IDS])
+    if tenant == OPERATORS:  # a bulk action of all tenants
+        tenant = None
     return NotedChange(note, note.verb or verb, note.tenant if tenant is None else tenant, first)
 
 

@@ -1,0 +1,158 @@
+"""`treadle bulk`, and `--background`: bulk actions, which go on without the command that started them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, cast
+
+import typer
+
+from treadle.bulk_action import ActionVerb, BulkState
+from treadle.bulk_portion import VERBS
+from treadle.engine.why.wording import command, tenant_option
+from treadle.errors import InputError, NotFound
+from treadle.fleet_json import bulk_json
+from treadle.item import Filter
+from treadle.portions import WantedItem
+from treadle.wording import capped, plural
+
+from .bulk_verb import BulkVerb, skipped_text
+from .exit_codes import REFUSED
+from .filters import ItemFilters
+from .selection import Selection, read_rate
+from .shell import Shell, operator_command, operator_group
+from .text import Cell, ago
+
+COLOURS: Final = {"done": "green", "held_back": "red", "failed": "red", "stopped": "yellow"}
+MOST_IDS: Final = 20
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="the id of a bulk action")]
+
+
+def register(commands: typer.Typer) -> None:
+    group = operator_group(commands, "bulk")(bulk)
+    operator_command(group, "show")(bulk_show)
+    operator_command(group, "stop", changes=True)(bulk_stop)
+
+
+# ------------------------------------------------------------------------------------------------ start
+
+
+def check_background(verb: BulkVerb, selection: Selection) -> None:
+    """Raise InputError if this cannot be a bulk action."""
+    wrong = verb.foreground or ("" if verb.name in VERBS else verb.name)
+    if wrong or selection.limit is not None:
+        raise InputError(f"--background cannot be used with {wrong or '--limit'}")
+
+
+async def start_background(
+    shell: Shell,
+    verb: BulkVerb,
+    which: Filter | Sequence[WantedItem],
+    selection: Selection,
+    filters: ItemFilters,
+    canary: int,
+    canary_wait: float,
+) -> int | None:
+    """Start a bulk action for these items, and say how to follow it."""
+    name = cast("ActionVerb", verb.name)
+    where: dict[str, Any] = {}
+    if isinstance(which, Filter):
+        names = ("type", "queue", "workflow", "group_id", "key", "reason", "mark", "since")
+        where = {name: value for name in names if (value := getattr(which, name)) is not None}
+        where["everything"] = selection.everything
+        if filters.until is not None:  # otherwise the action fixes it itself
+            where["until"] = which.until
+        if which.status != VERBS[name].usual or filters.status:
+            where["status"] = which.status
+    else:
+        where = {"ids": which}
+    rate = read_rate(selection.rate)
+    action = await shell.client.bulk.start(
+        name, rate=rate, canary=canary, **({"canary_wait": canary_wait} if canary else {}), **where
+    )
+    if shell.json:
+        shell.emit(bulk_json(action))
+        return None
+    tenant = None if shell.tenant is None else tenant_option(shell.tenant)
+    shell.print(f"started {action.id}: {action.verb} {plural(action.total, 'item', action.more)}")
+    shell.print(f"follow it with `{command('bulk show', action.id, tenant=tenant)}`", "dim")
+    if action.waits:
+        shell.warn(f"it waits: {action.waits}")
+    return None
+
+
+# ------------------------------------------------------------------------------------------------- look
+
+
+async def bulk(
+    shell: Shell,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="the most bulk actions")] = 20,
+) -> None:
+    """List bulk actions, newest first: what `--background` and the dashboard have started."""
+    actions = await shell.client.bulk.list(limit)
+    if shell.json:
+        for action in actions:
+            shell.emit(bulk_json(action))
+        return
+    if not actions:
+        shell.print("no bulk actions")
+        return
+    now = await shell.now()
+    shell.table(
+        ("ID", "VERB", "STATE", "CHANGED", "OF", "STARTED", "ACTOR", "WHICH"),
+        [
+            (
+                action.id,
+                action.verb,
+                Cell(action.state, COLOURS.get(action.state, "")),
+                f"{action.changed:,}",
+                capped(action.total, action.more),
+                ago(action.started_at, now),
+                action.actor,
+                action.where,
+            )
+            for action in actions
+        ],
+        numbers=("CHANGED", "OF"),
+        keep=("ID", "STATE", "CHANGED"),
+    )
+
+
+async def bulk_show(shell: Shell, id: IdArgument) -> int | None:
+    """Show how far a bulk action is."""
+    action = await shell.client.bulk.state(id)
+    if action is None:
+        raise NotFound(id, "bulk action")
+    await _show(shell, action)
+    return REFUSED if action.state in ("failed", "held_back") else None
+
+
+async def bulk_stop(shell: Shell, id: IdArgument) -> None:
+    """End a bulk action. What it has changed stays changed, the rest stays as it is."""
+    await _show(shell, await shell.client.bulk.stop(id))
+
+
+async def _show(shell: Shell, action: BulkState) -> None:
+    if shell.json:
+        shell.emit(bulk_json(action))
+        return
+    now = await shell.now()
+    shell.print(f"{action.id}  {action.verb} {action.where}")
+    by = f" by {action.actor}" if action.actor else ""
+    reason = f" ({action.reason})" if action.reason else ""
+    shell.print(f"started {ago(action.started_at, now)}{by}{reason}")
+    total = capped(action.total, action.more)
+    text = f"{action.state.replace('_', ' ')}: {action.matched:,} of {total} looked at"
+    text += f", {action.changed:,} changed{skipped_text(', skipped', Counter(dict(action.skipped)))}"
+    shell.print(text, COLOURS.get(action.state, ""))
+    if action.waits:
+        shell.print(f"it waits: {action.waits}", "yellow")
+    if action.error:
+        shell.print(f"error: {action.error}", "red")
+    if action.held_back_by:
+        ids = [each.id for each in action.held_back_by[:MOST_IDS]]
+        shell.print(f"not succeeded: {', '.join(ids)}", "red")
+    for each in action.refused:
+        shell.print(f"  {each.id}  {each.message}", "dim")
