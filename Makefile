@@ -50,7 +50,7 @@ browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromiu
 	@$(UV_SYNC) --group browser
 	@$(BIN)/python -m tests.browser.get_browser
 
-shots: browser  ## take pictures of every page of the dashboard, for the docs and to look at: .demo/shots/sheet.png
+shots: browser  ## take pictures of every page of the dashboard, for the docs and to look at: .demo/shots
 	$(BIN)/python -m tests.browser.shots
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules, house rules

@@ -24,6 +24,7 @@ from benchmarks import (
     large_tables,
     operate,
     processes,
+    recording,
     running,
     tracing,
     verbs,
@@ -35,7 +36,7 @@ RESULTS = Path(__file__).parent / "results"
 console = Console()
 
 USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes", "tracing")
-LONG = ("depth", "churn", "operate", "dashboard")
+LONG = ("depth", "churn", "operate", "dashboard", "statistics")
 QUICK = ("engine", "fleet", "cost")
 
 
@@ -110,6 +111,8 @@ async def run(
         results["churn"] = await churned(opened, quick)
     if "operate" in what:
         results["operate"] = await operated(opened, kinds, quick)
+    if "statistics" in what:
+        results["statistics"] = await statistics_costs(opened, kinds, quick)
     if "dashboard" in what:
         results["dashboard"] = await dashboards(opened, kinds, quick)
     return results
@@ -204,6 +207,25 @@ async def dashboards(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dic
         table.add_section()
     console.print(table)
     return {} if quick else {kind: {**each, "reads": reads} for kind, (each, reads) in found.items()}
+
+
+async def statistics_costs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:
+    count, times = (5_000, 3) if quick else (50_000, 11)
+    table = Table("backend", "", "on: shortest, median", "off: shortest, median", "ratios",
+        title=f"the cost of statistics: drains of {count:,} no-ops, sent every {recording.INTERVAL} s",
+    )  # fmt: skip
+    results: dict[str, Any] = {}
+    for kind in kinds:
+        figures = await recording.statistics_cost(opened, kind, count, times)
+        for on, off in (figures[:2], figures[2:]):
+            name = on.name.partition(",")[0]
+            shown_ratios = ", ".join(f"{each:.3f}" for each in recording.ratios(on.values, off.values))
+            sides = [f"{min(each.values):.3f} s, {each.median:.3f} s" for each in (on, off)]
+            table.add_row(kind, name, *sides, shown_ratios)
+        table.add_section()
+        results[kind] = {figure.name: figure.values for figure in figures}
+    console.print(table)
+    return results
 
 
 async def groups(opened: Stores, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -451,7 +451,7 @@ class Backend(Protocol):
 
     async def add_stats(self, stats: Sequence[Stat]) -> None:
         """Add what a process has counted to what is stored for the same minutes, types and queues, and for
-        the hours of these minutes. Each `at` is a whole minute. A repeated call counts twice."""
+        the quarters and hours in which these minutes are. Each `at` is a whole minute. A repeated call counts twice."""
         ...
 
     async def stats(
@@ -466,8 +466,9 @@ class Backend(Protocol):
     ) -> Sequence[Stat]:
         """Return what was counted from `since` on, before `until`, summed up: with `time` one Stat for each
         `step` seconds, with `type` or `queue` one for each of them and for the whole time. Steps without
-        counts are left out. A step is a multiple of 60: below 3,600 the minutes are read, of which a day is
-        kept; otherwise the hours, of which 90 days are. `type`, `queue`: only of these. By time, type or
+        counts are left out. A step is a multiple of 60, from an hour on one of 3,600. It is summed up from
+        hours, quarters of an hour or minutes, the longest of which it is a multiple: 90 days of hours are
+        kept, a day of the others. `type`, `queue`: only of these. By time, type or
         queue."""
         ...
 

@@ -19,7 +19,7 @@ from treadle.item_facts import LimitUse, Overview
 from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
 from treadle.problems import MAX_WAIT, Problem, look_at
-from treadle.records import MINUTE, AuditPage, Line, Related, Stat, StatsBy
+from treadle.records import HOUR, MINUTE, AuditPage, Line, Related, Stat, StatsBy
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 
@@ -42,12 +42,16 @@ class Observer:
         await self._begin_read()
         return await why_item(self._core, id, self._tenant)
 
-    async def why_queue(self, name: str) -> Why:
+    async def why_queue(self, name: str, *, overview: Overview | None = None) -> Why:
         """Say why the items of a queue wait: whether it is paused, whether a worker serves it, and the
-        reasons of the item that has waited for the longest time."""
+        reasons of the item that has waited for the longest time.
+
+        overview: what `overview()` of this client has just returned. Then it is not read again. A client of
+            one tenant reads it again all the same: it is told less than the reasons need.
+        """
         check_name(name, field="queue")
         await self._begin_read()
-        return await why_queue(self._core, name, self._tenant)
+        return await why_queue(self._core, name, self._tenant, None if self._tenant else overview)
 
     async def workers(self) -> list[WorkerState]:
         """Return the workers that have a lease in the store, lapsed or not, by id. `info` is what each says
@@ -118,9 +122,9 @@ class Observer:
         """Return what the workers of all processes counted from `since` on, before `until`: attempts, how
         they ended, and how long items waited and ran. Workers add what they counted about every 10 seconds.
 
-        step: seconds for which counts are summed up, a multiple of 60. Below 3,600 the counts of minutes are
-            read, which are kept for a day, otherwise those of hours, which are kept for 90 days. Steps
-            without counts are left out.
+        step: seconds for which counts are summed up: a multiple of 60, from an hour on one of 3,600. Hours
+            are kept for 90 days, minutes and quarters of an hour for a day. The longer the step, the less is
+            read: 60, 900 and 3,600 are stored as they are. Steps without counts are left out.
         by: `time` gives one Stat for each step, `type` or `queue` one for each of them and the whole time.
         type, queue: only what was counted for these.
 
@@ -128,8 +132,7 @@ class Observer:
         """
         begin = instant(since, field="since")
         end = None if until is None else instant(until, field="until")
-        if isinstance(step, bool) or not isinstance(step, int) or step < MINUTE or step % MINUTE:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError.of("step", step, "must be a multiple of 60 seconds, as in step=3600")
+        _check_step(step)
         if by not in get_args(StatsBy):
             raise InputError.of("by", by, f"does not exist: it is one of {', '.join(get_args(StatsBy))}")
         for name, field in ((type, "type"), (queue, "queue")):
@@ -154,6 +157,11 @@ class Observer:
 
     async def _begin_read(self) -> None:
         await begin_read(self._core)
+
+
+def _check_step(step: object) -> None:
+    if type(step) is not int or step < MINUTE or step % (MINUTE if step < HOUR else HOUR):
+        raise InputError.of("step", step, "must be a multiple of 60 seconds, from an hour on one of 3600")
 
 
 async def begin_read(core: Core, capability: str = "watching") -> None:

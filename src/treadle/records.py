@@ -12,9 +12,11 @@ import msgspec
 from .item import Status
 
 MINUTE: Final = 60
+QUARTER: Final = 900
+"""Of an hour."""
 HOUR: Final = 3600
 KEPT_MINUTES: Final = 86_400.0
-"""Seconds for which the statistics of a minute are kept."""
+"""Seconds for which the statistics of a minute, and of a quarter of an hour, are kept."""
 KEPT_HOURS: Final = 90 * 86_400.0
 """The same for those of an hour."""
 KEPT_AUDIT: Final = 365 * 86_400.0

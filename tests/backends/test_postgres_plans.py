@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import asyncpg
 import pytest
@@ -68,6 +69,9 @@ async def work(backend: PostgresBackend) -> None:
     for tenant in (None, "default"):
         await backend.overview(tenant=tenant)
         await backend.marks(tenant=tenant)
+        await backend.lines("default", tenant=tenant)
+        await backend.related(f"a{name}", tenant=tenant)
+        await backend.list(Filter(tenant=tenant, type="none", status=("ready", "success")), reach=1000)
     await backend.limits()
     await backend.cancel([f"k{name}", f"b{name}"])
     await backend.prune()
@@ -111,7 +115,7 @@ def is_given(where: Filter, empty: Filter, name: str) -> bool:
 
 
 async def test_lists_use_an_index(postgres_url: str) -> None:
-    """Every filter, in both directions, from the start and from a cursor."""
+    """Every filter, in both directions, from the start and from a cursor, with and without a reach."""
     schema = PostgresSchema("treadle")
     async with opened(postgres_url), connected(postgres_url) as admin:
         await admin.execute(READY, 20_000)
@@ -121,10 +125,19 @@ async def test_lists_use_an_index(postgres_url: str) -> None:
             for oldest_first in (False, True):
                 for cursor in (None, cursor_of(10_000)):
                     query = ListQuery(where, limit=100, oldest_first=oldest_first, cursor=cursor)
-                    sql, arguments = query.bind(query.text)
-                    plan = await admin.fetch(f"explain {schema.sql(sql)}", *arguments)
-                    text = "\n".join(line for (line,) in plan)
-                    assert "Seq Scan" not in text, (where, text)
+                    texts = [query.text, query.counting, query.walk]
+                    last = 15_100 if oldest_first else 14_900
+                    query.stop_at([_walked(15_000, True), _walked(last), _walked(last + 1)])
+                    for text in (*texts, query.text):
+                        if text is not None:
+                            sql, arguments = query.bind(text, most=100, looked_at=100)
+                            plan = await admin.fetch(f"explain {schema.sql(sql)}", *arguments)
+                            lines = "\n".join(line for (line,) in plan)
+                            assert "Seq Scan" not in lines, (where, lines)
+
+
+def _walked(no: int, is_first: bool = False) -> dict[str, Any]:
+    return {"no": no, "is_first": is_first, "queued": 0.0}
 
 
 async def test_an_instant_is_found_by_binary_search(postgres_url: str) -> None:

@@ -1,6 +1,7 @@
 """PostgreSQL: creating, checking and replacing the schema."""
 
 import asyncio
+import re
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -8,9 +9,10 @@ import pytest
 
 from tests.backends.postgres_store import WRONG, connected, opened
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.schema import VERSION, migrations
+from treadle.backends.postgres.schema import VERSION, PostgresSchema, migrations
+from treadle.backends.postgres.submit import FIRE, SubmitCall
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.item import Count, Settlement
+from treadle.item import Count, Schedule, Settlement, Submission
 from treadle.testing.contract.build import (
     apply,
     by_id,
@@ -187,6 +189,20 @@ async def test_a_process_of_version_4_that_is_open_goes_on(postgres_url: str) ->
         assert (mark.mark, mark.sample) == ("", "a")
         for wrong, query in WRONG.items():
             assert await admin.fetch(query) == [], wrong
+
+
+async def test_a_process_of_version_5_that_is_open_goes_on(postgres_url: str) -> None:
+    """Its call of `fire` has one argument less. The run is recorded."""
+    fire = PostgresSchema("treadle").sql(re.sub(r",\s+\$\d+::int\) f$", ") f", FIRE))
+    assert fire != FIRE
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await backend.put_schedule(Schedule(name="s", next_at=5.0))
+        call = SubmitCall([Submission((item("a"),))], {0: 7})
+        assert (await admin.fetchrow(fire, "s", 5.0, 6.0, *call.arguments))["fired"]
+        (run,) = await backend.schedule_runs()
+        assert (run.name, run.at, run.id, run.tenant, run.status) == ("s", 5.0, "a", "default", "ready")
+        signatures = "select count(*) from pg_proc where proname = 'fire' and prokind = 'f'"
+        assert await admin.fetchval(signatures) == 1
 
 
 async def _use_old_items(backend: PostgresBackend) -> None:

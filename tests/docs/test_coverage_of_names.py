@@ -40,7 +40,8 @@ from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse, Overview, QueueAge, UnservedType
 from treadle.manual_lease import ClaimedLease
 from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
-from treadle.problems import PROBLEM_KINDS
+from treadle.problems import PROBLEM_KINDS, Problem
+from treadle.records import Line, Related, RelatedItem
 from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
@@ -138,6 +139,8 @@ NAMES: dict[str, set[str]] = {
     "testing": set(testing.__all__),
     "why": {"ReasonKind"} | _struct_names(Why, Reason),
     "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),
+    "problems": {Problem.__name__, *Problem._fields},
+    "bounded reads": _struct_names(Line, Related, RelatedItem),
     "workers": _struct_names(WorkerState, WorkerInfo, UndecodableType),
     "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},

@@ -142,6 +142,9 @@ CHANGING = [
     ("schedule refusal", "schedules pause nosuch"),
     ("schedule switch", "schedules cancel nightly"),
     ("submitted item", "run report {}"),
+    ("worker request", "workers drain silent-1"),
+    ("worker refusal", "workers drain nosuch"),
+    ("audit entry", "audit"),
 ]
 WITH_A_WORKER = [
     ("event", "tail --count 1"),

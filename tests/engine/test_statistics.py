@@ -126,6 +126,7 @@ async def test_statistics_can_be_turned_off(clock: ManualClock) -> None:
         ({"until": "now"}, "until"),
         ({"step": 90}, "step"),
         ({"step": 0}, "step"),
+        ({"step": 5400}, "step"),
         ({"step": 60.0}, "step"),
         ({"by": "tenant"}, "by"),
         ({"type": ""}, "type"),

@@ -18,5 +18,6 @@ for _name in ("jinja2", "starlette"):
 
 from .access import ACTIONS, Access, Action  # noqa: E402
 from .app import dashboard  # noqa: E402
+from .wsgi import dashboard_wsgi  # noqa: E402
 
-__all__ = ["ACTIONS", "Access", "Action", "dashboard"]
+__all__ = ["ACTIONS", "Access", "Action", "dashboard", "dashboard_wsgi"]

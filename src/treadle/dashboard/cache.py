@@ -47,5 +47,11 @@ class KeptReads:
             del self._reads[key]
 
 
+def _look_at(task: asyncio.Task[object]) -> None:
+    """An error is no news if everyone who asked has left."""
+    if not task.cancelled():
+        task.exception()
+
+
 async def _read(read: Callable[[], Awaitable[object]]) -> object:
     return await read()

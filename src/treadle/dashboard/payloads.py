@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
+from treadle.errors import shown
 from treadle.item import ItemState
 from treadle.item_json import item_headers, item_json, read_input, read_result
 from treadle.operator import core_of
 from treadle.secret_values import SecretMask
 from treadle.why import Reason, ReasonKind, Why
-from treadle.wording import first_line, plain
+from treadle.wording import first_line
 
 from .visit import Visit
 
@@ -48,11 +50,12 @@ class Payload(msgspec.Struct, frozen=True):
     """Why this code cannot read it as its type says. Empty: it can."""
 
 
-def read_payload(visit: Visit, state: ItemState, what: What) -> tuple[Any, str]:
-    """A JSON value without secrets, and why this code could not read it, or ""."""
-    registry = core_of(visit.client).registry
-    value, problem = (read_input if what == "input" else read_result)(registry, state)
-    return mask_of(visit.site.mask).masked(value), problem
+def read_payload(visit: Visit, state: ItemState, what: What, *, reveal: bool = False) -> tuple[Any, str]:
+    """A JSON value without secrets, and why this code could not read it, or "". reveal: with its secrets,
+    which no visitor may see."""
+    read = read_input if what == "input" else read_result
+    value, problem = read(core_of(visit.client).registry, state, reveal=reveal)
+    return value if reveal else mask_of(visit.site.mask).masked(value), problem
 
 
 def shown_payload(visit: Visit, state: ItemState, what: What) -> Payload | None:
@@ -132,7 +135,11 @@ def json_text(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=repr).decode()
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.EncodeError):
-        return plain(repr(value))
+        pass
+    try:
+        return json.dumps(value, default=repr)  # it can write halves of characters
+    except (TypeError, ValueError, RecursionError):
+        return shown(value)
 
 
 def pretty_text(value: object) -> str:

@@ -49,7 +49,8 @@ class Timeline(msgspec.Struct, frozen=True):
 
 def timeline_of(state: ItemState, now: float, *, messages: bool = True) -> Timeline:
     """The life of an item so far. messages: with the messages of errors."""
-    stretches = list(_stretches(state, now))
+    # The store's clock may have been set back.
+    stretches = [each for each in _stretches(state, now) if each.since <= each.until]
     steps = sorted(_steps(state, now, messages), key=lambda step: step.at)
     instants = [state.queued_at, *(each.until for each in stretches), *(each.at for each in steps)]
     since, until = min(instants), max(instants)

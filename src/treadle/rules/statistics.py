@@ -1,4 +1,4 @@
-"""Statistics: which minutes and hours a process adds to, and how they are summed up."""
+"""Statistics: which minutes, quarters and hours a process adds to, and how they are summed up."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
-from treadle.records import HOUR, MINUTE, Stat, StatsBy
+from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, MINUTE, QUARTER, Stat, StatsBy
 
 StatKey: TypeAlias = tuple[int, float, str, str]
-"""Step (a minute or an hour), begin, type, queue. Stores change rows in this order."""
+"""Step, begin, type, queue. Stores change rows in this order."""
 
-STEPS: Final = (MINUTE, HOUR)
+STEPS: Final = {MINUTE: KEPT_MINUTES, QUARTER: KEPT_MINUTES, HOUR: KEPT_HOURS}
+"""Of each length that is stored: for how many seconds."""
 COUNTERS: Final = ("started", "succeeded", "failed", "retried", "dead", "cancelled")
 
 
 def rows_to_add(stats: Iterable[Stat]) -> list[tuple[StatKey, Stat]]:
-    """What to add for each minute and each hour, once each, in the order of the keys."""
+    """What to add for each minute, quarter and hour, once each, in the order of the keys."""
     found: dict[StatKey, Stat] = {}
     for stat in stats:
         for step in STEPS:
@@ -33,8 +34,8 @@ def begin_of(at: float, step: int) -> float:
 
 
 def kept_step(step: int) -> int:
-    """Which rows are read for a step."""
-    return MINUTE if step < HOUR else HOUR
+    """Which rows are read for a step: the longest of which it is a multiple."""
+    return max(stored for stored in STEPS if step % stored == 0)
 
 
 def labels(by: StatsBy, type: str | None, queue: str | None, found: str) -> tuple[str, str]:

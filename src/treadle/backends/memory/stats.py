@@ -1,11 +1,11 @@
-"""Statistics: what workers counted, by minute and by hour."""
+"""Statistics: what workers counted, by minute, quarter and hour."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, MINUTE, Stat, StatsBy
-from treadle.rules.statistics import added, begin_of, kept_step, labels, rows_to_add
+from treadle.records import Stat, StatsBy
+from treadle.rules.statistics import STEPS, added, begin_of, kept_step, labels, rows_to_add
 
 from .tables import MemoryTables
 
@@ -39,7 +39,7 @@ def read_stats(
 
 
 def prune_stats(store: MemoryTables, now: float) -> None:
-    for step, kept in ((MINUTE, KEPT_MINUTES), (HOUR, KEPT_HOURS)):
+    for step, kept in STEPS.items():
         rows = store.stats[step]
         for at in [at for at in rows if at < now - kept]:
             del rows[at]

@@ -6,7 +6,7 @@ A list is a query for the numbers of its items, along an index:
 | --- | --- |
 | a group, a workflow, a key | that index of `item` |
 | only open statuses | `open_item` |
-| only dead (or a reason) | the index of the dead in `ended_item` |
+| only dead (or a reason), only cancelled | the index of these in `ended_item` |
 | a mark | the index of the marks of the dead in `ended_item` |
 | only ended statuses | `ended_item` |
 | anything else | `item`, in the order of submission |
@@ -28,8 +28,8 @@ from typing import Final, NamedTuple
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Filter, Status
 
-from .codes import DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
-from .connection import Record
+from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
+from .connection import AnswerRow
 from .statements import numbered, text
 
 MOST_LISTED: Final = 1000
@@ -131,7 +131,7 @@ class ListQuery:
             direction=self._direction,
         )
 
-    def stop_at(self, walked: Sequence[Record]) -> WalkEnd | None:
+    def stop_at(self, walked: Sequence[AnswerRow]) -> WalkEnd | None:
         """Look at no more than these rows of `walk` say. None: nothing is left out."""
         first = next((row["no"] for row in walked if row["is_first"]), 0)
         others = sorted(
@@ -174,6 +174,8 @@ class ListQuery:
             self._add("nothing")  # only the dead have a reason, and fail groups
         if codes == [DEAD]:
             along.append(self._part("is_dead"))
+        elif codes == [CANCELLED]:
+            along.append(self._part("is_cancelled"))
         elif codes == [RUNNING] and self._front == "o":
             self._add("is_running")
         elif statuses and statuses <= TERMINAL:

@@ -1,4 +1,4 @@
-"""Statistics: what workers counted, by minute and by hour.
+"""Statistics: what workers counted, by minute, quarter and hour.
 
 The counts of a histogram are stored as one number: 12 decimal digits for each count, the first count last.
 So the sum of two such numbers has the sums of their counts, and PostgreSQL adds up a histogram as quickly as

@@ -24,6 +24,7 @@ from treadle.item_facts import (
     QueueAge,
     UnservedType,
 )
+from treadle.records import Line, Related, RelatedItem
 from treadle.rules.limits import LimitState
 from treadle.rules.watching import (
     CountKey,
@@ -43,6 +44,8 @@ from .statements import statements
 _sql = statements("watch")
 
 MISSING: Final = -1
+CHILD: Final = 1
+DEPENDENT: Final = 2
 ANY_END: Final = 1
 ALGORITHMS: Final[dict[int, Algorithm]] = {code: name for name, code in ALGORITHM_CODES.items()}
 
@@ -68,6 +71,27 @@ class PostgresWatch(PostgresVerbs):
             DeadMark(mark, type, decoded(error_type) or "", decoded(error) or "", *rest)
             for mark, type, error_type, error, *rest in await self._read("marks", tenant, count, cap)
         ]
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        return [
+            Line(
+                tenant=tenant,
+                lane=lane,
+                count=min(size, cap),
+                capped=size > cap,
+                oldest_ready=since,
+                first=first,
+            )
+            for tenant, lane, size, since, first in await self._read("lines", queue, tenant, count, cap + 1)
+        ]
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        rows = await self._read("related", id, tenant, count)
+        if not rows:
+            return None
+        return Related(children=_related(rows, CHILD), dependents=_related(rows, DEPENDENT))
 
     async def _read(self, name: str, *arguments: object) -> list[Record]:
         return await self._calls.rows(_sql(name), *arguments, within=READ_SECONDS)
@@ -106,6 +130,11 @@ def _prerequisites(found: Record) -> Iterator[Prerequisite]:
     for name, state, type in zip(*columns, strict=True):
         status: PrerequisiteStatus = "missing" if state == MISSING else status_of(state)
         yield Prerequisite(name, status, type)
+
+
+def _related(rows: Sequence[Record], wanted: int) -> tuple[RelatedItem, ...]:
+    found = (row for row in rows if row["kind"] == wanted)
+    return tuple(RelatedItem(row["id"], row["type"], status_of(row["status"])) for row in found)
 
 
 def _workers(found: Record) -> tuple[WorkerState, ...]:

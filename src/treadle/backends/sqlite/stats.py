@@ -1,11 +1,11 @@
-"""Statistics: what workers counted, by minute and by hour."""
+"""Statistics: what workers counted, by minute, quarter and hour."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, MINUTE, Stat, StatsBy
-from treadle.rules.statistics import kept_step, labels, rows_to_add
+from treadle.records import Stat, StatsBy
+from treadle.rules.statistics import STEPS, kept_step, labels, rows_to_add
 
 from .histograms import decode_histogram, encode_histogram
 from .statements import Row, Tx, blob, statements
@@ -61,5 +61,5 @@ def _stat(row: Row, labels: tuple[str, str]) -> Stat:
 
 def prune_stats(tx: Tx, limit: int) -> None:
     """Remove what is not kept any more, up to `limit` rows each."""
-    tx.run(_SQL["prune"], MINUTE, tx.now - KEPT_MINUTES, limit)
-    tx.run(_SQL["prune"], HOUR, tx.now - KEPT_HOURS, limit)
+    for step, kept in STEPS.items():
+        tx.run(_SQL["prune"], step, tx.now - kept, limit)

@@ -12,6 +12,8 @@
   let tag = null; // of what is shown
   let busy = false;
   let again = false;
+  let sent = 0; // forms: what was asked for before the last one may be out of date
+  let acting = 0; // forms without an answer yet: theirs is shown first
   let paused = false;
   let slow = 5; // seconds between two looks where no events come
 
@@ -43,8 +45,9 @@
 
   async function refresh() {
     if (paused || document.hidden || !main().hasAttribute("data-live")) return;
-    if (busy) { again = true; return; }
+    if (busy || acting) { again = true; return; }
     busy = true;
+    const before = sent;
     const began = performance.now();
     try {
       const url = new URL(location.href);
@@ -52,9 +55,10 @@
       const headers = { "X-Fragment": "main", Accept: "text/html" };
       if (tag) headers["If-None-Match"] = tag;
       const answer = await fetch(url, { headers, credentials: "same-origin" });
-      if (answer.status === 200) {
+      const text = answer.status === 200 ? await answer.text() : null;
+      if (text !== null && before === sent) {
         tag = answer.headers.get("ETag");
-        show(await answer.text());
+        show(text);
       }
       if (answer.ok || answer.status === 304) state("live", "live");
       else state("off", answer.status === 403 ? "signed out" : `not live: ${answer.status}`);
@@ -63,6 +67,9 @@
     }
     slow = performance.now() - began > 1000 ? Math.min(60, slow * 2) : 5;
     busy = false;
+    ifAsked();
+  }
+  function ifAsked() {
     if (again) { again = false; setTimeout(refresh, 500); }
   }
 
@@ -111,6 +118,8 @@
     const sender = event.submitter;
     if (sender) sender.disabled = true;
     const fields = new URLSearchParams(new FormData(form, sender));
+    sent += 1;
+    acting += 1;
     try {
       const answer = await fetch(form.action, {
         method: "POST", body: fields, headers: { "X-Fragment": "main", Accept: "text/html" }, credentials: "same-origin",
@@ -128,6 +137,8 @@
       state("off", "not live: no answer");
     }
     if (sender) sender.disabled = false;
+    acting -= 1;
+    ifAsked();
   });
 
   // ------------------------------------------------------------------------------------------------- rows

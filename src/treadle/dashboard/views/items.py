@@ -24,7 +24,9 @@ REACH: Final = 50_000
 """So many items are looked at for a page, where no index leads to those that match."""
 PORTION: Final = 1_000
 PORTIONS: Final = 4
-"""So many portions are read and looked into for a page, where the filter is on what is inside."""
+"""So many portions at most are read and looked into for a page, where the filter is on what is inside."""
+LOOK_SECONDS: Final = 0.06
+"""After so long it looks into no further portion."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 
@@ -138,6 +140,7 @@ async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
         page = await _list(visit, where, ROWS, cursor)
         return FoundItems([*page.items], page.cursor, page.reached_at, len(page.items))
     found = FoundItems([], cursor, None, 0)
+    until = time.monotonic() + LOOK_SECONDS
     for _ in range(PORTIONS):
         before = found.cursor
         page = await _list(visit, where, PORTION, before)
@@ -151,7 +154,8 @@ async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
                     found.cursor = (await _list(visit, where, place, before)).cursor
                     return found
         found.reached_at = page.reached_at or (page.items[-1].queued_at if page.items else None)
-        if found.cursor is None or len(found.states) >= ROWS or page.reached_at is not None:
+        enough = len(found.states) >= ROWS or page.reached_at is not None or time.monotonic() > until
+        if found.cursor is None or enough:
             break
     if found.cursor is None or len(found.states) >= ROWS:
         found.reached_at = None
@@ -164,13 +168,24 @@ async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None)
 
 def matches(visit: Visit, state: ItemState, conditions: Sequence[WhereCondition]) -> bool:
     """Whether conditions hold for what is inside, as the visitor sees it: secrets are not found."""
-    inside: dict[str, Any] = {}
-    for name in dict.fromkeys(str(each.path[0]) for each in conditions):
-        if name == "headers":
-            inside[name] = shown_headers(visit, state)
-        else:
-            inside[name] = read_payload(visit, state, "input" if name == "input" else "result")[0]
+    names = {str(each.path[0]) for each in conditions}
+    inside = inside_of(visit, state, names, reveal=True)
+    if not all(condition.holds(inside) for condition in conditions):
+        return False  # as most of them: what is masked matters for the others
+    inside = inside_of(visit, state, names)
     return all(condition.holds(inside) for condition in conditions)
+
+
+def inside_of(visit: Visit, state: ItemState, names: Set[str], *, reveal: bool = False) -> dict[str, Any]:
+    """What conditions look into, by name."""
+    inside: dict[str, Any] = {}
+    if "input" in names:
+        inside["input"] = read_payload(visit, state, "input", reveal=reveal)[0]
+    if "result" in names:
+        inside["result"] = read_payload(visit, state, "result", reveal=reveal)[0]
+    if "headers" in names:
+        inside["headers"] = dict(state.headers) if reveal else shown_headers(visit, state)
+    return inside
 
 
 def row_of(visit: Visit, state: ItemState) -> ItemRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.fleet import Fleet, queues_of
 from treadle.ids import check_name
-from treadle.item_facts import LimitUse, Overview
+from treadle.item_facts import Overview
 from treadle.records import Line
 from treadle.why import Reason, Why
 
@@ -117,48 +117,38 @@ def queue_states(
 async def read_one(visit: Visit) -> QueuePage:
     name, span = check_name(visit.part("queue"), field="queue"), span_of(visit)
     client = visit.client
-    overview, why, throughput, lines, uses = await asyncio.gather(
-        visit.in_time(client.overview()),
-        visit.in_time(client.why_queue(name)),
+    (overview, why), throughput, lines, uses = await asyncio.gather(
+        _overview_and_why(visit, name),
         read_throughput(visit, span, queue=name),
         visit.in_time(client.lines(name, count=MOST_LINES + 1)),
         visit.in_time(client.limits()),
     )
-    state, types, workers = None, dict[str, Depth](), list[WorkerRow]()
-    if overview is not None:
-        state = next(
-            (each for each in queue_states(overview, None, _declared(visit)) if each.name == name), None
-        )
-        if state is None and not (throughput is not None and throughput.started):
-            raise NotShown(f"there is no queue {name!r}")
-        types = _types(overview, name)
-        fleet = Fleet(overview.workers, overview.now)
-        workers = [worker_row(fleet, worker) for worker in fleet.serving(queue=name)]
+    overview = overview or Overview(now=0.0)
+    known = {each.name: each for each in queue_states(overview, None, _declared(visit))}
+    if overview.now and name not in known and not (throughput is not None and throughput.started):
+        raise NotShown(f"there is no queue {name!r}")
+    types, fleet = _types(overview, name), Fleet(overview.workers, overview.now)
+    workers = [worker_row(fleet, worker) for worker in fleet.serving(queue=name)]
+    limits = None if uses is None else limits_of_types(uses, client.types, types)
+    unused = QueueState(name, Depth(), None, False, [], len(workers))
     return QueuePage(
         name=name,
-        state=state or QueueState(name, Depth(), None, False, [], len(workers))
-        if overview is not None
-        else None,
-        status=_status(why),
+        state=known.get(name, unused) if overview.now else None,
+        status="" if why is None or why.status == "unknown" else why.status,
         reasons=None if why is None else shown_reasons(visit, why.reasons),
         throughput=throughput,
         lines=None if lines is None else lines[:MOST_LINES],
         more_lines=lines is not None and len(lines) > MOST_LINES,
         types=types,
-        limits=None if uses is None or overview is None else _limits(visit, uses, types, overview),
+        limits=None if limits is None else limit_rows(limits, overview.workers),
         workers=workers[:MOST_WORKERS],
         more_workers=max(0, len(workers) - MOST_WORKERS),
     )
 
 
-def _limits(
-    visit: Visit, uses: Sequence[LimitUse], types: Iterable[str], overview: Overview
-) -> list[LimitRow]:
-    return limit_rows(limits_of_types(uses, visit.client.types, types), overview.workers)
-
-
-def _status(why: Why | None) -> str:
-    return "" if why is None or why.status == "unknown" else why.status
+async def _overview_and_why(visit: Visit, name: str) -> tuple[Overview | None, Why | None]:
+    overview = await visit.in_time(visit.client.overview())
+    return overview, await visit.in_time(visit.client.why_queue(name, overview=overview))
 
 
 def _types(overview: Overview, queue: str) -> dict[str, Depth]:

@@ -19,7 +19,7 @@ from treadle.item import (
     ItemState,
     Status,
 )
-from treadle.item_facts import Explanation, Prerequisite, UnservedType
+from treadle.item_facts import Explanation, Overview, Prerequisite, UnservedType
 from treadle.why import Reason, Why
 from treadle.wording import plain
 
@@ -247,9 +247,10 @@ async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFac
 # -- queues and schedules ------------------------------------------------------------------------------
 
 
-async def why_queue(core: Core, name: str, tenant: str | None) -> Why:
-    """Why the items of a queue wait."""
-    overview = await core.backend.overview(tenant=tenant, cap=COUNTED)
+async def why_queue(core: Core, name: str, tenant: str | None, overview: Overview | None = None) -> Why:
+    """Why the items of a queue wait. overview: one of the same tenant that was just read."""
+    if overview is None:
+        overview = await core.backend.overview(tenant=tenant, cap=COUNTED)
     counts = tuple(count for count in overview.counts if count.queue == name)
     ready = {count.type for count in counts if count.status == "ready"}
     unserved = tuple(each for each in overview.unserved if each.type in ready)[:MOST_TYPES]

@@ -6,7 +6,7 @@ import asyncio
 
 from treadle.backend import Backend
 from treadle.item import Fire, Schedule
-from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, KEPT_RUNS, MINUTE, ScheduleRun, Stat
+from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, KEPT_RUNS, MINUTE, QUARTER, ScheduleRun, Stat
 
 from .build import apply, claim_one, connections, item, near, only, submit, succeed
 from .schedules import fire_due
@@ -89,6 +89,8 @@ class StatisticsCases:
         ]
         assert await counted(backend, at(0), by="type") == [(0, "a", "", 19), (0, "b", "", 12)]
         assert await counted(backend, at(1), by="queue", until=at(125)) == [(1, "", "p", 4), (1, "", "q", 10)]
+        for step in (QUARTER, 1200, 2 * QUARTER):
+            assert await counted(backend, at(0), step=step) == [(0, "", "", 7), (120, "", "", 24)]
         assert await counted(backend, at(0), step=2 * HOUR) == [(0, "", "", 7), (120, "", "", 24)]
         assert await counted(backend, at(60), step=HOUR, by="type") == [(60, "a", "", 16), (60, "b", "", 8)]
         assert await counted(backend, at(0), step=HOUR, type="a") == [(0, "a", "", 3), (120, "a", "", 16)]
@@ -121,7 +123,7 @@ class StatisticsCases:
 
     @needs("recording")
     async def test_prune_removes_old_statistics(self, subject: Subject) -> None:
-        """Minutes after a day, hours after 90 days."""
+        """Minutes and quarters of an hour after a day, hours after 90 days."""
         backend = subject.backend
         now = await backend.now() // MINUTE * MINUTE
         await backend.add_stats([Stat(at=now, type="t", started=1)])
@@ -129,7 +131,7 @@ class StatisticsCases:
         assert len(await backend.stats(now)) == 1
         await subject.advance(KEPT_MINUTES + 2 * MINUTE)
         await backend.prune()
-        assert await backend.stats(0.0) == []
+        assert (await backend.stats(0.0), await backend.stats(0.0, step=QUARTER)) == ([], [])
         assert only(await backend.stats(0.0, step=HOUR)).started == 1
         await subject.advance(KEPT_HOURS)
         await backend.prune()

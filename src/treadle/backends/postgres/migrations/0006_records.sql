@@ -1,7 +1,7 @@
 -- Version 6: what operators look back at. No item costs more than before.
 
--- What workers counted: each minute for a day, each hour for 90 days.
--- step       60 or 3600
+-- What workers counted: each minute and quarter of an hour for a day, each hour for 90 days.
+-- step       60, 900 or 3600
 -- wait, run  the counts of a histogram, as one number: see stats.py
 create table treadle.stat (
   step      int not null,
@@ -48,6 +48,9 @@ create table treadle.schedule_run (
   tenant   text collate "C",
   primary key (name, at)
 );
+
+-- Cancelled items, to list them.
+create index ended_item_cancelled on treadle.ended_item (no) where outcome = 8;
 
 -- The function has another parameter now. Processes of version 5 call the new one without it.
 drop function if exists treadle.fire(text, float8, float8, treadle.new_items, boolean, boolean);

@@ -1,7 +1,7 @@
 -- Version 6: what operators look back at. No item costs more than before.
 
--- What workers counted: each minute for a day, each hour for 90 days.
--- step       60 or 3600
+-- What workers counted: each minute and quarter of an hour for a day, each hour for 90 days.
+-- step       60, 900 or 3600
 -- wait, run  the counts of a histogram, as one number: see histograms.py
 CREATE TABLE treadle_stat (
     step INTEGER NOT NULL,

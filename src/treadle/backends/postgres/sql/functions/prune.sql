@@ -210,6 +210,7 @@ begin
     for update skip locked);
   delete from treadle.lost_type t where t.lost < p_now - 31 * 86400;
   perform treadle.prune_stats(60, p_now - 86400, p_limit);
+  perform treadle.prune_stats(900, p_now - 86400, p_limit);
   perform treadle.prune_stats(3600, p_now - 90 * 86400, p_limit);
   delete from treadle.audit a where a.no in (
     select x.no from treadle.audit x where x.at < p_now - 365 * 86400 order by x.at limit p_limit

@@ -20,7 +20,7 @@ begin
       wait = s.wait + excluded.wait, run = s.run + excluded.run;
 end $$;
 
--- The sums of the rows of a minute or an hour (`p_kept`): by time, for each `p_step` seconds, or by type or queue.
+-- The sums of the rows of a minute, a quarter or an hour (`p_kept`): by time, for each `p_step` seconds, or by type or queue.
 create or replace function treadle.read_stats(
   p_kept int, p_since float8, p_until float8, p_type text, p_queue text, p_step int, p_by text)
 returns table (

@@ -42,6 +42,9 @@ e.flags & 8 = 0
 -- :name is_dead
 e.outcome = 7
 
+-- :name is_cancelled
+e.outcome = 8
+
 -- :name has_ended
 e.outcome = any(:outcomes::smallint[])
 

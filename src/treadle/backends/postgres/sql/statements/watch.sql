@@ -12,3 +12,9 @@ select * from treadle.dead_marks(:tenant, :count, :cap)
 
 -- :name limits
 select * from treadle.limit_uses(:names::text[], :count)
+
+-- :name lines
+select * from treadle.queue_lines(:queue, :tenant, :count, :most)
+
+-- :name related
+select * from treadle.related_items(:id, :tenant, :count)

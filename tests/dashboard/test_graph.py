@@ -1,0 +1,87 @@
+"""Graphs: what is drawn of a group or a workflow."""
+
+from __future__ import annotations
+
+from treadle.dashboard.graph import NODE_WIDTH, Graph, graph_of
+from treadle.item import GROUP_MARK, ItemState, Status
+
+
+def item(id: str, *after: str, type: str = "t", status: Status = "success", **fields: object) -> ItemState:
+    return ItemState(id=id, type=type, status=status, after=after, group_id="g", **fields)  # type: ignore[arg-type]
+
+
+def columns(graph: Graph) -> dict[str, float]:
+    return {placed.node.ids[0]: placed.x for placed in graph.nodes}
+
+
+def arrows(graph: Graph) -> set[tuple[str, str, str]]:
+    first = {placed.node.key: placed.node.ids[0] for placed in graph.nodes}
+    return {(first[each.edge.source], first[each.edge.target], each.edge.kind) for each in graph.edges}
+
+
+def test_an_item_stands_right_of_what_it_waits_for_and_of_the_item_that_queued_it() -> None:
+    graph = graph_of([item("c", "a", "b"), item("a"), item("b", "a"), item("d", parent="c"), item("alone")])
+    x = columns(graph)
+    assert x["a"] == x["alone"] < x["b"] < x["c"] < x["d"]
+    assert x["b"] - x["a"] > NODE_WIDTH
+    assert arrows(graph) == {
+        ("a", "b", "after"),
+        ("a", "c", "after"),
+        ("b", "c", "after"),
+        ("c", "d", "parent"),
+    }
+
+
+def test_nodes_do_not_overlap_and_fit_into_the_picture() -> None:
+    graph = graph_of([item(f"a{n}") for n in range(5)] + [item(f"b{n}", f"a{n}") for n in range(5)])
+    places = {(placed.x, placed.y) for placed in graph.nodes}
+    assert len(places) == 10
+    assert all(x + NODE_WIDTH <= graph.width and y < graph.height for x, y in places)
+    rows = {placed.node.ids[0]: placed.y for placed in graph.nodes}
+    assert [rows[f"a{n}"] for n in range(5)] == [rows[f"b{n}"] for n in range(5)]
+
+
+def test_many_alike_are_one_node_that_says_how_many() -> None:
+    fan = [item("root")]
+    fan += [
+        item(f"leaf{n}", parent="root", type="leaf", status="dead" if n < 3 else "success")
+        for n in range(300)
+    ]
+    fan.append(item("sum", *(f"leaf{n}" for n in range(300)), type="sum", status="blocked"))
+    graph = graph_of(fan)
+    counts = {(placed.node.type, placed.node.status): placed.node.count for placed in graph.nodes}
+    assert counts == {
+        ("t", "success"): 1,
+        ("leaf", "dead"): 3,
+        ("leaf", "success"): 297,
+        ("sum", "blocked"): 1,
+    }
+    assert graph.folded == 300
+    assert len(graph.edges) == 4
+    assert len(graph_of(fan[:100]).nodes) == 100  # few enough to show each
+
+
+def test_what_took_until_the_end_is_marked() -> None:
+    items = [
+        item("a", started_at=0.0, ended_at=1.0),
+        item("quick", "a", started_at=1.0, ended_at=2.0),
+        item("slow", "a", started_at=1.0, ended_at=9.0),
+        item("end", "quick", "slow", started_at=9.0, ended_at=10.0),
+    ]
+    graph = graph_of(items)
+    assert {each.edge.source for each in graph.edges if each.edge.critical} == {"a", "slow"}
+    assert {placed.node.key for placed in graph.nodes if placed.critical} == {"a", "slow", "end"}
+
+
+def test_what_is_elsewhere_and_groups_are_shown() -> None:
+    closing = item("n", f"{GROUP_MARK}n", type="closing")
+    graph = graph_of([item("a", "elsewhere"), closing, item("m", f"{GROUP_MARK}other")])
+    statuses = {placed.node.ids[0]: placed.node.status for placed in graph.nodes}
+    assert statuses["elsewhere"] == statuses["other"] == "missing"
+    assert next(placed.node for placed in graph.nodes if placed.node.type == "closing").closes == "n"
+
+
+def test_a_circle_does_not_hang() -> None:
+    graph = graph_of([item("a", "b"), item("b", "a")])
+    assert len(graph.nodes) == 2
+    assert graph_of([]).nodes == []

@@ -1,0 +1,203 @@
+"""What the page of an item is made of: its timeline, tracebacks in parts, inputs compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.dashboard.input_diff import MOST_ROWS, DiffRow, diff_of
+from treadle.dashboard.payloads import exact_json, pretty_text
+from treadle.dashboard.timeline import Stretch, timeline_of, timeline_svg, timeline_ticks
+from treadle.dashboard.traceback_parts import is_own, traceback_parts
+from treadle.item import Attempt, ItemState
+
+
+def item(**fields: Any) -> ItemState:
+    return ItemState(
+        **{"id": "a", "type": "t", "status": "ready", "queued_at": 100.0, "due_at": 100.0, **fields}
+    )
+
+
+def failed(attempt: int, at: float, message: str = "no") -> Attempt:
+    return Attempt(attempt, "ValueError", message, "", at, "w")
+
+
+def lines(stretches: list[Stretch]) -> list[tuple[str, float, float]]:
+    return [(each.kind, each.since, each.until) for each in stretches]
+
+
+def test_a_timeline_of_failures_and_a_success() -> None:
+    state = item(
+        status="success",
+        attempt=3,
+        history=(failed(1, 103.0), failed(2, 106.0)),
+        claimed_at=108.0,
+        started_at=109.0,
+        ended_at=111.0,
+        worker="w",
+    )
+    found = timeline_of(state, now=500.0)
+    assert (found.since, found.until) == (100.0, 111.0)
+    assert lines(found.stretches) == [
+        ("tried", 100.0, 103.0),
+        ("tried", 103.0, 106.0),
+        ("waited", 106.0, 108.0),
+        ("claimed", 108.0, 109.0),
+        ("ran", 109.0, 111.0),
+    ]
+    assert [(each.kind, each.at) for each in found.steps] == [
+        ("queued", 100.0),
+        ("failed", 103.0),
+        ("failed", 106.0),
+        ("started", 109.0),
+        ("success", 111.0),
+    ]
+    assert found.steps[-1].text == "succeeded after 2 s"
+    assert timeline_ticks(found) == ["0", "+2.8 s", "+5.5 s", "+8.2 s", "+11 s"]
+
+
+def test_a_death_ends_the_last_run() -> None:
+    state = item(
+        status="dead",
+        reason="exhausted",
+        attempt=2,
+        failures=2,
+        history=(failed(1, 103.0), failed(2, 106.0)),
+        started_at=104.0,
+        ended_at=106.0,
+    )
+    found = timeline_of(state, now=500.0, messages=False)
+    assert lines(found.stretches) == [
+        ("tried", 100.0, 103.0),
+        ("waited", 103.0, 104.0),
+        ("failed", 104.0, 106.0),
+    ]
+    assert [each.text for each in found.steps if each.kind in ("failed", "dead")] == [
+        "attempt 1 failed: ValueError",
+        "attempt 2 failed: ValueError",
+        "died: exhausted",
+    ]
+
+
+def test_what_is_to_come_is_drawn_and_a_far_deadline_is_only_told() -> None:
+    state = item(status="scheduled", due_at=160.0, deadline=900.0)
+    found = timeline_of(state, now=120.0)
+    assert lines(found.stretches) == [("waited", 100.0, 120.0), ("future", 120.0, 160.0)]
+    assert found.until == 160.0
+    assert found.steps[-1].kind == "deadline"
+    assert timeline_svg(found).count("<line") == 3  # queued, now, due
+    assert timeline_of(item(status="scheduled", due_at=160.0, deadline=170.0), now=120.0).until == 170.0
+
+
+def test_an_item_that_died_without_an_attempt_ran_never() -> None:
+    state = item(
+        status="dead", reason="unknown_type", started_at=105.0, ended_at=106.0, history=(failed(0, 106.0),)
+    )
+    assert lines(timeline_of(state, now=500.0).stretches) == [("waited", 100.0, 106.0)]
+
+
+def test_a_picture_holds_no_markup_of_others() -> None:
+    state = item(
+        status="dead", reason="aborted", attempt=1, ended_at=101.0, history=(failed(1, 101.0, "<b>\"'"),)
+    )
+    assert "<b>" not in timeline_svg(timeline_of(state, now=200.0))
+
+
+@given(
+    st.sampled_from(["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]),
+    st.lists(st.floats(0, 1e9), min_size=6, max_size=6),
+    st.integers(0, 3),
+)
+def test_any_times_make_a_picture(status: Any, at: list[float], failures: int) -> None:
+    # The clock of the store may be changed.
+    state = item(
+        status=status,
+        reason="exhausted" if status == "dead" else None,
+        attempt=failures,
+        queued_at=at[0],
+        due_at=at[1],
+        claimed_at=at[2],
+        started_at=at[3],
+        ended_at=at[4] if status in ("success", "dead", "cancelled") else None,
+        history=tuple(failed(n + 1, at[n + 2]) for n in range(failures)),
+    )
+    found = timeline_of(state, now=at[5])
+    assert found.since < found.until
+    assert all(each.since <= each.until for each in found.stretches)
+    assert "nan" not in timeline_svg(found)
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/app/shop/mail.py", line 14, in send
+    json.loads(text)
+    ~~~~~~~~~~^^^^^^
+  File "/usr/lib/python3.12/json/__init__.py", line 346, in loads
+    return _default_decoder.decode(s)
+  File "/app/.venv/lib/python3.12/site-packages/other/x.py", line 3, in f
+    g()
+json.decoder.JSONDecodeError: no
+  File "/app/looks/like/a.py", line 1
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "C:\\\\app\\\\shop\\\\mail.py", line 15, in send
+ValueError: no
+"""
+
+
+def test_frames_of_libraries_are_folded() -> None:
+    parts = traceback_parts(TRACEBACK)
+    assert [(part.own, part.frames) for part in parts] == [(True, 1), (False, 2), (True, 2)]
+    assert "\n".join(part.text for part in parts) == TRACEBACK.rstrip("\n")
+    assert parts[1].text.startswith('  File "/usr/lib/python3.12/json')
+    only_libraries = TRACEBACK.replace("/app/", "/usr/lib/python3.12/").replace(
+        "C:\\\\app", "/x/site-packages/a/b"
+    )
+    (whole,) = traceback_parts(only_libraries)
+    assert whole.own
+    assert traceback_parts("") == []
+    assert not is_own("<frozen importlib._bootstrap>")
+
+
+def test_two_inputs_are_compared_leaf_by_leaf() -> None:
+    found = diff_of(
+        {"a": 1, "b": {"c": [1, 2]}, "same": "x", "gone": None},
+        {"a": "1", "b": {"c": [1, 3, 4]}, "same": "x"},
+    )
+    assert found.differs == [
+        DiffRow("a", "1", '"1"'),
+        DiffRow("b.c[1]", "2", "3"),
+        DiffRow("gone", "null", None),
+        DiffRow("b.c[2]", None, "4"),
+    ]
+    assert found.same == [DiffRow("b.c[0]", "1", "1"), DiffRow("same", '"x"', '"x"')]
+    assert diff_of(1, [1]).differs == [DiffRow("input", "1", None), DiffRow("[0]", None, "1")]
+    many = diff_of({str(n): n for n in range(150)}, {})
+    assert (len(many.differs), many.more) == (MOST_ROWS, 51)  # with that of the empty object
+    deep: Any = 0
+    for _ in range(2000):
+        deep = [deep]
+    assert len(diff_of(deep, 1).differs) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"$base64": "AAEC/w=="}, "0001 02ff"),
+        ({"a": 2**60}, '{"a":1152921504606846976}'),
+        ({"$base64": "not base64"}, '{"$base64":"not base64"}'),
+    ],
+)
+def test_values_as_text(value: Any, text: str) -> None:
+    assert pretty_text(value) == text
+
+
+def test_large_integers_are_texts_for_programs() -> None:
+    assert exact_json({"a": [2**60, -(2**60), 2**53, True]}) == {
+        "a": [str(2**60), str(-(2**60)), 2**53, True]
+    }
