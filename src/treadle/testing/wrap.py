@@ -42,6 +42,8 @@ from treadle.item import (
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
+from .wrap_connections import WrappedHeartbeatConnection, WrappedTransaction
+
 T = TypeVar("T")
 
 
@@ -382,49 +384,6 @@ class WrappedBackend(Backend):
 
     async def now(self) -> float:
         return await self.around("now", (), self.inner.now)
-
-
-class WrappedTransaction:
-    def __init__(self, inner: Transaction, backend: WrappedBackend) -> None:
-        self._inner = inner
-        self._backend = backend
-
-    @property
-    def connection(self) -> object:
-        return self._inner.connection
-
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self._backend.around(
-            "settle_within", (settlements,), lambda: self._inner.settle(settlements)
-        )
-
-    async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
-        return await self._backend.around(
-            "submit_within", (submissions,), lambda: self._inner.submit(submissions)
-        )
-
-    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
-        return await self._backend.around("get_within", (ids,), lambda: self._inner.get(ids, tenant=tenant))
-
-    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        return await self._backend.around(
-            "claim_key_within", (key,), lambda: self._inner.claim_key(key, owner, ttl, tenant=tenant)
-        )
-
-
-class WrappedHeartbeatConnection:
-    def __init__(self, inner: HeartbeatConnection, backend: WrappedBackend) -> None:
-        self._inner = inner
-        self._backend = backend
-
-    async def open(self) -> None:
-        await self._inner.open()
-
-    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        return await self._backend.around("heartbeat_connection", (beat,), lambda: self._inner.beat(beat))
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 VERBS: frozenset[str] = frozenset(

@@ -13,7 +13,7 @@ from .audits import note_values, rows_noted
 from .codes import status_of
 from .connection import PostgresVerbs, Record
 from .statements import statement, statements, text
-from .watch import READ_SECONDS
+from .read import READ_SECONDS
 
 _sql = statements("schedules")
 DROP_NOTED: Final = statement(
