@@ -27,7 +27,7 @@ class KeptReads:
             self._forget_old()
             task = asyncio.ensure_future(_read(read))
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            task.add_done_callback(self._ended)
             kept = self._reads[key] = (self._clock(), task)
         return await asyncio.shield(kept[1])
 
@@ -35,6 +35,11 @@ class KeptReads:
         """Read everything anew: something was changed here. A read that has begun may not show it. Those who
         wait for it get it."""
         self._reads = {}
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # an error is no news if everyone who asked has left
 
     def _is_old(self, at: float, task: asyncio.Task[object]) -> bool:
         if task.get_loop() is not asyncio.get_running_loop():
@@ -45,12 +50,6 @@ class KeptReads:
         self._reads = {key: kept for key, kept in self._reads.items() if not self._is_old(*kept)}
         for key in list(self._reads)[: len(self._reads) - MOST_KEPT + 1]:
             del self._reads[key]
-
-
-def _look_at(task: asyncio.Task[object]) -> None:
-    """An error is no news if everyone who asked has left."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _read(read: Callable[[], Awaitable[object]]) -> object:

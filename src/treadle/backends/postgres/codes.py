@@ -29,7 +29,6 @@ RUNNING: Final = 5
 SUCCESS: Final = 6
 DEAD: Final = 7
 CANCELLED: Final = 8
-CANCELLED: Final = 8
 
 STATUS_CODES: Final[dict[Status, int]] = {status: code for code, status in reversed([*enumerate(STATUSES)])}
 """The first code of each status."""
