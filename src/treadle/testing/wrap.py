@@ -41,7 +41,6 @@ from treadle.item import (
 )
 
 from .wrap_reads import WrappedReads
-
 from .wrapped_calls import WrappedHeartbeatConnection, WrappedTransaction
 
 T = TypeVar("T")
