@@ -27,7 +27,7 @@ from treadle.client import Client
 from treadle.sync import SyncClient
 
 from .access import AccessAnswer, AccessFn
-from .app import make_site, routes_of
+from .app import dashboard
 from .forms import MOST_BYTES
 
 __all__ = ["dashboard_wsgi"]
@@ -51,8 +51,8 @@ def dashboard_wsgi(
     cookies and headers. `request.scope["environ"]` is the WSGI environment.
     """
     check_callable(access, "access")
-    site = make_site(app, _answered, title=title, links=links, mask=mask, origins=origins)
-    web, sync = Starlette(routes=routes_of(site)), app.sync
+    web = dashboard(app, access=_answered, title=title, links=links, mask=mask, origins=origins)
+    sync = app.sync
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = _decoded(environ.get("PATH_INFO", ""))

@@ -104,7 +104,7 @@ async def read_throughput(
     if not visit.sees_fleet or "recording" not in visit.client.backend.capabilities:
         return None
     seconds, step = SPANS[span]
-    now = await visit.client.backend.now()
+    now = visit.site.now()
     until = (now // step + 1) * step
     since = until - seconds
     stats = await visit.in_time(visit.client.statistics(since, until, step, type=type, queue=queue))
