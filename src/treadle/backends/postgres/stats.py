@@ -14,8 +14,8 @@ from treadle.records import MINUTE, Stat, StatsBy
 from treadle.rules.statistics import COUNTERS, kept_step, labels, rows_to_add
 
 from .connection import PostgresVerbs, Record
+from .read import READ_SECONDS
 from .statements import statements
-from .watch import READ_SECONDS
 
 _sql = statements("stats")
 

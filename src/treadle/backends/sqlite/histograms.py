@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 _BYTES: Final = 6
 _MOST: Final = 2 ** (8 * _BYTES) - 1
@@ -28,7 +28,8 @@ def decode_histogram(stored: bytes) -> tuple[int, ...]:
 def add_functions(connection: sqlite3.Connection) -> None:
     """Define the functions of SQL that statements call with histograms."""
     connection.create_function("treadle_add", 2, _added, deterministic=True)
-    connection.create_aggregate("treadle_sum", 1, _HistogramSum)
+    aggregate: Any = _HistogramSum  # the stubs know aggregates of integers only
+    connection.create_aggregate("treadle_sum", 1, aggregate)
 
 
 def _added(first: bytes, second: bytes) -> bytes:
