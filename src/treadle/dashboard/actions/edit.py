@@ -93,17 +93,18 @@ def with_secrets(typed: object, shown: object, stored: object, path: str = "inpu
         if shown != MASK:
             raise InputError(f"{MASK} at {path} stands for no secret: type the value", parameters=("input",))
         return stored
+    fields, parts = _by_name(typed), _by_place(typed)
     if isinstance(typed, dict):
         old, own = _by_name(shown), _by_name(stored)
         return {
             name: with_secrets(each, old.get(name), own.get(name), f"{path}.{name}")
-            for name, each in _by_name(typed).items()
+            for name, each in fields.items()
         }
     if isinstance(typed, list):
         old, own = _by_place(shown), _by_place(stored)
         return [
             with_secrets(each, old.get(at), own.get(at), f"{path}[{at}]")
-            for at, each in _by_place(typed).items()
+            for at, each in parts.items()
         ]
     return typed
 
