@@ -67,7 +67,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
                 check_name(tenant, field="tenants")
 
     def allows(self, action: Action) -> bool:
-        """Whether this action is allowed. Nobody edits what is not shown."""
+        """Whether this action is allowed. What is not shown cannot be edited."""
         if action == "edit" and not self.payloads:
             return False
         if isinstance(self.can, str):
