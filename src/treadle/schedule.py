@@ -134,6 +134,19 @@ class Schedules:
         preview = None if user_function(timing) is not None else timing.first(core.settings.clock.now())
         return ScheduleHandle(self, name, self._scheduler.add(recurrence), preview)
 
+    async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
+        """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
+        A run is an occurrence that was fired, with the first item that it submitted and the status of that
+        item now. A schedule that has not run is left out."""
+        check_whole(count, "count")
+        await begin_read(self._core, "recording")
+        found: dict[str, list[ScheduleRun]] = {}
+        for run in await self._core.backend.schedule_runs(count=count):
+            if run.name.startswith(self._prefix):
+                name = run.name.removeprefix(self._prefix)
+                found.setdefault(name, []).append(msgspec.structs.replace(run, name=name))
+        return found
+
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
         rows = await self._stored.rows()
@@ -148,19 +161,6 @@ class Schedules:
         now, fleet = await self._fleet()
         names = tuple(row.name.removeprefix(self._prefix) for row in rows)
         return self._stored.why(name, row, fleet, now, names)
-
-    async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
-        """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
-        A run is an occurrence that was fired, with the first item that it submitted and the status of that
-        item now. A schedule that has not run is left out."""
-        check_whole(count, "count")
-        await begin_read(self._core, "recording")
-        found: dict[str, list[ScheduleRun]] = {}
-        for run in await self._core.backend.schedule_runs(count=count):
-            if run.name.startswith(self._prefix):
-                name = run.name.removeprefix(self._prefix)
-                found.setdefault(name, []).append(msgspec.structs.replace(run, name=name))
-        return found
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.

@@ -14,6 +14,7 @@ from treadle.clock import SystemClock
 from treadle.engine.upkeep.statistics import INTERVAL
 from treadle.errors import InputError, UnsupportedError, WorkFailed
 from treadle.metrics.names import SECONDS
+from treadle.operator import core_of
 from treadle.ports import MemoryPubSub, MemoryQueue, MemoryStore, PortsBackend
 from treadle.records import HOUR, Stat
 from treadle.testing import CountingBackend, Faults, FaultyBackend, ManualClock
@@ -158,3 +159,14 @@ async def test_runs_of_schedules_are_read_by_name(clock: ManualClock) -> None:
         assert (own[0], [run.name for run in own[1]]) == ("own", ["own"])
         with pytest.raises(InputError, match=r"^count"):
             await app.schedules.runs(count=0)
+
+
+async def test_a_forked_process_sends_nothing_that_its_parent_counted(clock: ManualClock) -> None:
+    """The parent sends it."""
+    backend = CountingBackend(MemoryBackend(clock=clock))
+    async with Treadle(backend, work=[echo], clock=clock) as app:
+        await app.enqueue(echo(1)).result(PATIENCE)
+        core_of(app).statistics.forget()  # as `Core.leave_dead_loop` does there
+        await app.enqueue(echo(2)).result(PATIENCE)
+    assert [stat.succeeded for stat in await app.statistics(0)] == [1]
+    await app.close()

@@ -92,13 +92,15 @@ class CheckedStore(MemoryBackend):
         self._check_step("ended", answer)
         return answer
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        answer = await super().cancel(ids, tenant=tenant)
+    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None, **noted: Any) -> Changed:
+        answer = await super().cancel(ids, tenant=tenant, **noted)
         self._check_step("cancel", ids, tenant, answer)
         return answer
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        answer = await super().complete(id, result, tenant=tenant)
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, **noted: Any
+    ) -> Changed:
+        answer = await super().complete(id, result, tenant=tenant, **noted)
         self._check_step("complete", id, result, tenant, answer)
         return answer
 
@@ -111,18 +113,22 @@ class CheckedStore(MemoryBackend):
         )
         return answer
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        answer = await super().trigger(ids, tenant=tenant)
+    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None, **noted: Any) -> Changed:
+        answer = await super().trigger(ids, tenant=tenant, **noted)
         self._check_step("trigger", ids, tenant, answer)
         return answer
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        answer = await super().update(ids, changes, tenant=tenant)
+    async def update(
+        self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None, **noted: Any
+    ) -> Changed:
+        answer = await super().update(ids, changes, tenant=tenant, **noted)
         self._check_step("update", ids, changes, tenant, answer)
         return answer
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await super().pause(queue, paused, tenant=tenant)
+    async def pause(
+        self, queue: str, paused: bool = True, *, tenant: str | None = None, **noted: Any
+    ) -> None:
+        await super().pause(queue, paused, tenant=tenant, **noted)
         self._check_step("pause", queue, paused, tenant)
 
     async def prune(self, limit: int = 1000) -> int:
@@ -140,8 +146,8 @@ class CheckedStore(MemoryBackend):
         self._check_step("put_schedule", schedule, answer)
         return answer
 
-    async def drop_schedule(self, name: str) -> bool:
-        answer = await super().drop_schedule(name)
+    async def drop_schedule(self, name: str, **noted: Any) -> bool:
+        answer = await super().drop_schedule(name, **noted)
         self._check_step("drop_schedule", name)
         return answer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -73,6 +73,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(self.can, str):
             return self.can == "all"
         return action in self.can
+
+    def allowed(self, actions: Iterable[Action]) -> list[Action]:
+        """Those of these actions that are allowed."""
+        return [action for action in actions if self.allows(action)]
 
     def shows(self, tenant: str) -> bool:
         """Whether the items of this tenant are shown."""
