@@ -16,6 +16,8 @@ This module has the names that most programs need. The rest is in submodules:
 `treadle.events`         what `on_event` receives
 `treadle.item`           states of items and groups, pages, counts, leases
 `treadle.why`            what `app.why` answers
+`treadle.bulk_action`    what `app.bulk` answers
+`treadle.bulk_runner`    runs bulk actions in a process without workers
 `treadle.worker_info`    what workers say about themselves
 `treadle.options`        the options of `enqueue`, `ctx.queue`, `.next` and `@work`, as types
 `treadle.doers`          how many items run at once, and in which order

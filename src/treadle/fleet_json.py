@@ -10,7 +10,7 @@ from treadle.fleet import Fleet, last_beat
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
 from treadle.records import AuditEntry
-from treadle.schedule import ScheduleState
+from treadle.schedule_state import ScheduleState
 from treadle.timing import iso
 from treadle.why import Reason, Why
 

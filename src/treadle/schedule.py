@@ -37,7 +37,8 @@ from treadle.item import DEFAULT_TENANT, AuditNote
 from treadle.observer import begin_read
 from treadle.options import QUEUE_OPTIONS, check_options
 from treadle.records import ScheduleRun
-from treadle.schedule_state import ScheduleState, StoredSchedules
+from treadle.schedule_state import ScheduleState as ScheduleState
+from treadle.schedule_state import StoredSchedules
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 from treadle.work_type import needed_arguments

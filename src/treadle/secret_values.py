@@ -110,7 +110,7 @@ def check_mask(names: Iterable[str]) -> tuple[str, ...]:
     given: Any = names
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InputError.of("mask", given, 'must be a list of names, as in ["iban", "phone_number"]')
-    checked = tuple(cast("Iterable[Any]", given))
+    checked: tuple[Any, ...] = tuple(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     for name in checked:
         if not isinstance(name, str) or _words(name) == "__":
             raise InputError.of("mask", name, "is no name: give letters or digits")
@@ -178,8 +178,9 @@ def _plain(tp: Any) -> Iterator[Any]:
         yield from _plain(tp.__supertype__)
     elif isinstance(tp, typing.TypeVar):
         yield from _plain_types(tp.__constraints__ or (tp.__bound__ or Any,))
-    elif isinstance(alias := origin or tp, _ALIASES):
-        yield from _plain(alias.__value__[args] if args else alias.__value__)
+    elif isinstance(origin or tp, _ALIASES):
+        named: Any = (origin or tp).__value__
+        yield from _plain(named[args] if args else named)
     else:
         yield tp
 

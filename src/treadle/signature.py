@@ -284,13 +284,14 @@ def _takes(wide: Any, narrow: Any) -> bool:
 
 def _unannotated(annotation: Any) -> Any:
     """A type without what `Annotated` says besides, which is not for the other side."""
-    origin, args = get_origin(annotation), get_args(annotation)
+    origin: Any = get_origin(annotation)
+    args = get_args(annotation)
     if origin is Annotated:
         return _unannotated(args[0])
     if _is_union(annotation):
         return _union([_unannotated(each) for each in args])
     plain = tuple(map(_unannotated, args))
-    return origin[plain] if plain != args and isinstance(origin, type) else annotation
+    return annotation if plain == args else origin[plain]
 
 
 def _union(members: list[Any]) -> Any:

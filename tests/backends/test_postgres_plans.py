@@ -1,11 +1,13 @@
 """PostgreSQL: plans that still use indexes when the tables have grown."""
 
 import asyncio
+import json
 import time
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
@@ -134,6 +136,33 @@ async def test_lists_use_an_index(postgres_url: str) -> None:
                             plan = await admin.fetch(f"explain {schema.sql(sql)}", *arguments)
                             lines = "\n".join(line for (line,) in plan)
                             assert "Seq Scan" not in lines, (where, lines)
+
+
+async def test_a_list_with_a_reach_reads_no_more_than_that(postgres_url: str) -> None:
+    """Whatever the filter: of each table about so many rows, among 40,000."""
+    schema = PostgresSchema("treadle")
+    async with opened(postgres_url), connected(postgres_url) as admin:
+        await admin.execute(READY, 40_000)
+        await admin.execute(ENDED)
+        await admin.execute("analyze treadle.item, treadle.open_item, treadle.ended_item")
+        await admin.execute("set plan_cache_mode = force_generic_plan")
+        for where in FILTERS:
+            for oldest_first in (False, True):
+                rare = replace(where, queue="none") if where.queue is None else where
+                query = ListQuery(rare, limit=100, oldest_first=oldest_first, cursor=cursor_of(20_000))
+                assert query.walk is not None
+                sql, arguments = query.bind(query.walk, looked_at=500)
+                walked = await admin.fetch(schema.sql(sql), *arguments)
+                query.stop_at(walked)
+                sql, arguments = query.bind(query.text)
+                plan = await admin.fetch(f"explain (analyze, format json) {schema.sql(sql)}", *arguments)
+                assert _rows_read(json.loads(plan[0][0])[0]["Plan"]) < 5000, (where, plan)
+
+
+def _rows_read(plan: dict[str, Any]) -> float:
+    """The rows that all parts of a plan have looked at, together."""
+    own = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    return own * plan["Actual Loops"] + sum(map(_rows_read, plan.get("Plans", ())))
 
 
 def _walked(no: int, is_first: bool = False) -> dict[str, Any]:

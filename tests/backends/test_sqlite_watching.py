@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.backends.sqlite import SqliteBackend, overview, read, watch
+from treadle.backends.sqlite import SqliteBackend, lines, lists, overview, read, related, watch
 from treadle.backends.sqlite.statements import Tx
 from treadle.item import Demand, ErrorInfo, Filter, Heartbeat, Item, Lease, Settlement, Submission
 from treadle.testing import ManualClock
@@ -21,14 +21,15 @@ CAP = 5
 Look = Callable[[Tx], object]
 
 
-def page(**where: object) -> Look:
-    return lambda tx: read.list_items(
+def page(reach: int | None = None, **where: object) -> Look:
+    return lambda tx: lists.list_items(
         tx,
         Filter(**where),  # type: ignore[arg-type]
         20,
         None,
         oldest_first=False,
         history=True,
+        reach=reach,
     )
 
 
@@ -51,6 +52,23 @@ LOOKS: dict[str, Look] = {
     "items of a time": page(since=1e9, until=1e9 + 1),
     "items of the future": page(since=1e10),
     "cancelled items": page(status=("cancelled",)),
+    "lines": lambda tx: lines.ready_lines(tx, "q", None, 200, CAP),
+    "related to one that all wait for": lambda tx: related.related(tx, "first", None, 20),
+    "with a reach: a type": page(50, type="none"),
+    "with a reach: labels": page(50, tenant="a", queue="none"),
+    "with a reach: a type that succeeded": page(50, status=("success",), type="none"),
+    "with a reach: successes below others": page(50, status=("success",)),
+    "with a reach: a type that ended": page(50, status=("success", "dead"), type="none"),
+    "with a reach: a type that is ready or dead": page(50, status=("ready", "dead"), type="none"),
+    "with a reach: a type that is ready": page(50, status=("ready",), type="none"),
+    "with a reach: running": page(50, status=("running",)),
+    "with a reach: a reason": page(50, status=("dead",), type="t1", reason="aborted"),
+    "with a reach: a mark and a queue": page(50, mark="m3", queue="none"),
+    "with a reach: failed groups": page(50, failed_group=True, type="none"),
+    "with a reach: a time": page(50, type="none", since=1.0, until=1e12),
+    "with a reach: a workflow": page(50, workflow="w", status=("cancelled",)),
+    "with a reach: a workflow of a tenant": page(50, workflow="w", tenant="a", type="none"),
+    "with a reach: a group": page(50, group_id="root", status=("cancelled",)),
 }
 
 
@@ -62,6 +80,11 @@ async def fill(path: Path, count: int) -> None:
     await backend.beat(Heartbeat(worker="w", lease=1e6))
     await backend.submit([Submission((Item(id="gone", type="t", input=b""),))])
     await backend.cancel(["gone"])
+    await backend.submit([Submission((Item(id="root", type="t", input=b""),))])
+    (lease,) = (await backend.claim(Demand(worker="w", limit=1))).leases
+    members = tuple(Item(id=f"member-{n}", type="t0", input=b"", delay=1e6) for n in range(count))
+    await backend.settle([Settlement(lease=lease, kind="success", children=members)])
+    await backend.submit([Submission((Item(id="first", type="t", input=b"", delay=1e6, tenant="a"),))])
     for kind in ("success", "dead"):
         await backend.submit([Submission(tuple(item(kind, n) for n in range(count)))])
         leases = (await backend.claim(Demand(worker="w", limit=count))).leases
@@ -89,7 +112,8 @@ def item(kind: str, n: int) -> Item:
         queue="qr"[n % 2],
         lane=f"l{n % 5}",
         delay=1e6 if kind == "scheduled" else 0.0,
-        after=("later",) if kind == "blocked" else (),
+        workflow="w" if kind == "success" else None,
+        after=("first",) if kind == "blocked" else (),
         need=1 if kind == "blocked" else 0,
     )
 

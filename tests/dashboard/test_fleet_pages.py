@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +18,10 @@ from treadle.backend import Backend
 from treadle.dashboard.visit import segment
 from treadle.doers import concurrency
 from treadle.fleet import Fleet
-from treadle.item import WorkerState
+from treadle.item import Heartbeat, WorkerState
 from treadle.records import Stat
 from treadle.testing.counting import CountingBackend
-from treadle.worker_info import WorkerInfo
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 HOSTILE = "<img src=x onerror=alert(1)>é/../%2F \"q'"
 """A name of a queue, a lane, a tenant and a schedule."""
@@ -33,7 +34,7 @@ class Shop:
     """An app with a worker whose handlers wait, and items in every state."""
 
     def __init__(self, store: Callable[[], Backend], make_app: MakeApp) -> None:
-        self.go_on, self.started = asyncio.Event(), asyncio.Semaphore(0)
+        self.go_on, self.ticked, self.started = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
 
         @work(name="pay.charge", queue=HOSTILE, doer=concurrency(2, per="tenant"), retry=Retry(attempts=1))
         async def charge(order: int, note: str = "<b>") -> None:
@@ -44,34 +45,37 @@ class Shop:
         @work(name="treadle_like.report", retry=Retry(attempts=5, base=2, jitter=0))
         async def report() -> None: ...
 
+        @work(name="tick")
+        async def tick() -> None:
+            self.ticked.set()
+
         async def sync(n: int) -> None: ...
 
-        self.charge, self.report = charge, report
+        self.charge, self.report, self.tick = charge, report, tick
         self.legacy = work.declare("legacy.sync", sync, queue="legacy")
-        self.types = (charge, report, self.legacy)
-        self.worker = make_app(store, charge, report)
+        self.worker, self.producer = make_app(store, charge, report, tick), make_app(store, self.legacy)
         self.counting = CountingBackend(store())
-        self.app = Treadle(self.counting, work=self.types)
+        self.app = Treadle(self.counting, work=[charge, report, tick, self.legacy])
         """What the dashboard shows. Its calls are counted."""
 
     async def open(self) -> None:
         worker = self.worker
         worker.schedule("nightly", cron="0 3 * * 1-5", tz="Europe/Paris", run=self.report)
         worker.schedule(HOSTILE, every=3600, run=self.report)
+        worker.schedule("tick", every=3600, start=time.time() + 0.2, run=self.tick)
         await worker.start()
+        await self.app.connect()
         await worker.schedules.pause(HOSTILE)
         for order in range(2):
             await worker.tenant("acme").enqueue(self.charge(order), lane=HOSTILE)
         await worker.tenant(HOSTILE).enqueue(self.charge(9))
         for _ in range(3):
             await self.started.acquire()
-        await self.app.tenant("acme").enqueue(self.legacy(1), lane=HOSTILE)
+        await self.producer.tenant("acme").enqueue(self.legacy(1), lane=HOSTILE)
         await worker.pause("legacy")
         await worker.tenant("acme").pause("legacy")
-        trigger = await worker.schedules.trigger("nightly")
-        assert trigger is not None
-        await trigger.result()
-        await self._count(self.worker)
+        await self.ticked.wait()
+        await self._count(worker)
 
     async def _count(self, app: Treadle) -> None:
         minute = (await app.backend.now()) // 60 * 60
@@ -112,6 +116,7 @@ async def test_every_page_for_every_visitor(shop: Shop, visitor: Visitor) -> Non
     operator, reader = visitor(shop.app), visitor(shop.app, "read")
     tenant, nobody = visitor(shop.app, tenants=["acme"]), visitor(shop.app, access=lambda request: None)
     calls: dict[str, int] = {}
+    await text_of(operator, "/limits?first")  # a dashboard compares its clock with that of the store
     for path in ALL:
         shop.counting.reset()
         text = await text_of(operator, path)
@@ -140,8 +145,9 @@ async def test_every_page_for_every_visitor(shop: Shop, visitor: Visitor) -> Non
     for path in ("/queues/none", "/types/none", "/types/treadle.group", "/types/treadle.dependency"):
         assert (await operator.get(path)).status_code == 404
     # The same number of calls, however many items there are.
-    await shop.app.enqueue_many([shop.charge(order) for order in range(300)])
+    await shop.worker.enqueue_many([shop.charge(order) for order in range(300)])
     fresh = visitor(shop.app)
+    await text_of(fresh, "/limits?first")
     for path in set(ALL) - set(why):
         shop.counting.reset()
         await text_of(fresh, path)
@@ -169,7 +175,7 @@ async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
     assert "paused" in {each["kind"] for each in legacy["reasons"]}
 
     types = {each["name"]: each for each in (await json_of(operator, "/types"))["types"]}
-    assert set(types) == {"pay.charge", "treadle_like.report", "legacy.sync"}
+    assert set(types) == {"pay.charge", "treadle_like.report", "legacy.sync", "tick"}
     assert types["legacy.sync"]["unserved"]["count"] == 1
     assert (types["legacy.sync"]["code"], types["legacy.sync"]["workers"]) == ("declared", 0)
     facts = (await json_of(operator, "/types/pay.charge"))["facts"]
@@ -190,6 +196,9 @@ async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
     assert schedules["nightly"]["words"] == "weekdays at 3:00 Europe/Paris"
     assert len(schedules["nightly"]["next"]) == 5
     assert (schedules[HOSTILE]["state"], schedules[HOSTILE]["next"]) == ("paused", [])
+    (run,) = schedules["tick"]["runs"]
+    assert run["status"] in ("running", "success")
+    assert f'href="/items/{run["id"]}"' in await text_of(operator, "/schedules")
 
     limits = await json_of(operator, "/limits")
     assert limits["reached"] == 1
@@ -230,6 +239,13 @@ async def test_what_can_be_done(
         assert re.search(f'(?:href|action)="{re.escape(action)}"', pages[path]), (path, action)
     assert "/pause" not in await text_of(one, "/queues")
     assert "/queues/legacy/resume" in await text_of(one, "/queues")
+    info = encode_worker_info(WorkerInfo(host="far", pid=7, lease=60))
+    for number in range(120):
+        await shop.worker.backend.beat(Heartbeat(worker=f"w{number:03}", lease=60, info=info))
+    first = await text_of(visitor(shop.app), "/workers")
+    assert first.count(">far:7<") == 100
+    assert '<a rel="next" href="/workers?page=2">next</a>' in first
+    assert (await text_of(operator, "/workers?page=2")).count(">far:7<") == 20
     for path in ("/queues?page=9", "/types?span=24h", "/workers?page=x", "/queues?tenant=acme"):
         await text_of(operator, path)
     assert (await operator.get("/types?span=7d")).status_code == 404

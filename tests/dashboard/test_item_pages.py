@@ -272,7 +272,7 @@ async def test_the_calls_of_a_page_do_not_depend_on_how_many_items_there_are(
         for path in paths:
             counting.reset()
             assert (await visitor(app).get(path)).status_code == 200
-            counted.append(counting.total())
+            counted.append(counting.total() - counting.calls["now"])  # it is asked for from time to time
         return counted
 
     few = await calls()

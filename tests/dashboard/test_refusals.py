@@ -342,3 +342,29 @@ async def test_large_and_broken_forms_are_refused(app: Treadle) -> None:
             )
             assert answer.status_code == 400, content[:20]
     assert not await app.backend.paused()
+
+
+async def test_a_visitor_of_two_tenants_acts_in_the_one_that_is_shown(app: Treadle) -> None:
+    of_both = web_of(app, visitor_who("all", tenants=["a", "b"]))
+    async with client(of_both) as visitor:
+        assert (await visitor.post("/items/late/cancel?tenant=b")).status_code == 404
+        answer = await visitor.post("/items/late/cancel?tenant=a")
+        assert answer.headers["location"] == "/items/late?tenant=a&done=cancel.1"
+        await visitor.post("/queues/mails/pause?tenant=b")
+        await visitor.post("/types/mail.send/enqueue?tenant=b", data={"input.to": "x"})
+    assert set(await app.backend.paused()) == {("mails", "b")}
+    assert [each.tenant for each in (await app.list("ready")).items] == ["b"]
+
+
+async def test_deep_nesting_is_refused(app: Treadle) -> None:
+    deep = '{"to": ' + "[" * 900 + "]" * 900 + "}"
+    async with client(web_of(app, everyone)) as visitor:
+        for path, form in (
+            ("/items/dead/edit?of=a", {"input": deep}),
+            ("/items/late/complete?of=a", {"value": deep, "reason": "x"}),
+            (
+                "/types/report.make/enqueue",
+                {"input.day": "2030-01-31", "input.pages": "1", "input.tags": deep},
+            ),
+        ):
+            assert (await visitor.post(path, data=form)).status_code == 400

@@ -22,7 +22,7 @@ from treadle.cli.shell import SHARED
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-reference.md"
 ORDER = (
-    ("Looking", "status list show why group workflow dead tail workers limits schedules"),
+    ("Looking", "status list show why group workflow dead tail workers limits schedules bulk audit"),
     ("Changing", "run cancel complete trigger requeue delete update repair pause resume"),
     ("Running and keeping house", "worker check doctor migrate schema prune export"),
 )

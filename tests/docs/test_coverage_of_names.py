@@ -21,6 +21,7 @@ from treadle import (
     Work,
     Worker,
     WorkType,
+    bulk_action,
     doers,
     errors,
     events,
@@ -30,6 +31,9 @@ from treadle import (
 )
 from treadle import flow_control as flow
 from treadle.app import SyncApp
+from treadle.bulk import Bulk
+from treadle.bulk_action import BulkItem, BulkRefusal, BulkState
+from treadle.bulk_runner import BulkRunner
 from treadle.client_settings import ClientSettings
 from treadle.context import Interrupt
 from treadle.contrib.otel import OpenTelemetry, export_metrics
@@ -124,6 +128,9 @@ NAMES: dict[str, set[str]] = {
     "SyncHandle": public(SyncHandle),
     "ClaimedLease": public(ClaimedLease),
     "DeadLetters": public(DeadLetters),
+    "Bulk": public(Bulk) | parameters(Bulk.start),
+    "bulk_action": {*bulk_action.__all__} | _struct_names(BulkState, BulkItem, BulkRefusal),
+    "bulk_runner": {BulkRunner.__name__, *public(BulkRunner)},
     "ItemState": set(ItemState.__struct_fields__),
     "item": {each.__name__ for each in (ItemState, GroupState, Page, Count, Lease)},
     "options": {each.__name__ for each in (NextOptions, Options, EnqueueOptions, TypeOptions)},

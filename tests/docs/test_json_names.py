@@ -145,6 +145,8 @@ CHANGING = [
     ("worker request", "workers drain silent-1"),
     ("worker refusal", "workers drain nosuch"),
     ("audit entry", "audit"),
+    ("bulk action", "requeue --type mail.send --background --yes"),
+    ("bulk action", "bulk"),
 ]
 WITH_A_WORKER = [
     ("event", "tail --count 1"),

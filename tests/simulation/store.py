@@ -8,6 +8,7 @@ from typing import Any
 from tests.simulation.checker import Checker
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
+    AuditNote,
     Changed,
     Claim,
     Demand,
@@ -92,13 +93,17 @@ class CheckedStore(MemoryBackend):
         self._check_step("ended", answer)
         return answer
 
-    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        answer = await super().cancel(ids, tenant=tenant)
+    async def cancel(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        answer = await super().cancel(ids, tenant=tenant, note=note)
         self._check_step("cancel", ids, tenant, answer)
         return answer
 
-    async def complete(self, id: str, result: bytes | None, *, tenant: str | None = None) -> Changed:
-        answer = await super().complete(id, result, tenant=tenant)
+    async def complete(
+        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        answer = await super().complete(id, result, tenant=tenant, note=note)
         self._check_step("complete", id, result, tenant, answer)
         return answer
 
@@ -111,18 +116,29 @@ class CheckedStore(MemoryBackend):
         )
         return answer
 
-    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None) -> Changed:
-        answer = await super().trigger(ids, tenant=tenant)
+    async def trigger(
+        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> Changed:
+        answer = await super().trigger(ids, tenant=tenant, note=note)
         self._check_step("trigger", ids, tenant, answer)
         return answer
 
-    async def update(self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None) -> Changed:
-        answer = await super().update(ids, changes, tenant=tenant)
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        answer = await super().update(ids, changes, tenant=tenant, note=note)
         self._check_step("update", ids, changes, tenant, answer)
         return answer
 
-    async def pause(self, queue: str, paused: bool = True, *, tenant: str | None = None) -> None:
-        await super().pause(queue, paused, tenant=tenant)
+    async def pause(
+        self, queue: str, paused: bool = True, *, tenant: str | None = None, note: AuditNote | None = None
+    ) -> None:
+        await super().pause(queue, paused, tenant=tenant, note=note)
         self._check_step("pause", queue, paused, tenant)
 
     async def prune(self, limit: int = 1000) -> int:
@@ -140,8 +156,8 @@ class CheckedStore(MemoryBackend):
         self._check_step("put_schedule", schedule, answer)
         return answer
 
-    async def drop_schedule(self, name: str) -> bool:
-        answer = await super().drop_schedule(name)
+    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
+        answer = await super().drop_schedule(name, note=note)
         self._check_step("drop_schedule", name)
         return answer
 

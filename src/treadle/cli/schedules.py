@@ -9,7 +9,8 @@ import typer
 
 from treadle.errors import InputError, NotFound, ScheduleError
 from treadle.fleet_json import schedule_json
-from treadle.schedule import ScheduleState, stored_name
+from treadle.schedule import stored_name
+from treadle.schedule_state import ScheduleState
 from treadle.timing import iso
 from treadle.wording import did_you_mean, duration
 

@@ -46,6 +46,11 @@ def dashboard(
     origins: other origins whose pages may make changes: `https://admin.example`.
     """
     site = make_site(app, access, title=title, links=links, mask=mask, origins=origins)
+    return web_of(site)
+
+
+def web_of(site: Site) -> Starlette:
+    """The web app of a site. Every answer has the headers that protect."""
     return Starlette(routes=routes_of(site), middleware=[Middleware(AnswerHeaders)])
 
 

@@ -38,7 +38,7 @@ class Live:
 
     async def serve(self, request: Request) -> Response:
         """An answer that does not end."""
-        if len(self._pages) >= MOST_PAGES:
+        if len(self._pages) >= MOST_PAGES or request.method == "HEAD":
             return Response(status_code=204)  # the browser does not try again
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._events(request), headers=headers, media_type="text/event-stream")

@@ -29,6 +29,7 @@ TEXTS: Final = {
     "trigger_schedule": "the schedule has run: {items}",
     "cancel_schedule": "the schedule is removed",
     "drain_worker": "the worker was asked to stop",
+    "bulk": "the bulk action has started: it goes on when this page is closed",
     "stop_bulk": "the bulk action is stopped",
 }
 _DONE = re.compile(r"([a-z_]{1,30})\.(\d{1,9})(?:\.(\d{1,9}))?")

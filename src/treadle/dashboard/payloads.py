@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -14,7 +13,6 @@ from treadle.errors import shown
 from treadle.item import ItemState
 from treadle.item_json import item_headers, item_json, read_input, read_result
 from treadle.operator import core_of
-from treadle.secret_values import SecretMask
 from treadle.why import Reason, ReasonKind, Why
 from treadle.wording import first_line
 
@@ -55,7 +53,7 @@ def read_payload(visit: Visit, state: ItemState, what: What, *, reveal: bool = F
     which no visitor may see."""
     read = read_input if what == "input" else read_result
     value, problem = read(core_of(visit.client).registry, state, reveal=reveal)
-    return value if reveal else mask_of(visit.site.mask).masked(value), problem
+    return value if reveal else visit.site.secrets.masked(value), problem
 
 
 def shown_payload(visit: Visit, state: ItemState, what: What) -> Payload | None:
@@ -69,19 +67,13 @@ def shown_payload(visit: Visit, state: ItemState, what: What) -> Payload | None:
     return Payload(pretty_text(value), len(line), False, problem)
 
 
-@lru_cache(16)
-def mask_of(names: frozenset[str]) -> SecretMask:
-    """The mask of a dashboard."""
-    return SecretMask(names)
-
-
 def shown_headers(visit: Visit, state: ItemState) -> dict[str, str] | None:
     """The headers of an item. None: this visitor sees no payloads."""
     if not visit.access.payloads:
         return None
     return cast(
         "dict[str, str]",
-        mask_of(visit.site.mask).masked(item_headers(core_of(visit.client).registry, state)),
+        visit.site.secrets.masked(item_headers(core_of(visit.client).registry, state)),
     )
 
 
@@ -95,7 +87,10 @@ def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
     if visit.access.payloads:
         return list(why.reasons)
     return [
-        msgspec.structs.replace(reason, text=UNQUOTED.get(reason.kind, reason.text)) for reason in why.reasons
+        msgspec.structs.replace(reason, text=f"{UNQUOTED[reason.kind]} (what was said is hidden)")
+        if reason.kind in UNQUOTED
+        else reason
+        for reason in why.reasons
     ]
 
 
@@ -109,7 +104,7 @@ def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) ->
         for attempt in fields.get("history", ()):
             attempt |= {"message": None, "traceback": None}
         return fields
-    mask = mask_of(visit.site.mask)
+    mask = visit.site.secrets
     for name in ("input", "result", "headers"):
         fields[name] = exact_json(mask.masked(fields[name]))
     cut = [name for name in ("input", "result") if len(json_text(fields[name])) > MOST_CHARACTERS]

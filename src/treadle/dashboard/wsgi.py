@@ -27,7 +27,7 @@ from treadle.client import Client
 from treadle.sync import SyncClient
 
 from .access import AccessAnswer, AccessFn
-from .app import make_site, routes_of
+from .app import make_site, web_of
 from .forms import MOST_BYTES
 
 __all__ = ["dashboard_wsgi"]
@@ -52,7 +52,7 @@ def dashboard_wsgi(
     """
     check_callable(access, "access")
     site = make_site(app, _answered, title=title, links=links, mask=mask, origins=origins)
-    web, sync = Starlette(routes=routes_of(site)), app.sync
+    web, sync = web_of(site), app.sync
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = _decoded(environ.get("PATH_INFO", ""))
@@ -69,10 +69,13 @@ def dashboard_wsgi(
     return application
 
 
-def _ask(access: AccessFn, sync: SyncClient, request: Request) -> AccessAnswer:
-    """What the access function answers. A plain function runs in this thread."""
-    answer = access(request)
-    return sync.call(_value(answer)) if isawaitable(answer) else answer
+def _ask(access: AccessFn, sync: SyncClient, request: Request) -> AccessAnswer | Exception:
+    """What the access function answers, or raises. A plain function runs in this thread."""
+    try:
+        answer = access(request)
+        return sync.call(_value(answer)) if isawaitable(answer) else answer
+    except Exception as error:  # noqa: BLE001  the site answers it as any error
+        return error
 
 
 async def _value(answer: Awaitable[AccessAnswer]) -> AccessAnswer:
@@ -80,7 +83,10 @@ async def _value(answer: Awaitable[AccessAnswer]) -> AccessAnswer:
 
 
 def _answered(request: Request) -> AccessAnswer:
-    return request.scope.get(_ANSWER)
+    answer: AccessAnswer | Exception = request.scope.get(_ANSWER)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 # ------------------------------------------------------------------------------------------- WSGI and ASGI

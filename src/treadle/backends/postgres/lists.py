@@ -23,10 +23,11 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from treadle.errors import InputError
 from treadle.item import TERMINAL, Filter, Status
+from treadle.rules.watching import WalkEnd
 
 from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
 from .connection import AnswerRow
@@ -38,13 +39,6 @@ DISORDER: Final = 60.0
 TABLES: Final = {"i": "item", "o": "open_item", "e": "ended_item"}
 LAST_NUMBER: Final = 2**63 - 1
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{8})")
-
-
-class WalkEnd(NamedTuple):
-    """The last item that a list looks at."""
-
-    no: int
-    queued_at: float
 
 
 class ListQuery:

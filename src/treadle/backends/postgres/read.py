@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from treadle.item import TERMINAL, Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
+from treadle.rules.watching import WalkEnd
 
 from .codes import REASONS, SUCCESS, decoded, status_of
 from .columns import names
 from .connection import PostgresVerbs, Record
-from .lists import MOST_LISTED, ListQuery, WalkEnd, cursor_of
+from .lists import MOST_LISTED, ListQuery, cursor_of
 from .statements import statement, statements, text
 
 _sql = statements("read")

@@ -12,8 +12,8 @@ from treadle.rules.audits import noted_change
 from .audits import note_values, rows_noted
 from .codes import status_of
 from .connection import PostgresVerbs, Record
-from .statements import statement, statements, text
 from .read import READ_SECONDS
+from .statements import statement, statements, text
 
 _sql = statements("schedules")
 DROP_NOTED: Final = statement(

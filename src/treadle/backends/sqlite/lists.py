@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from treadle.errors import InputError
 from treadle.item import OPEN, Filter, Page
+from treadle.rules.watching import WalkEnd
 
 from .read import root
 from .rows import full_states, states
@@ -63,31 +64,24 @@ def _numbers_within(
 ) -> tuple[list[int], WalkEnd | None]:
     """The numbers of the first items that a filter finds. With a reach, and if it was too short for so many:
     where the walk ended. To find that end takes time too, so a near one is tried first."""
-    query = ListQuery(tx, where, after=after, oldest_first=oldest_first)
+    query = SqliteListQuery(tx, where, after=after, oldest_first=oldest_first)
     if reach is None:
         return query.numbers(limit), None
-    for far in (min(_NEAR, reach), reach) if reach > _NEAR else (max(1, reach),):
-        end = query.stop_after(far)
+    end = query.stop_after(max(1, min(reach, _NEAR)))
+    found = query.numbers(limit)
+    if end is not None and len(found) < limit and reach > _NEAR:
+        end = query.stop_after(reach)
         found = query.numbers(limit)
-        if end is None or len(found) == limit:
-            break
     return found, end
 
 
 def numbers_where(tx: Tx, where: Filter, limit: int, *, redrives: int | None = None) -> list[int]:
     """The numbers of the oldest items that a filter finds, in order. `redrives`: only those with fewer
     redrives."""
-    return ListQuery(tx, where, oldest_first=True, redrives=redrives).numbers(limit)
+    return SqliteListQuery(tx, where, oldest_first=True, redrives=redrives).numbers(limit)
 
 
-class WalkEnd(NamedTuple):
-    """The last item that a walk looks at."""
-
-    no: int
-    queued_at: float
-
-
-class ListQuery:
+class SqliteListQuery:
     """A filter as a statement that reads the numbers of its items, in order."""
 
     def __init__(
@@ -102,7 +96,7 @@ class ListQuery:
         self._tx = tx
         self._where = where
         self._oldest_first = oldest_first
-        self._source = _narrowest_source(where)
+        self._source: Source | None = _narrowest_source(where)
         self._prefix = "ended_" if self._source in ("success", "cancelled") else ""
         self._after, self._before = self._bounds(after)
         """The numbers between which the items are."""

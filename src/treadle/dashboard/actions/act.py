@@ -20,7 +20,7 @@ from treadle.item import Status
 from .answers import asking, finished, reason_of
 from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
 from .fields import read_number, read_whole
-from .named_item import ItemBrief
+from .named_item import NO_FORM, ItemBrief
 from .portion import Told, change_items, told
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
@@ -108,8 +108,7 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
     else:
         state = await bulk.start(verb, rate=rate, canary=canary, **chosen.filter.bulk_where)
     visit.site.bulk_runs.start()
-    plain = Form({})
-    return finished(visit, plain, verb, 0, to=visit.url(f"/bulk/{state.id}"), bulk=state.id)
+    return finished(visit, NO_FORM, "bulk", to=visit.url(f"/bulk/{state.id}"), bulk=state.id)
 
 
 async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form) -> Response:

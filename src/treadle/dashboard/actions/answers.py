@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -19,7 +19,14 @@ from treadle.wording import one_line
 
 
 def finished(
-    visit: Visit, form: Form, action: Action, count: int = 1, *, to: str, refused: int = 0, **facts: Any
+    visit: Visit,
+    form: Form,
+    action: Action | Literal["bulk"],
+    count: int = 1,
+    *,
+    to: str,
+    refused: int = 0,
+    **facts: Any,
 ) -> Response:
     """It is done. Browsers go to the page that the form names, or to `to`. Programs get the counts and
     `facts`."""

@@ -22,6 +22,8 @@ MOST_AT_ONCE: Final = 100
 """So many items are changed at once. More are a bulk action, and need a reason."""
 MOST_NAMED: Final = 2000
 COUNTED: Final = 1000
+REACH: Final = 20_000
+"""So many items are looked at, at most, to count and to show examples."""
 EXAMPLES: Final = 5
 
 
@@ -77,7 +79,7 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     if wrong := [each for each in found.status if each not in rules.allowed]:
         raise InputError(f"status:{wrong[0]} does not go with {verb}: {rules.advice}", parameters=("q",))
     where["status"] = found.status or rules.usual or None
-    page = await visit.in_time(visit.client.list(**where, limit=COUNTED))
+    page = await visit.in_time(visit.client.list(**where, limit=COUNTED, reach=REACH))
     if page is None:
         return Chosen(filter=found, more=True)
     items = [each for each in page.items if each.type != BULK_TYPE]

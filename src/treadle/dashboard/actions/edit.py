@@ -74,7 +74,10 @@ def _check_editable(visit: Visit, item: ItemState) -> AnyType:
 
 async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown: object) -> Response:
     stored, _ = read_input(core_of(visit.client).registry, item, reveal=True)
-    typed = with_secrets(read_json(form.text("input"), "input"), shown, stored)
+    try:
+        typed = with_secrets(read_json(form.text("input"), "input"), shown, stored)
+    except RecursionError:
+        raise InputError("input is nested too deeply", parameters=("input",)) from None
     if not isinstance(typed, dict):
         raise InputError("input must be a JSON object: the arguments by name", parameters=("input",))
     work = type.from_input(json_input(type, cast("dict[str, Any]", typed)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, get_args
@@ -81,17 +82,20 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read(visit: Visit) -> ItemsPage | Elsewhere:
     text = visit.query("q")
-    overview = await visit.in_time(visit.client.overview(cap=1))
-    hints = hints_of(visit, overview, text)
+    known = asyncio.ensure_future(visit.in_time(visit.client.overview(cap=1)))
     try:
         where = parse_filter(text, now=visit.site.now())
         if where.conditions and not visit.access.payloads:
             raise InputError("inputs, results and headers are hidden from you: filter by something else")
         if where.ids:
-            return await _named(visit, where, hints)
+            return await _named(visit, where, hints_of(visit, await known, text))
         found = await visit.in_time(_find(visit, where))
     except InputError as error:
+        hints = hints_of(visit, await known, text)
         return ItemsPage(q=text, wrong=str(error), rows=[], hints=hints, statuses=status_links(""))
+    except BaseException:
+        known.cancel()
+        raise
     states = [] if found is None else found.states
     return ItemsPage(
         q=text,
@@ -101,10 +105,10 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         reached_at=None if found is None else found.reached_at,
         looked_at=None if found is None or not where.conditions else found.looked_at,
         several_tenants=shows_tenants(visit, states),
-        hints=hints,
+        hints=hints_of(visit, await known, text),
         statuses=status_links(text, where),
         verbs=verbs_for(where.status or STATUSES),
-        bulk=not where.conditions and bool(states),
+        bulk=bool(where.where and states and not where.conditions),
     )
 
 

@@ -17,7 +17,8 @@ from treadle.item import Status
 from treadle.item_facts import Overview
 from treadle.metrics.histogram import Histogram
 from treadle.metrics.names import SECONDS
-from treadle.problems import Problem
+from treadle.operator import core_of
+from treadle.problems import Problem, look_at
 from treadle.records import Stat
 
 SPANS: Final = {"1h": (3600, 60), "24h": (86_400, 900), "30d": (30 * 86_400, 6 * 3600)}
@@ -73,14 +74,15 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    problems, overview, throughput = await asyncio.gather(
-        visit.in_time(visit.client.problems(quick=True)),
-        visit.in_time(visit.client.overview()),
+    await visit.client.connect()
+    look, throughput = await asyncio.gather(
+        visit.in_time(look_at(core_of(visit.client), visit.tenant, quick=True)),
         read_throughput(visit, span),
     )
+    overview = None if look is None else look.overview
     queues = [] if overview is None else queue_rows(overview)
     return OverviewPage(
-        problems=problems,
+        problems=None if look is None else list(look.problems),
         statuses=None if overview is None else status_counts(overview),
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
@@ -104,8 +106,7 @@ async def read_throughput(
     if not visit.sees_fleet or "recording" not in visit.client.backend.capabilities:
         return None
     seconds, step = SPANS[span]
-    now = await visit.client.backend.now()
-    until = (now // step + 1) * step
+    until = (visit.site.now() // step + 1) * step
     since = until - seconds
     stats = await visit.in_time(visit.client.statistics(since, until, step, type=type, queue=queue))
     return None if stats is None else throughput_of(span, since, until, step, stats)

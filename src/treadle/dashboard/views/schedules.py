@@ -19,7 +19,7 @@ from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.errors import CronError
 from treadle.item import Status
 from treadle.records import ScheduleRun
-from treadle.schedule import ScheduleState
+from treadle.schedule_state import ScheduleState
 from treadle.why import Reason
 
 PER_PAGE: Final = 50

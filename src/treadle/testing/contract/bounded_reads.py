@@ -126,7 +126,8 @@ class ReachCases:
         await end(backend, *items(5))
         found: list[str] = []
         reached: list[float] = [first.reached_at or 0.0]
-        cursor, steps = first.cursor, 0
+        steps = 0
+        cursor: str | None = first.cursor
         while cursor is not None:
             page = await backend.list(where, reach=10, cursor=cursor)
             found += [each.id for each in page.items]
@@ -163,7 +164,7 @@ class LineCases:
         assert (parked.lane, parked.count, parked.first) == ("x", 2, "strange")
         assert now - parked.oldest_ready == near(10)
         assert [each.tenant for each in await backend.lines("default", tenant="acme")] == ["acme"]
-        assert await backend.lines("default", tenant="nobody") == []
+        assert await backend.lines("default", tenant="other") == []
         assert await backend.lines("nothing") == []
 
     @needs("watching")
@@ -212,7 +213,7 @@ class RelatedCases:
             [],
             ["after"],
         )
-        assert await backend.related("root", tenant="nobody") is None
+        assert await backend.related("root", tenant="other") is None
         assert await backend.related("none") is None
         alone = await backend.related("two")
         assert alone is not None
