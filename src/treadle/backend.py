@@ -451,7 +451,8 @@ class Backend(Protocol):
 
     async def add_stats(self, stats: Sequence[Stat]) -> None:
         """Add what a process has counted to what is stored for the same minutes, types and queues, and for
-        the quarters and hours in which these minutes are. Each `at` is a whole minute. A repeated call counts twice."""
+        the quarters and hours in which these minutes are. Each `at` is a whole minute. A repeated call counts
+        twice."""
         ...
 
     async def stats(

@@ -25,6 +25,7 @@ from treadle.bulk_action import (
     BULK_WORKFLOW,
     MOST_IDS,
     OPERATORS,
+    PORTION,
     ActionVerb,
     BulkInput,
     BulkItem,
@@ -140,8 +141,7 @@ class Bulk:
 
     async def list(self, limit: int = 50) -> list[BulkState]:
         """Return the newest bulk actions, newest first."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError.of("limit", limit, f"must be a whole number from 1 to {MOST_LISTED:,}")
+        _check_whole(limit, "limit", 1, MOST_LISTED)
         await self._operator.connect()
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
@@ -191,8 +191,7 @@ class Bulk:
             raise InputError.of("verb", verb, f"does not exist: {hint or ', '.join(known)}")
         if rate is not None and not 0 < check_number(rate, "rate", 0, math.inf) < math.inf:
             raise InputError.of("rate", rate, "must be more than 0 items per second")
-        if isinstance(canary, bool) or not isinstance(canary, int) or not 0 <= canary <= 500:
-            raise InputError.of("canary", canary, "must be a whole number from 0 to 500")
+        _check_whole(canary, "canary", 0, PORTION)
         if canary and not VERBS[verb].canary:
             raise InputError.of("canary", canary, f"is for verbs after which items run, not for {verb}")
 
@@ -250,6 +249,11 @@ def _named(ids: Iterable[str | HasId], where: FilterOptions, everything: bool) -
             parameters=("ids",),
         )
     return named
+
+
+def _check_whole(value: object, field: str, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InputError.of(field, value, f"must be a whole number from {low} to {high:,}")
 
 
 async def _count(core: Core, where: Filter) -> tuple[int, bool]:

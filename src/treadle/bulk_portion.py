@@ -32,7 +32,7 @@ from treadle.bulk_action import (
     read_bulk_input,
 )
 from treadle.engine.core import Core
-from treadle.engine.run.decide import Decision, RunAgain, Succeed, raised, undecodable
+from treadle.engine.run.decide import Decision, RunAgain, Succeed, raised
 from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
@@ -93,12 +93,13 @@ def stop_key(portion: str) -> str:
 
 
 async def run_portion(core: Core, lease: Lease) -> PendingSettlement:
-    """Run a portion. The settlement has the progress and the next portion. It does not raise."""
+    """Run a portion. The settlement has the progress and the next portion. `DecodeError` if its input cannot
+    be read: it may be that of a later release."""
     began = core.settings.clock.monotonic()
     try:
         pending = await _run(core, lease, began)
-    except (msgspec.MsgspecError, DecodeError) as error:
-        pending = PendingSettlement(lease, undecodable(error))
+    except DecodeError:
+        raise
     except Exception as error:  # noqa: BLE001  the item must be settled
         pending = PendingSettlement(lease, await _failed(core, lease, error))
     pending.held_since = began
@@ -110,7 +111,7 @@ async def _failed(core: Core, lease: Lease, error: Exception) -> Decision:
 
 
 async def _run(core: Core, lease: Lease, began: float) -> PendingSettlement:
-    given = read_bulk_input(lease.input)
+    given = _read_input(lease.input)
     order = given.order or await _read_order(core, lease)
     progress = given.progress
     portion = BulkPortion(core, lease, order)
@@ -159,9 +160,16 @@ def next_portion(core: Core, tenant: str, input: BulkInput, *, delay: float = 0.
     )
 
 
+def _read_input(data: bytes) -> BulkInput:
+    try:
+        return read_bulk_input(data)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(str(error)) from error
+
+
 async def _read_order(core: Core, lease: Lease) -> BulkOrder:
     (root,) = await core.backend.get([lease.group_id], tenant=lease.tenant)
-    order = None if root is None or root.type != BULK_TYPE else read_bulk_input(root.input).order
+    order = None if root is None or root.type != BULK_TYPE else _read_input(root.input).order
     if order is None:
         raise DecodeError(f"the item {lease.group_id} does not say what to do")
     return order

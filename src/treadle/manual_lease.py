@@ -50,7 +50,7 @@ from treadle.engine.run.settle import Settler
 from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
-from treadle.errors import LeaseLost
+from treadle.errors import DecodeError, LeaseLost
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
 from treadle.log_lines import WARNING, error_text, log_line
@@ -254,6 +254,8 @@ async def _run_portion(
         while not (await asyncio.wait({running}, timeout=duration / 3))[0]:
             await core.backend.beat(Heartbeat(worker=worker, lease=duration, held=(lease,), types=()))
         return running.result()
+    except DecodeError as error:
+        return PendingSettlement(lease, await UndecodableItems(core).decide(lease, error))
     finally:
         running.cancel()
 

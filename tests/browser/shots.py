@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from examples.demo_web import RARE, WORK, begin, make_app, serve_customers
+from examples.demo_web import RARE, WORK, begin, keep_busy, make_app, serve_customers
 from tests.browser.conftest import launch
 from tests.browser.get_browser import get
 from tests.browser.site import Site, serve
@@ -64,13 +64,19 @@ def make_shop() -> Treadle:
 
 
 async def live_a_while(app: Treadle) -> None:
-    """A morning of the shop in a few seconds, and the statistics of the days before."""
+    """A morning of the shop in a few seconds, the statistics of the day before, and what operators did."""
     await app.backend.add_stats(list(earlier_statistics(await app.backend.now())))
     await begin(app)
     for number in range(1000, 1080):
         await serve_customers(app, number)
         await asyncio.sleep(0.05)
-    await asyncio.sleep(4)
+    await asyncio.sleep(2)
+    ada = app.by("ada@example.com", reason="the customer has a new card", address="192.0.2.7")
+    await ada.dead.requeue(type="payment.charge")
+    await app.by("bob@example.com").pause("imports")
+    await app.by("bob@example.com", reason="the import was correct").resume("imports")
+    await ada.bulk.start("requeue", type="mail.send", status="dead", rate=5)
+    await asyncio.sleep(2)
 
 
 def earlier_statistics(now: float) -> Iterator[Stat]:
@@ -80,7 +86,7 @@ def earlier_statistics(now: float) -> Iterator[Stat]:
         at = (now // MINUTE - minutes_ago) * MINUTE
         hour = at % 86_400 / 3600
         for kind in WORK:
-            usual = 40 / len(kind.name) * (1.2 + min(hour, 24 - hour) / 6)
+            usual = 300 / len(kind.name) * (1.2 + min(hour, 24 - hour) / 6)
             started = int(usual * chance.uniform(0.7, 1.3))
             broken = kind.name == "mail.send" and 200 < minutes_ago < 260
             failed = int(started * (0.6 if broken else chance.uniform(0, 0.05)))
@@ -105,7 +111,8 @@ def pages_of(site: Site) -> dict[str, str]:
     """The pages by name: those of the menu, and one of each kind below them."""
     app = site.app
     (dead,) = site.call(app.dead.list(type="import.row", limit=1)).items
-    (order,) = site.call(app.list(type="order.place", status="success", limit=1)).items
+    orders = site.call(app.list(type="order.place", status="success", limit=50)).items
+    order = max(orders, key=lambda each: len(str(each.input)))
     group, mark = segment(order.group_id), site.call(app.dead.marks(count=1))[0].mark
     return {
         **{entry.section: entry.path for entry in ENTRIES},
@@ -113,6 +120,9 @@ def pages_of(site: Site) -> dict[str, str]:
         "mark": f"/dead/{segment(mark)}",
         "queue": "/queues/media",
         "type": "/types/mail.send",
+        "bulk action": f"/bulk/{site.call(app.bulk.list())[0].id}",
+        "ask": "/act/requeue?q=status:dead",
+        "enqueue": "/types/mail.send/enqueue",
         "group": f"/groups/{group}?of={order.tenant}",
     }
 
@@ -130,6 +140,8 @@ def take(browser: Browser, site: Site, size: str, scheme: str) -> list[Path]:
         answer = page.goto(site.url(path))
         assert answer
         assert answer.status == 200, f"{path}: {answer.status}"
+        page.get_by_role("heading", level=1).wait_for()
+        page.screenshot()  # waits until the page is drawn; Playwright itself makes no WebP
         picture = session.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
         file = ALL / f"{name}-{scheme}-{size}.webp"
         file.write_bytes(base64.b64decode(picture["data"]))
@@ -145,7 +157,7 @@ def write_sheet(browser: Browser, taken: list[Path], name: str) -> None:
     figures = "".join(
         f"<figure><figcaption>{file.stem}</figcaption><img src='{file.as_uri()}'></figure>" for file in taken
     )
-    style = "body{display:flex;flex-wrap:wrap;font:14px sans-serif}figure{margin:6px}img{height:400px}"
+    style = "body{display:flex;flex-wrap:wrap;font:14px sans-serif}figure{margin:6px}img{height:300px}"
     sheet = ALL / f"{name}.html"
     sheet.write_text(f"<!doctype html><style>{style}</style>{figures}")
     page = browser.new_page(viewport={"width": 1640, "height": 1000})
@@ -161,11 +173,13 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
     with serve(make_shop(), title="shop") as site, sync_playwright() as playwright:
         site.call(live_a_while(site.app), timeout=60)
+        busy = site.begin(keep_busy(site.app))
         browser = launch(playwright, get())
         for size in SIZES:
             for scheme in SCHEMES:
                 write_sheet(browser, take(browser, site, size, scheme), f"sheet-{size}-{scheme}")
         browser.close()
+        busy.cancel()
     largest = max(file.stat().st_size for file in SHOWN.glob("*.webp"))
     print(f"Look at {ALL}/sheet-*.png. The largest picture of the docs has {largest // 1000} kB.")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -42,7 +43,11 @@ class Site:
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float = 30) -> T:
         """Run a coroutine where the app runs."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+        return self.begin(coroutine).result(timeout)
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """The same, without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
 
 @contextmanager

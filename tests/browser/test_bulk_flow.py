@@ -68,3 +68,7 @@ def test_requeue_two_thousand_with_progress_and_stop(site: Site, open_page: Open
     page.get_by_role("button", name="Requeue").click()
     expect(changed).to_have_text(f"{MANY - done:,}")
     assert site.call(count_dead(site)) == 0
+
+    page.goto(site.url("/audit"))
+    expect(page.get_by_role("main")).to_contain_text("ada@example.com")
+    expect(page.get_by_role("main")).to_contain_text("the mail server is back")

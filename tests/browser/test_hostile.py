@@ -119,6 +119,7 @@ FACTS = """() => ({
 })"""
 
 
+@pytest.mark.timeout(180)
 def test_hostile_names_and_texts_do_nothing_on_any_page(site: Site, open_page: OpenPage) -> None:
     """The guard of `open_page` would find scripts that run, and what is loaded from elsewhere."""
     page = open_page("about:blank", origin=site.origin)

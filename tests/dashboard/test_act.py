@@ -56,7 +56,7 @@ async def test_chosen_items_are_changed_and_those_that_cannot_be_are_told(
     assert said(answer) == (303, "/items?q=x&done=cancel.2")
     answer = await ann.post("/act/cancel", json={"id": [chosen[0]], "confirmed": True}, headers=AS_JSON)
     assert answer.json()["refused"] == 1
-    assert answer.json()["told"][0]["id"] == ids[0]
+    assert answer.json()["not_changed"][0]["id"] == ids[0]
 
     answer = await ann.post("/act/delete", data={"id": chosen[:1], "confirmed": "1"})
     assert answer.status_code == 400

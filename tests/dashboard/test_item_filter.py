@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from treadle.dashboard.item_filter import (
@@ -20,6 +20,7 @@ from treadle.dashboard.item_filter import (
 from treadle.errors import InputError
 
 NOW = 1_800_000_000.0
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(
@@ -96,11 +97,13 @@ def test_a_word_is_replaced_and_removed() -> None:
     assert with_word("", "type", "x y") == 'type:"x y"'
 
 
+@FEW
 @given(st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")), min_size=1, max_size=60))
 def test_any_name_survives_writing_and_reading(name: str) -> None:
     assert parse_filter(filter_word("key", name), now=NOW).where == {"key": name}
 
 
+@FEW
 @given(st.text(max_size=60), st.sampled_from(sorted(FIELDS)))
 def test_any_text_is_read_or_refused(text: str, field: str) -> None:
     for each in (text, f"{field}:{text}", f"input.a:{text}"):

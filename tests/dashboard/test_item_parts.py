@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from treadle.dashboard.input_diff import MOST_ROWS, DiffRow, diff_of
@@ -13,6 +13,8 @@ from treadle.dashboard.payloads import exact_json, pretty_text
 from treadle.dashboard.timeline import Stretch, timeline_of, timeline_svg, timeline_ticks
 from treadle.dashboard.traceback_parts import is_own, traceback_parts
 from treadle.item import Attempt, ItemState
+
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def item(**fields: Any) -> ItemState:
@@ -106,6 +108,7 @@ def test_a_picture_holds_no_markup_of_others() -> None:
     assert "<b>" not in timeline_svg(timeline_of(state, now=200.0))
 
 
+@FEW
 @given(
     st.sampled_from(["blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"]),
     st.lists(st.floats(0, 1e9), min_size=6, max_size=6),

@@ -25,6 +25,8 @@ from treadle.dashboard.answer_headers import HEADERS
 
 MARKER = "c0ffee-marker"
 """In every payload of the store."""
+SECRET = "s3cret-marker"
+"""In every payload that is secret."""
 FORM = {
     "reason": "because",
     "confirmed": "1",
@@ -55,11 +57,14 @@ async def app(memory_store: Any, make_app: Any, monkeypatch: pytest.MonkeyPatch)
     """A store of which every page has something to show, and MARKER in each payload."""
     app: Treadle = make_app(memory_store, send, report, pay)
     of_a = app.tenant("a")
-    await of_a.enqueue(send(MARKER, password=MARKER), id="dead", workflow="flow", headers={"note": MARKER})
+    await of_a.enqueue(
+        send(MARKER, SECRET, password=SECRET), id="dead", workflow="flow", headers={"note": MARKER}
+    )
     lease = await of_a.claim_one()
     assert lease is not None
     await lease.fail(f"it failed: {MARKER}")
-    await of_a.enqueue(send(MARKER), id="late", delay=3600)
+    await of_a.enqueue(send(MARKER, SECRET), id="late", delay=3600)
+    await of_a.enqueue(pay(1, SECRET), id="paid", delay=3600)
     await of_a.enqueue(report(date(2030, 1, 31), 1, tags=[MARKER]), id="done")
     await of_a.complete("done", date(2030, 1, 31))
     app.schedule("nightly", every=3600, run=lambda: send(MARKER))
@@ -312,6 +317,48 @@ async def test_hidden_payloads_are_on_no_page(app: Treadle) -> None:
             assert MARKER not in answer.text
             assert answer.status_code in (403, 404)
     assert shown
+
+
+async def test_secrets_are_on_no_page(app: Treadle) -> None:
+    web = dashboard(app, access=everyone, mask=["subject"])
+    async with client(web) as visitor:
+        for template in routes(web, "GET"):
+            if template == "/live":
+                continue
+            for id in ("late", "dead", "paid"):
+                for accept in ({}, AS_JSON):
+                    params = {"of": "a", "id": f"{id} a"}
+                    answer = await visitor.get(template.replace("late", id), params=params, headers=accept)
+                    assert SECRET not in answer.text, answer.url
+
+
+async def test_visitors_do_not_get_what_was_read_for_others(app: Treadle) -> None:
+    """What pages read is kept for a second, and shared by those who see the same."""
+
+    def access(request: Request) -> Access:
+        name = request.headers["x-name"]
+        tenants = {"b": ["b"], "a": ["a"]}.get(name)
+        return Access(
+            actor=name, can="all" if name == "ann" else "read", tenants=tenants, payloads=name != "eve"
+        )
+
+    web, seen = web_of(app, access), 0
+    async with client(web) as visitor:
+        for path in routes(web, "GET"):
+            if path == "/live" or path.startswith("/static/"):
+                continue
+            answers: dict[str, httpx.Response] = {}
+            for name in ("ann", "eve", "b", "a", "bob"):
+                headers = {**FROM_HERE, "x-name": name}
+                answers[name] = await visitor.get(
+                    path, params={"of": "a"} if name != "b" else {}, headers=headers
+                )
+            assert MARKER not in answers["eve"].text, path
+            assert MARKER not in answers["b"].text, path
+            assert "paid" not in answers["b"].text, path
+            seen += "paid" in answers["ann"].text
+            assert ">ann<" not in answers["bob"].text, path
+    assert seen
 
 
 async def test_portions_of_bulk_actions_are_no_items_to_act_on(app: Treadle) -> None:

@@ -15,6 +15,7 @@ from treadle import Abort, Client, InputError, NotFound, Treadle, work
 from treadle.bulk_action import (
     BULK_QUEUE,
     BULK_TYPE,
+    BULK_WORKFLOW,
     OPERATORS,
     BulkInput,
     BulkOrder,
@@ -211,7 +212,7 @@ async def test_a_portion_that_fails_is_tried_again(make_faulty: MakeApp, faults:
 
 
 async def test_nobody_gets_more_rights_by_a_forged_input(make_app: MakeApp, sound: None) -> None:
-    async with make_app(ship, log_failures=False) as app:
+    async with make_app(ship, log_failures=False, undecodable_grace=0) as app:
         ana, bob = app.tenant("ana"), app.tenant("bob")
         await die(ana, app, 1, 2)
         await die(bob, app, 3)
@@ -225,8 +226,12 @@ async def test_nobody_gets_more_rights_by_a_forged_input(make_app: MakeApp, soun
         # The input says whatever it likes: the tenant of the item counts.
         order = BulkOrder(verb="requeue", about="", where=Filter(tenant="bob", status=("dead",)))
         forged = Item("forged", BULK_TYPE, encode_bulk(BulkInput(order=order)), "ana", BULK_QUEUE)
-        await app.backend.submit([Submission((forged,))])
+        broken = Item("broken", BULK_TYPE, b"[]", "ana", BULK_QUEUE, workflow=BULK_WORKFLOW)
+        await app.backend.submit([Submission((forged,)), Submission((broken,))])
         await app.worker.drain()
+        state = await ana.bulk.state("broken")
+        assert state is not None
+        assert (state.state, "Expected `object`" in str(state.error)) == ("failed", True)
         assert await statuses(app, "bob") == {"dead": 1}
         assert await statuses(app, "ana") == {"success": 2}
         # Nor can a user submit one, or be the tenant that may change everything.
@@ -241,8 +246,8 @@ async def test_nobody_gets_more_rights_by_a_forged_input(make_app: MakeApp, soun
         one = await ended(app, await app.bulk.start("requeue", tenant="bob"))
         assert (one.tenant, one.changed, one.where) == (None, 1, "tenant:bob")
         assert (await ended(app, await app.bulk.start("requeue", everything=True))).changed == 2
-        assert [each.id for each in await ana.bulk.list()] == [own.id]
-        assert len(await app.bulk.list()) == 3
+        assert [each.id for each in await ana.bulk.list()] == ["broken", own.id]
+        assert len(await app.bulk.list()) == 4
 
 
 async def test_a_process_without_workers_runs_it(make_app: MakeApp, store: MakeBackend, sound: None) -> None:

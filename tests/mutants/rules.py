@@ -116,8 +116,8 @@ def doer_shared(patch: Patch) -> None:
 def supervisor_ignored(patch: Patch) -> None:
     real = HeartbeatLoop.__init__
 
-    def init(self: Any, core: Any, worker: Any, held: Any, types: Any, runner: Any, report: Any) -> None:
-        real(self, core, replace(worker, last_supervisor_beat=None), held, types, runner, report)
+    def init(self: Any, core: Any, worker: Any, *others: Any) -> None:
+        real(self, core, replace(worker, last_supervisor_beat=None), *others)
 
     patch(HeartbeatLoop, "__init__", init)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import (
+    audits,
     backend,
     claim,
     due,
@@ -26,6 +27,7 @@ from treadle.backends.memory import (
     workers,
 )
 from treadle.item import Contribution, Rejected
+from treadle.rules import audits as rules_of_audits
 from treadle.rules import settlement, submission, times
 
 
@@ -333,6 +335,21 @@ def get_leaks(patch: Patch) -> None:
 def cancel_leaks(patch: Patch) -> None:
     real = operate.cancel
     plant(patch, operate, real, lambda store, ids, tenant, now: real(store, ids, None, now))
+
+
+@mutant("a tenant sees the audit entries of others")
+def audits_leak(patch: Patch) -> None:
+    real = audits.audits
+
+    def read(store: Any, tenant: Any, bulk: Any, limit: int, cursor: Any) -> Any:
+        return real(store, None, bulk, limit, cursor)
+
+    plant(patch, audits, real, read)
+
+
+@mutant("a repeated submit is noted again")
+def noted_again(patch: Patch) -> None:
+    plant(patch, submit, rules_of_audits.changed_by, lambda plan: len(plan.answers))
 
 
 @mutant("claim hands out items of another tenant")

@@ -40,7 +40,6 @@ OFTEN = (
     "defer",
     "release",
     "requeued",
-    "a dependent came back",
     "a group was nested",
     "two tenants, one id",
     "skipped the queue",
@@ -65,10 +64,11 @@ OFTEN = (
     "a plain start that had to be prompt",
     "dead lease_lost",
 )
-"""In every 500 seeds."""
+"""In every 250 seeds."""
 
 SOMETIMES = (
     *OFTEN,
+    "a dependent came back",
     *(f"{verb} answer lost" for verb in _LOST),
     *(f"{verb} late" for verb in ("submit", "settle", "beat", "unknown_leases", "claim_key")),
     "stale settle refused: cancelled",
@@ -108,6 +108,6 @@ SOMETIMES = (
 
 
 def missing(coverage: Counter[str], seeds: int) -> list[str]:
-    """What should have happened in that many seeds and did not. Fewer than 500 seeds require nothing."""
-    wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 500 else ()
+    """What should have happened in that many seeds and did not. Fewer than 250 seeds require nothing."""
+    wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 250 else ()
     return [what for what in dict.fromkeys(wanted) if not coverage[what]]

@@ -8,7 +8,6 @@ from typing import Any
 from tests.simulation.checker import Checker
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
-    AuditNote,
     Changed,
     Claim,
     Demand,
@@ -93,17 +92,15 @@ class CheckedStore(MemoryBackend):
         self._check_step("ended", answer)
         return answer
 
-    async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
-    ) -> Changed:
-        answer = await super().cancel(ids, tenant=tenant, note=note)
+    async def cancel(self, ids: Sequence[str], *, tenant: str | None = None, **noted: Any) -> Changed:
+        answer = await super().cancel(ids, tenant=tenant, **noted)
         self._check_step("cancel", ids, tenant, answer)
         return answer
 
     async def complete(
-        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
+        self, id: str, result: bytes | None, *, tenant: str | None = None, **noted: Any
     ) -> Changed:
-        answer = await super().complete(id, result, tenant=tenant, note=note)
+        answer = await super().complete(id, result, tenant=tenant, **noted)
         self._check_step("complete", id, result, tenant, answer)
         return answer
 
@@ -116,29 +113,22 @@ class CheckedStore(MemoryBackend):
         )
         return answer
 
-    async def trigger(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
-    ) -> Changed:
-        answer = await super().trigger(ids, tenant=tenant, note=note)
+    async def trigger(self, ids: Sequence[str], *, tenant: str | None = None, **noted: Any) -> Changed:
+        answer = await super().trigger(ids, tenant=tenant, **noted)
         self._check_step("trigger", ids, tenant, answer)
         return answer
 
     async def update(
-        self,
-        ids: Sequence[str],
-        changes: ItemUpdate,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
+        self, ids: Sequence[str], changes: ItemUpdate, *, tenant: str | None = None, **noted: Any
     ) -> Changed:
-        answer = await super().update(ids, changes, tenant=tenant, note=note)
+        answer = await super().update(ids, changes, tenant=tenant, **noted)
         self._check_step("update", ids, changes, tenant, answer)
         return answer
 
     async def pause(
-        self, queue: str, paused: bool = True, *, tenant: str | None = None, note: AuditNote | None = None
+        self, queue: str, paused: bool = True, *, tenant: str | None = None, **noted: Any
     ) -> None:
-        await super().pause(queue, paused, tenant=tenant, note=note)
+        await super().pause(queue, paused, tenant=tenant, **noted)
         self._check_step("pause", queue, paused, tenant)
 
     async def prune(self, limit: int = 1000) -> int:
@@ -156,8 +146,8 @@ class CheckedStore(MemoryBackend):
         self._check_step("put_schedule", schedule, answer)
         return answer
 
-    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
-        answer = await super().drop_schedule(name, note=note)
+    async def drop_schedule(self, name: str, **noted: Any) -> bool:
+        answer = await super().drop_schedule(name, **noted)
         self._check_step("drop_schedule", name)
         return answer
 

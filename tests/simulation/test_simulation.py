@@ -1,4 +1,4 @@
-"""500 seeds. A failing one is made smaller and reported."""
+"""250 seeds. A failing one is made smaller and reported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.simulation.shrink import attempt, report, shrink
 from tests.simulation.simulation import Simulation
 
 BLOCK = 25
-BLOCKS = 20
-"""500 seeds, in blocks that pytest-xdist can distribute."""
+BLOCKS = 10
+"""250 seeds, in blocks that pytest-xdist can distribute."""
 
 
 @pytest.fixture(autouse=True)

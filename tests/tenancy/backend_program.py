@@ -12,6 +12,7 @@ from msgspec.structs import asdict, astuple
 from treadle.backend import Backend
 from treadle.errors import TreadleError
 from treadle.item import (
+    AuditNote,
     Claim,
     Contribution,
     Count,
@@ -26,6 +27,7 @@ from treadle.item import (
     Settlement,
     Submission,
 )
+from treadle.records import AuditPage
 
 Exchange: TypeAlias = tuple[str, Any]
 """A call with its arguments, and the answer."""
@@ -212,13 +214,19 @@ class BackendProgram:
 
     # -- operators -------------------------------------------------------------------------------------
 
+    def note(self) -> AuditNote | None:
+        """Who makes a change: half of them are noted."""
+        return self._random.choice((None, AuditNote(actor=self.mine("actor").decode())))
+
     async def cancel(self) -> None:
         ids = self.ids(2)
-        await self.call(f"cancel {ids}", self.backend.cancel(ids, tenant=self.tenant), changed)
+        await self.call(
+            f"cancel {ids}", self.backend.cancel(ids, tenant=self.tenant, note=self.note()), changed
+        )
 
     async def complete(self) -> None:
         (id,) = self.ids(1)
-        call = self.backend.complete(id, self.mine("by hand"), tenant=self.tenant)
+        call = self.backend.complete(id, self.mine("by hand"), tenant=self.tenant, note=self.note())
         await self.call(f"complete {id}", call, changed)
 
     async def requeue(self) -> None:
@@ -230,16 +238,19 @@ class BackendProgram:
 
     async def trigger(self) -> None:
         ids = self.ids(2)
-        await self.call(f"trigger {ids}", self.backend.trigger(ids, tenant=self.tenant), changed)
+        await self.call(
+            f"trigger {ids}", self.backend.trigger(ids, tenant=self.tenant, note=self.note()), changed
+        )
 
     async def delete(self) -> None:
         ids, cascade = self.ids(2), self._random.random() < 0.5
-        call = self.backend.delete(ids, tenant=self.tenant, cascade=cascade)
+        call = self.backend.delete(ids, tenant=self.tenant, cascade=cascade, note=self.note())
         await self.call(f"delete {ids} {cascade}", call, changed)
 
     async def pause(self) -> None:
         queue, paused = self._random.choice(QUEUES), self._random.random() < 0.4
-        await self.call(f"pause {queue} {paused}", self.backend.pause(queue, paused, tenant=self.tenant))
+        call = self.backend.pause(queue, paused, tenant=self.tenant, note=self.note())
+        await self.call(f"pause {queue} {paused}", call)
 
     async def claim_key(self) -> None:
         key, owner = self._random.choice(KEYS), self._random.choice(IDS)
@@ -284,12 +295,16 @@ class BackendProgram:
     async def counts(self) -> None:
         await self.call("counts", self.backend.counts(tenant=self.tenant, ended=True), counted)
 
+    async def audits(self) -> None:
+        await self.call("audits", self.backend.audits(tenant=self.tenant, limit=1000), noted)
+
     async def read_everything(self) -> None:
         """Read everything that the tenant can see."""
         await self.get()
         await self.group()
         await self.ended()
         await self.counts()
+        await self.audits()
         for where in (Filter(tenant=self.tenant), *(Filter(tenant=self.tenant, workflow=f) for f in FLOWS)):
             await self.call(f"list {where}", self._pages(where, 1000))
 
@@ -317,6 +332,10 @@ def plain_ended(ended: Ended) -> list[Any]:
 
 def counted(counts: Sequence[Count]) -> list[Any]:
     return sorted(astuple(count) for count in counts if count.count)
+
+
+def noted(page: AuditPage) -> list[Any]:
+    return [(one.actor, one.verb, one.tenant, one.ids, one.count) for one in page.entries]
 
 
 def by_id(found: Sequence[Any]) -> list[Any]:

@@ -68,10 +68,10 @@ async def start_background(
             where["status"] = which.status
     else:
         where = {"ids": which}
+    if canary:
+        where["canary_wait"] = canary_wait
     rate = read_rate(selection.rate)
-    action = await shell.client.bulk.start(
-        name, rate=rate, canary=canary, **({"canary_wait": canary_wait} if canary else {}), **where
-    )
+    action = await shell.client.bulk.start(name, rate=rate, canary=canary, **where)
     if shell.json:
         shell.emit(bulk_json(action))
         return None

@@ -70,7 +70,7 @@ async def change_items(
     """
     if selection.background:
         check_background(verb, selection)
-    bulk = Bulk(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
+    bulk = PortionedChange(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
     if selection.ids:
         if not filters.is_empty or selection.everything:
             raise InputError("ids and filters exclude each other: give ids, or say which items by filters")
@@ -236,7 +236,7 @@ async def _agreed(shell: Shell, verb: BulkVerb, counted: Counted, preview: Previ
 # ------------------------------------------------------------------------------------------- the portions
 
 
-class Bulk:
+class PortionedChange:
     """Changes items, portion by portion, and counts."""
 
     def __init__(self, shell: Shell, verb: BulkVerb, *, named: bool, rate: float | None) -> None:

@@ -59,7 +59,7 @@ class BulkVerb(NamedTuple):
     remedy: Callable[[], str] = str
     """What to do about those that were refused."""
     check: Callable[[ItemState], TreadleError | None] = allowed
-    """Why an item cannot be changed whatever its status. None: it can."""
+    """Why an item cannot be changed, apart from its status. None: it can."""
     foreground: str = ""
     """The option with which it cannot be a bulk action. Empty: it can."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -67,12 +67,16 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
                 check_name(tenant, field="tenants")
 
     def allows(self, action: Action) -> bool:
-        """Whether this action is allowed. Nobody edits what is not shown."""
+        """Whether this action is allowed. What is not shown cannot be edited."""
         if action == "edit" and not self.payloads:
             return False
         if isinstance(self.can, str):
             return self.can == "all"
         return action in self.can
+
+    def allowed(self, actions: Iterable[Action]) -> list[Action]:
+        """Those of these actions that are allowed."""
+        return [action for action in actions if self.allows(action)]
 
     def shows(self, tenant: str) -> bool:
         """Whether the items of this tenant are shown."""

@@ -13,7 +13,7 @@ from treadle.log_lines import log_error
 
 LONGEST_WAIT: Final = 5.0
 FAILURES: Final = 10
-"""After so many failures in a row it gives up. Whoever looks at the page starts it again."""
+"""After so many failures in a row it gives up. The next look at the page starts it again."""
 
 
 class BulkRuns:
@@ -37,7 +37,7 @@ class BulkRuns:
                 failures = 0
             except LifecycleError:
                 return  # the app has stopped
-            except Exception as error:  # noqa: BLE001  nobody waits for it
+            except Exception as error:  # noqa: BLE001  no request waits for it
                 log_error("the dashboard could not run a bulk action", error)
                 failures, due = failures + 1, LONGEST_WAIT
             if due is None:

@@ -130,7 +130,7 @@ def _days(day: str, month: str, weekday: str) -> str | None:
     of_months = f"in {_listed([MONTHS[each - 1] for each in months])}" if months else "of the month"
     if weekday == "*":
         return _days_of_month(day, months, of_months)
-    if day != "*":  # either of the two counts: nobody reads that right
+    if day != "*":  # either of the two counts: words for that mislead
         return None
     in_month = re.fullmatch(r"(\d|[A-Z]{3})(?:#([1-5])|(L))", weekday)
     if in_month is not None:

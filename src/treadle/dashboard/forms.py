@@ -15,7 +15,7 @@ from treadle.errors import InputError
 MOST_BYTES: Final = 1_000_000
 MOST_FIELDS: Final = 5_000
 READ_SECONDS: Final = 30.0
-"""For the whole form: whoever sends it more slowly is not waited for."""
+"""For the whole form. A form that is sent more slowly is refused."""
 
 
 class Form:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -60,7 +60,7 @@ def _walk(value: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
         for name, each in cast("dict[str, Any]", value).items():
             yield from _walk(each, f"{path}.{name}" if path else str(name), depth + 1)
     elif depth < DEEPEST and isinstance(value, list) and value:
-        for at, each in enumerate(cast("list[Any]", value)):
+        for at, each in enumerate(cast("Sequence[Any]", value)):
             yield from _walk(each, f"{path}[{at}]", depth + 1)
     else:
         yield path or "input", json_text(cast("object", value))

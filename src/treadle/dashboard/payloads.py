@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -119,7 +119,7 @@ def exact_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: exact_json(each) for name, each in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [exact_json(each) for each in cast("list[Any]", value)]
+        return [exact_json(each) for each in cast("Sequence[Any]", value)]
     if isinstance(value, int) and abs(value) > LARGEST_EXACT:
         return str(value)
     return value

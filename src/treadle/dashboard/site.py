@@ -195,7 +195,7 @@ class Site:
         return self._message(request, "Forbidden", message, 403)
 
     def _failure(self, request: Request, error: Exception) -> Response:
-        """What a visitor is told of an error that nobody expected: the log has the rest."""
+        """What a visitor is told of an unexpected error: the log has the rest."""
         what = f"the dashboard could not answer {request.method} {request.url.path}"
         log_line(ERROR, one_line(f"{what}: {error_text(error)}"), error=error, trace=traceback_of(error))
         return self._message(request, "ServerError", UNEXPECTED, 500)

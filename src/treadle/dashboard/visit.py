@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
@@ -142,10 +142,6 @@ class Visit:
     def can(self, action: Action) -> bool:
         """Whether to offer an action."""
         return self.access.allows(action)
-
-    def allowed(self, actions: Iterable[Action]) -> list[Action]:
-        """Those that may be offered."""
-        return [action for action in actions if self.can(action)]
 
     def require(self, action: Action) -> None:
         """`Forbidden` if an action is not allowed."""

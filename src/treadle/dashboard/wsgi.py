@@ -1,7 +1,6 @@
 """The dashboard as a WSGI app, for Flask, and for Django under a WSGI server.
 
-    from treadle.dashboard import Access
-    from treadle.dashboard.wsgi import dashboard_wsgi
+    from treadle.dashboard import Access, dashboard_wsgi
 
     board = dashboard_wsgi(app, access=access)
 
@@ -100,7 +99,7 @@ def scope_of(environ: WSGIEnvironment) -> Scope:
     address = environ.get("REMOTE_ADDR")
     return {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},  # nobody listens for a disconnect
+        "asgi": {"version": "3.0", "spec_version": "2.4"},  # a stream does not wait for a disconnect
         "http_version": str(environ.get("SERVER_PROTOCOL", "HTTP/1.1")).partition("/")[2],
         "method": environ["REQUEST_METHOD"],
         "scheme": environ.get("wsgi.url_scheme", "http"),

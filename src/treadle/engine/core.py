@@ -44,7 +44,7 @@ class PortionRunner(Protocol):
     """Runs an item of a bulk action: see `treadle.bulk_portion`."""
 
     def __call__(self, core: Core, lease: Lease, /) -> Awaitable[PendingSettlement]:
-        """Change a portion of the items. Returns how to settle it. It does not raise."""
+        """Change a portion of the items. Returns how to settle it. `DecodeError`."""
         ...
 
 

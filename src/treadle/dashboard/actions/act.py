@@ -21,7 +21,7 @@ from .answers import asking, finished, reason_of
 from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
 from .fields import read_number, read_whole
 from .named_item import NO_FORM, ItemBrief
-from .portion import Told, change_items, told
+from .portion import RefusedItem, change_items, refused_items
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
 """What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
@@ -46,12 +46,12 @@ class ActPage(msgspec.Struct, frozen=True):
     typed: dict[str, str]
 
 
-class ToldPage(msgspec.Struct, frozen=True):
+class RefusedPage(msgspec.Struct, frozen=True):
     """What became of the items, where some were not changed."""
 
     verb: ActionVerb
     changed: int
-    refused: list[Told]
+    refused: list[RefusedItem]
     back: str
 
 
@@ -117,9 +117,11 @@ async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, 
     if not refused:
         return finished(visit, form, verb, changed, to=to)
     if wants_json(visit.request):
-        told_now = [msgspec.to_builtins(each) for each in told(refused)]
-        return JSONResponse({"done": verb, "count": changed, "refused": len(refused), "told": told_now})
+        not_changed = [msgspec.to_builtins(each) for each in refused_items(refused)]
+        return JSONResponse(
+            {"done": verb, "count": changed, "refused": len(refused), "not_changed": not_changed}
+        )
     back = visit.inside(form.get("back")) if form.get("back") else None
-    page = ToldPage(verb, changed, told(refused), back or to)
+    page = RefusedPage(verb, changed, refused_items(refused), back or to)
     status = 200 if changed else 409
-    return visit.site.render(visit, "told.html", status=status, section="items", page=page, live=False)
+    return visit.site.render(visit, "not_changed.html", status=status, section="items", page=page, live=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -86,32 +87,32 @@ async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown:
     return finished(visit, form, "edit", to=visit.item_url(handle.id, item.tenant), id=handle.id)
 
 
-def with_secrets(typed: Any, shown: Any, stored: Any, path: str = "input") -> Any:
+def with_secrets(typed: object, shown: object, stored: object, path: str = "input") -> Any:
     """What was typed, with the stored value in place of each `***` that still stands where it was shown."""
     if typed == MASK:
         if shown != MASK:
             raise InputError(f"{MASK} at {path} stands for no secret: type the value", parameters=("input",))
         return stored
+    fields, parts = _by_name(typed), _by_place(typed)
     if isinstance(typed, dict):
-        old, own = _as_dict(shown), _as_dict(stored)
+        old, own = _by_name(shown), _by_name(stored)
         return {
             name: with_secrets(each, old.get(name), own.get(name), f"{path}.{name}")
-            for name, each in cast("dict[str, Any]", typed).items()
+            for name, each in fields.items()
         }
     if isinstance(typed, list):
-        parts = cast("list[Any]", typed)
         old, own = _by_place(shown), _by_place(stored)
         return [
-            with_secrets(each, old.get(str(at)), own.get(str(at)), f"{path}[{at}]")
-            for at, each in enumerate(parts)
+            with_secrets(each, old.get(at), own.get(at), f"{path}[{at}]")
+            for at, each in parts.items()
         ]
     return typed
 
 
-def _as_dict(value: Any) -> dict[str, Any]:
+def _by_name(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _by_place(value: Any) -> dict[str, Any]:
-    parts = cast("list[Any] | tuple[Any, ...]", value) if isinstance(value, list | tuple) else ()
+def _by_place(value: object) -> dict[str, Any]:
+    parts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
     return {str(at): each for at, each in enumerate(parts)}

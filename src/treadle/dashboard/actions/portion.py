@@ -30,7 +30,7 @@ Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
 OPEN_GROUP = "cancel them first, or delete the item on a page of its own"
 
 
-class Told(msgspec.Struct, frozen=True):
+class RefusedItem(msgspec.Struct, frozen=True):
     """An item that was not changed, and why."""
 
     id: str
@@ -90,5 +90,5 @@ def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:
     return None
 
 
-def told(refused: Sequence[Refusal]) -> list[Told]:
-    return [Told(each.id, each.tenant, str(each.error)) for each in refused]
+def refused_items(refused: Sequence[Refusal]) -> list[RefusedItem]:
+    return [RefusedItem(each.id, each.tenant, str(each.error)) for each in refused]

@@ -36,7 +36,7 @@ async def read_rates(
     single tenants, or the store keeps nothing, or it was not in time."""
     if not visit.sees_fleet or "recording" not in visit.client.backend.capabilities:
         return None
-    now = await visit.client.backend.now()
+    now = visit.site.now()
     since = (now - seconds) // step * step
     stats = await visit.in_time(visit.client.statistics(since, step=step, by=by))
     if stats is None:

@@ -72,11 +72,11 @@ class WorkersPage(msgspec.Struct, frozen=True):
 
 
 async def read(visit: Visit) -> WorkersPage:
-    overview, running = await asyncio.gather(
-        visit.client.overview(cap=1),
+    workers, running = await asyncio.gather(
+        visit.client.workers(),
         visit.in_time(visit.client.list(status="running", limit=MOST_RUNNING, oldest_first=True)),
     )
-    fleet = Fleet(overview.workers, overview.now)
+    fleet = Fleet(workers, visit.site.now())
     items = by_worker(() if running is None else running.items)
     rows = sorted((worker_row(fleet, worker) for worker in fleet.workers), key=_order)
     shown, pages = page_of(visit, rows, PER_PAGE)

@@ -93,7 +93,8 @@ def _announced_value(registry: Registry, hooks: Hooks, group: GroupState) -> Any
 
 
 async def bulk_settlement(core: Core, run: PortionRunner, lease: Lease) -> PendingSettlement:
-    """Run an item of a bulk action, and return its settlement. One that was lost too often dies."""
+    """Run an item of a bulk action, and return its settlement. One that was lost too often dies.
+    `DecodeError`."""
     if lost_too_often(lease, BULK_RETRY):
         return PendingSettlement(unbegun(lease), judged(lease, "lease_lost"))
     try:

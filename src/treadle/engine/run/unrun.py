@@ -71,6 +71,8 @@ class UnrunItems:
         """Change a portion of the items of a bulk action."""
         try:
             self._settler.add(await bulk_settlement(self._core, run, lease))
+        except PayloadError as error:
+            self.leave(lease, error)
         finally:
             self.runs_bulk = False
 
