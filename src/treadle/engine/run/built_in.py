@@ -103,4 +103,5 @@ async def bulk_settlement(core: Core, run: PortionRunner, lease: Lease) -> Pendi
     except Exception as error:  # noqa: BLE001  the lease must be settled
         core.hooks.report(error, "claim", "could not begin a portion of a bulk action; trying again")
         return PendingSettlement(lease, GiveBack(NOT_STARTED_DELAY))
-    return await run(core, lease)
+    pending: PendingSettlement = await run(core, lease)
+    return pending
