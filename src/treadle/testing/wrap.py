@@ -43,8 +43,6 @@ from treadle.item import (
 from .wrap_reads import WrappedReads
 from .wrapped_calls import WrappedHeartbeatConnection, WrappedTransaction
 
-from .wrap_connections import WrappedHeartbeatConnection, WrappedTransaction
-
 T = TypeVar("T")
 
 

@@ -44,7 +44,9 @@ def doer_words(doer: object) -> str:
     if isinstance(doer, OnFullDoer):
         return f"{_rule_words(doer.rule)}, then {doer.on_full}"
     if isinstance(doer, LimitedDoer):
-        words = [_rule_words(rule) for rule in doer.rules] + (["strict lanes"] if doer.strict else [])
+        words = [_rule_words(rule) for rule in doer.rules] + (
+            ["one item of each lane at a time, until it has ended"] if doer.strict else []
+        )
         inner = "" if isinstance(doer.inner, UnlimitedDoer) else f"; inside: {doer_words(doer.inner)}"
         return ", ".join(words) + inner
     if isinstance(doer, BoundedDoer):
