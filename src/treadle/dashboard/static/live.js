@@ -51,7 +51,7 @@
     const began = performance.now();
     try {
       const url = new URL(location.href);
-      url.searchParams.delete("done");
+      if (performance.now() > 8000) url.searchParams.delete("done"); // until then it is read
       const headers = { "X-Fragment": "main", Accept: "text/html" };
       if (tag) headers["If-None-Match"] = tag;
       const answer = await fetch(url, { headers, credentials: "same-origin" });

@@ -233,7 +233,8 @@ async def _read_names(visit: Visit) -> Names:
         if overview is not None:
             types.update(each.type for each in overview.counts)
             types.update(type for worker in overview.workers for type in worker.types or ())
-            queues.update(each.queue for each in (*overview.counts, *overview.ages))
+            queues.update(each.queue for each in overview.counts)
+            queues.update(each.queue for each in overview.ages)
     return Names(sorted(types), sorted(queues))
 
 
