@@ -133,8 +133,11 @@ def _body(environ: WSGIEnvironment) -> bytes:
     """The body, as far as the forms of the dashboard read it: a larger one is refused there."""
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length.isdecimal() and len(length) < 20:
-        return environ["wsgi.input"].read(min(int(length), MOST_BYTES + 1))
-    return environ["wsgi.input"].read(MOST_BYTES + 1) if environ.get("wsgi.input_terminated") else b""
+        most = min(int(length), MOST_BYTES + 1)
+    else:
+        most = MOST_BYTES + 1 if environ.get("wsgi.input_terminated") else 0
+    body: bytes = environ["wsgi.input"].read(most) if most else b""
+    return body
 
 
 class _Answer(NamedTuple):
