@@ -178,6 +178,9 @@ async def _the_dead_are_grouped(mails: Mails, client: httpx.AsyncClient) -> None
 
 async def test_ids_and_mistakes_in_the_filter(mails_in_memory: Mails, visitor: Visitor) -> None:
     client = visitor(mails_in_memory.app)
+    plain = (await client.get("/items", params={"q": "since:1h"})).text
+    for hint in ("status:dead", "type:mail.send", "queue:default"):
+        assert f'<option value="since:1h {hint}">' in plain
     good = mails_in_memory.good.id
     led = await client.get("/items", params={"q": good})
     assert (led.status_code, led.headers["location"]) == (303, f"/items/{good}")

@@ -306,7 +306,7 @@ async def test_hidden_payloads_are_on_no_page(app: Treadle) -> None:
         for template in routes(web, "GET"):
             if template == "/live":
                 continue
-            for id in ("late", "dead", "done"):
+            for id in ("late", "dead", "done") if "late" in template else ("late",):
                 path = template.replace("late", id)
                 for accept in ({}, AS_JSON, {"x-fragment": "main"}):
                     answer = await visitor.get(path, params={"of": "a"}, headers=accept)
@@ -325,7 +325,7 @@ async def test_secrets_are_on_no_page(app: Treadle) -> None:
         for template in routes(web, "GET"):
             if template == "/live":
                 continue
-            for id in ("late", "dead", "paid"):
+            for id in ("late", "dead", "paid") if "late" in template else ("late",):
                 for accept in ({}, AS_JSON):
                     params = {"of": "a", "id": f"{id} a"}
                     answer = await visitor.get(template.replace("late", id), params=params, headers=accept)

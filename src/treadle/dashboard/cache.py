@@ -12,15 +12,19 @@ MOST_KEPT: Final = 200
 
 
 class KeptReads:
-    """Shares reads among requests."""
+    """Shares reads among requests.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    seconds: for how long what was read is kept.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, seconds: float = KEPT_SECONDS) -> None:
         self._clock = clock
+        self._seconds = seconds
         self._reads: dict[Hashable, tuple[float, asyncio.Task[object]]] = {}
         self._running: set[asyncio.Task[object]] = set()
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> object:
-        """What the read for this key returned, at most a second ago, or returns now. A read that another
+        """What the read for this key returned, a short time ago, or returns now. A read that another
         request began is waited for. A visitor who leaves does not end it for the others."""
         kept = self._reads.get(key)
         if kept is None or self._is_old(*kept):
@@ -44,7 +48,7 @@ class KeptReads:
     def _is_old(self, at: float, task: asyncio.Task[object]) -> bool:
         if task.get_loop() is not asyncio.get_running_loop():
             return True
-        return task.done() and (task.cancelled() or self._clock() - at >= KEPT_SECONDS)
+        return task.done() and (task.cancelled() or self._clock() - at >= self._seconds)
 
     def _forget_old(self) -> None:
         self._reads = {key: kept for key, kept in self._reads.items() if not self._is_old(*kept)}

@@ -46,6 +46,8 @@ from .view import Elsewhere, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
+KEPT_NAMES: Final = 20.0
+"""Seconds."""
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "scheme": ("auto", "light", "dark"),
     "rows": ("dense", "wide"),
@@ -103,6 +105,8 @@ class Site:
         self.origins = frozenset(origins)
         self.assets = Assets()
         self.reads = KeptReads()
+        self.names = KeptReads(seconds=KEPT_NAMES)
+        """What filters are completed with: it need not be new."""
         self.live = Live(client.backend)
         self.bulk_runs = BulkRuns(client)
         self._templates = Environment(

@@ -40,10 +40,9 @@ from treadle.item import (
     WorkerState,
 )
 
+from .wrap_connections import WrappedHeartbeatConnection, WrappedTransaction
 from .wrap_reads import WrappedReads
 from .wrapped_calls import WrappedHeartbeatConnection, WrappedTransaction
-
-from .wrap_connections import WrappedHeartbeatConnection, WrappedTransaction
 
 T = TypeVar("T")
 

@@ -102,10 +102,7 @@ def with_secrets(typed: object, shown: object, stored: object, path: str = "inpu
         }
     if isinstance(typed, list):
         old, own = _by_place(shown), _by_place(stored)
-        return [
-            with_secrets(each, old.get(at), own.get(at), f"{path}[{at}]")
-            for at, each in parts.items()
-        ]
+        return [with_secrets(each, old.get(at), own.get(at), f"{path}[{at}]") for at, each in parts.items()]
     return typed
 
 

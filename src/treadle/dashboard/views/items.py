@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, get_args
@@ -14,10 +14,9 @@ from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter,
 from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
 from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.visit import Visit
-from treadle.errors import InputError
+from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, OPEN, TERMINAL, ItemState, Page, Status
 from treadle.item_condition import WhereCondition
-from treadle.item_facts import Overview
 from treadle.item_words import matters_at, tries
 from treadle.timing import iso
 
@@ -82,20 +81,16 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read(visit: Visit) -> ItemsPage | Elsewhere:
     text = visit.query("q")
-    known = asyncio.ensure_future(visit.in_time(visit.client.overview(cap=1)))
+    hints = hints_of(text, await _names(visit))
     try:
         where = parse_filter(text, now=visit.site.now())
         if where.conditions and not visit.access.payloads:
             raise InputError("inputs, results and headers are hidden from you: filter by something else")
         if where.ids:
-            return await _named(visit, where, hints_of(visit, await known, text))
+            return await _named(visit, where, hints)
         found = await visit.in_time(_find(visit, where))
     except InputError as error:
-        hints = hints_of(visit, await known, text)
         return ItemsPage(q=text, wrong=str(error), rows=[], hints=hints, statuses=status_links(""))
-    except BaseException:
-        known.cancel()
-        raise
     states = [] if found is None else found.states
     return ItemsPage(
         q=text,
@@ -105,7 +100,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         reached_at=None if found is None else found.reached_at,
         looked_at=None if found is None or not where.conditions else found.looked_at,
         several_tenants=shows_tenants(visit, states),
-        hints=hints_of(visit, await known, text),
+        hints=hints,
         statuses=status_links(text, where),
         verbs=verbs_for(where.status or STATUSES),
         bulk=bool(where.where and states and not where.conditions),
@@ -217,19 +212,37 @@ def shows_tenants(visit: Visit, states: Sequence[ItemState]) -> bool:
 # --------------------------------------------------------------------------------------------- filter bar
 
 
-def hints_of(visit: Visit, overview: Overview | None, text: str) -> list[str]:
+class Names(msgspec.Struct, frozen=True):
+    """What filters are completed with."""
+
+    types: list[str] = []
+    queues: list[str] = []
+
+
+async def _names(visit: Visit) -> Names:
+    found = await visit.site.names.get(visit.tenant, lambda: _read_names(visit))
+    assert isinstance(found, Names)
+    return found
+
+
+async def _read_names(visit: Visit) -> Names:
+    """The types and queues that are in use. None, if the store does not say so in time."""
+    types, queues = set(visit.client.types), set[str]()
+    with contextlib.suppress(StoreUnavailable):
+        overview = await visit.in_time(visit.client.overview(cap=1))
+        if overview is not None:
+            types.update(each.type for each in overview.counts)
+            types.update(type for worker in overview.workers for type in worker.types or ())
+            queues.update(each.queue for each in (*overview.counts, *overview.ages))
+    return Names(sorted(types), sorted(queues))
+
+
+def hints_of(text: str, names: Names) -> list[str]:
     """What the filter can be completed to: the text so far, and one more word."""
-    types = dict.fromkeys(visit.client.types)
-    queues: dict[str, None] = {}
-    if overview is not None:
-        types.update((each.type, None) for each in overview.counts)
-        types.update((type, None) for worker in overview.workers for type in worker.types or ())
-        queues.update((each.queue, None) for each in overview.counts)
-        queues.update((each.queue, None) for each in overview.ages)
     words = [
         *(f"status:{each}" for each in (*STATUSES, "open", "ended")),
-        *(filter_word("type", each) for each in sorted(types)),
-        *(filter_word("queue", each) for each in sorted(queues)),
+        *(filter_word("type", each) for each in names.types),
+        *(filter_word("queue", each) for each in names.queues),
         *("since:1h", "since:24h", "until:"),
     ]
     before = f"{text} " if text else ""
