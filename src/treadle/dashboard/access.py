@@ -50,7 +50,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     payloads: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.actor, str) or not self.actor.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        actor: object = self.actor
+        if not isinstance(actor, str) or not actor.strip():
             raise InputError.of("actor", self.actor, "must be a text that says who it is")
         if isinstance(self.can, str):
             if self.can not in ("all", "read"):

@@ -131,12 +131,12 @@ def _headers(environ: WSGIEnvironment) -> Iterator[tuple[bytes, bytes]]:
 
 def _body(environ: WSGIEnvironment) -> bytes:
     """The body, as far as the forms of the dashboard read it: a larger one is refused there."""
-    length = str(environ.get("CONTENT_LENGTH") or "")
+    length, most = str(environ.get("CONTENT_LENGTH") or ""), MOST_BYTES + 1
     if length.isdecimal() and len(length) < 20:
-        most = min(int(length), MOST_BYTES + 1)
-    else:
-        most = MOST_BYTES + 1 if environ.get("wsgi.input_terminated") else 0
-    body: bytes = environ["wsgi.input"].read(most) if most else b""
+        most = min(int(length), most)
+    elif not environ.get("wsgi.input_terminated"):
+        return b""
+    body: bytes = environ["wsgi.input"].read(most)
     return body
 
 
