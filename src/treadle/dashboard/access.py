@@ -50,8 +50,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     payloads: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.actor, str) or not self.actor.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InputError.of("actor", self.actor, "must be a text that says who it is")
+        actor: object = self.actor
+        if not isinstance(actor, str) or not actor.strip():
+            raise InputError.of("actor", actor, "must be a text that says who it is")
         if isinstance(self.can, str):
             if self.can not in ("all", "read"):
                 raise InputError.of("can", self.can, 'must be "all", "read", or a set of actions')

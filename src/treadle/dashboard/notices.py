@@ -1,7 +1,7 @@
 """Notices: what a page says about the action that led to it.
 
-The URL names the action and a number. The words are here, so that nobody can make the dashboard say something
-by a link.
+The URL names the action and a number. The words are here, so that no link can make the dashboard say
+something else.
 """
 
 from __future__ import annotations

@@ -131,10 +131,13 @@ def _headers(environ: WSGIEnvironment) -> Iterator[tuple[bytes, bytes]]:
 
 def _body(environ: WSGIEnvironment) -> bytes:
     """The body, as far as the forms of the dashboard read it: a larger one is refused there."""
-    length = str(environ.get("CONTENT_LENGTH") or "")
+    length, read = str(environ.get("CONTENT_LENGTH") or ""), environ["wsgi.input"].read
+    body: bytes = b""
     if length.isdecimal() and len(length) < 20:
-        return environ["wsgi.input"].read(min(int(length), MOST_BYTES + 1))
-    return environ["wsgi.input"].read(MOST_BYTES + 1) if environ.get("wsgi.input_terminated") else b""
+        body = read(min(int(length), MOST_BYTES + 1))
+    elif environ.get("wsgi.input_terminated"):
+        body = read(MOST_BYTES + 1)
+    return body
 
 
 class _Answer(NamedTuple):
