@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,6 +24,10 @@ from .shell import AppOption, Shell, TenantOption, UrlOption, run_command
 
 if TYPE_CHECKING:
     from treadle.dashboard.access import AccessFn
+
+
+_HANDLERS: Final = "capture_signals"
+"""The method of a server of uvicorn that sets its own handlers, which end the process."""
 
 
 def register(commands: typer.Typer) -> None:
@@ -97,7 +101,7 @@ async def _serve(
 
 async def _run(server: Any, listener: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
-    server.capture_signals = contextlib.nullcontext
+    setattr(server, _HANDLERS, contextlib.nullcontext)
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, setattr, server, "should_exit", True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -50,9 +50,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     payloads: bool = True
 
     def __post_init__(self) -> None:
-        given: Any = self.actor
-        if not isinstance(given, str) or not given.strip():
-            raise InputError.of("actor", given, "must be a text that says who it is")
+        if not self.actor.strip():
+            raise InputError.of("actor", self.actor, "must be a text that says who it is")
         if isinstance(self.can, str):
             if self.can not in ("all", "read"):
                 raise InputError.of("can", self.can, 'must be "all", "read", or a set of actions')

@@ -38,7 +38,7 @@ def dashboard(
     app: the app, or a client of its store. Without the code of the work, inputs are shown as JSON.
     access: `access(request)` returns what a visitor may do: an `Access`, or None for nothing. It may be
         async, and it may return a response, such as a redirect to a login page. There is no default: a
-        dashboard is never open by accident.
+        dashboard is closed.
     title: shown in the head of each page.
     links: addresses elsewhere: `{"trace": "https://traces.example/{trace_id}"}` adds a link to each item that
         has a trace.

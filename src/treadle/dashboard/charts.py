@@ -84,7 +84,7 @@ def sparkline(values: Sequence[float], label: str) -> Markup:
     ).format(wide, tall, wide, tall, label, points)
 
 
-def meter(part: float, whole: float, kind: str = "") -> Markup:
+def share_bar(part: float, whole: float, kind: str = "") -> Markup:
     """A horizontal bar that shows a share."""
     filled = 0.0 if whole <= 0 else min(1.0, part / whole)
     return Markup(

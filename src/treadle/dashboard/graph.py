@@ -228,13 +228,13 @@ def _layers(nodes: Iterable[str], edges: Sequence[Edge]) -> list[list[str]]:
             current = [next(name for name in names if name not in done)]
         layers.append(current)
         done.update(current)
-        following: list[str] = []
+        next_layer: list[str] = []
         for name in current:
             for target in after[name]:
                 waiting[target] -= 1
                 if waiting[target] == 0 and target not in done:
-                    following.append(target)
-        current = following
+                    next_layer.append(target)
+        current = next_layer
     return layers
 
 

@@ -1,7 +1,6 @@
 """Notices: what a page says about the action that led to it.
 
-The URL names the action and a number. The words are here, so that no link can make the dashboard say
-something else.
+The URL names the action and a number. The words are here: a link cannot make the dashboard say anything else.
 """
 
 from __future__ import annotations

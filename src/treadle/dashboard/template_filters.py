@@ -158,7 +158,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "shape": shape,
     "chart": charts.bars,
     "sparkline": charts.sparkline,
-    "meter": charts.meter,
+    "share_bar": charts.share_bar,
     "series": SERIES,
     "timeline_svg": timeline.timeline_svg,
     "timeline_ticks": timeline.timeline_ticks,

@@ -131,12 +131,12 @@ def _headers(environ: WSGIEnvironment) -> Iterator[tuple[bytes, bytes]]:
 
 def _body(environ: WSGIEnvironment) -> bytes:
     """The body, as far as the forms of the dashboard read it: a larger one is refused there."""
-    length, read = str(environ.get("CONTENT_LENGTH") or ""), environ["wsgi.input"].read
-    body: bytes = b""
+    length, most = str(environ.get("CONTENT_LENGTH") or ""), MOST_BYTES + 1
     if length.isdecimal() and len(length) < 20:
-        body = read(min(int(length), MOST_BYTES + 1))
-    elif environ.get("wsgi.input_terminated"):
-        body = read(MOST_BYTES + 1)
+        most = min(int(length), most)
+    elif not environ.get("wsgi.input_terminated"):
+        return b""
+    body: bytes = environ["wsgi.input"].read(most)
     return body
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from treadle.backend import Backend, ChecksUnopened, store_name
 from treadle.doers.base import BaseDoer
@@ -36,15 +36,12 @@ from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
 from .wait.wakeups import WakeUps
 
-if TYPE_CHECKING:
-    from .run.pending import PendingSettlement
-
 
 class PortionRunner(Protocol):
     """Runs an item of a bulk action: see `treadle.bulk_portion`."""
 
-    def __call__(self, core: Core, lease: Lease, /) -> Awaitable[PendingSettlement]:
-        """Change a portion of the items. Returns how to settle it. `DecodeError`."""
+    def __call__(self, core: Core, lease: Lease, /) -> Awaitable[Any]:
+        """Change a portion of the items. Returns how to settle it: a `PendingSettlement`. `DecodeError`."""
         ...
 
 

@@ -40,7 +40,6 @@ from treadle.item import (
     WorkerState,
 )
 
-from .wrap_connections import WrappedHeartbeatConnection, WrappedTransaction
 from .wrap_reads import WrappedReads
 from .wrapped_calls import WrappedHeartbeatConnection, WrappedTransaction
 
