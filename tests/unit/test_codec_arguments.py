@@ -8,7 +8,7 @@ import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum, Flag
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 from uuid import UUID
@@ -512,3 +512,16 @@ def test_a_class_that_does_not_read_back_is_refused_when_it_is_written() -> None
     assert arguments.decode(arguments.encode(arguments.bind((None,), {}))) == {"x": None}
     with pytest.raises(EncodeError, match="would not read back"):
         arguments.encode(arguments.bind((OwnDict(a=1),), {}))
+
+
+def test_json_values_are_bound_as_what_they_stand_for() -> None:
+    arguments = Arguments("f", [Parameter("day", date), Parameter("count", int, 1)])
+    assert arguments.bind_json({"day": "2030-01-31"}) == {"day": date(2030, 1, 31)}
+    for wrong, problem in (
+        ({"day": "soon"}, r"f: parameter 'day': Invalid"),
+        ({"count": 2}, r"f: missing parameter 'day'"),
+        ({"day": "2030-01-31", "cuont": 1}, r"f: unknown parameter 'cuont'.*count"),
+        ({"day": "2030-01-31", "count": "1"}, r"f: parameter 'count': Expected `int`"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            arguments.bind_json(wrong)
