@@ -15,7 +15,7 @@ import pytest
 from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
 from treadle import Retry, Treadle, work
 from treadle.backend import Backend
-from treadle.dashboard.visit import segment
+from treadle.dashboard.addresses import segment
 from treadle.doers import concurrency
 from treadle.fleet import Fleet
 from treadle.item import Heartbeat, WorkerState

@@ -12,8 +12,8 @@ import pytest
 from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
 from treadle import Retry, Secret, Treadle, WorkFailed, work
 from treadle.backend import Backend
+from treadle.dashboard.addresses import segment
 from treadle.dashboard.views import items as items_view
-from treadle.dashboard.visit import segment
 from treadle.testing.counting import CountingBackend
 
 HOSTILE = "<img src=x onerror=alert(1)>é/../%2F \"q'"

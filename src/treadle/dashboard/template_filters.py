@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from treadle.wording import capped, duration, plain, plural
 
 from . import charts, item_filter, timeline
-from .visit import segment
+from .addresses import segment
 
 SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
 """Parts of the bars of throughput, and their classes."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import quote, unquote, urlencode
+from typing import Any, Final, Protocol, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from treadle.client import Client
 from treadle.ids import check_name
-from treadle.item import DEFAULT_TENANT
+from treadle.secret_values import SecretMask
 
 from .access import Access, Action, Forbidden, NotShown
-
-if TYPE_CHECKING:
-    from .site import Site
+from .addresses import PageAddresses
+from .bulk_runs import BulkRuns
+from .cache import KeptReads
 
 T = TypeVar("T")
 
@@ -25,16 +24,43 @@ READ_SECONDS: Final = 2.0
 """A part of a page that takes longer is left out: the page says so."""
 
 
-class Visit:
+class VisitedSite(Protocol):
+    """The dashboard that is visited: see `site.py`."""
+
+    client: Client
+    links: Mapping[str, str]
+    secrets: SecretMask
+    bulk_runs: BulkRuns
+    names: KeptReads
+
+    def now(self) -> float:
+        """The store's clock, as far as it is known."""
+        ...
+
+    def changed(self) -> None:
+        """Something was changed here: read it anew, and tell open pages."""
+        ...
+
+    def settings_of(self, request: Request) -> Mapping[str, str]:
+        """How a visitor wants to see pages."""
+        ...
+
+    def render(
+        self, visit: Visit, template: str, *, status: int = 200, section: str | None, **values: Any
+    ) -> Response:
+        """A page, or only its main part if the request asks for that."""
+        ...
+
+
+class Visit(PageAddresses):
     """One request. `client` is for reading: it is bound to the tenant that is shown, if there is one. Changes
     go through `verbs`, which ask for permission."""
 
-    def __init__(self, site: Site, request: Request, access: Access) -> None:
+    def __init__(self, site: VisitedSite, request: Request, access: Access) -> None:
         self.site = site
         self.request = request
         self.access = access
         self.tenant = self._shown_tenant()
-        """The only tenant that is shown. None: all of them."""
         self.client = self.client_of(self.tenant)
 
     # -- what is shown ---------------------------------------------------------------------------------
@@ -76,66 +102,6 @@ class Visit:
     def other_tenants(self) -> list[str]:
         """The tenants that the visitor can switch to, if these are few and known."""
         return sorted(self.access.tenants or ())
-
-    def part(self, name: str) -> str:
-        """A name in the path of this page."""
-        return name_of(self.request.path_params[name])
-
-    def query(self, name: str, default: str = "") -> str:
-        """A parameter of the URL, without surrounding blanks."""
-        return self.request.query_params.get(name, default).strip()
-
-    # -- links -----------------------------------------------------------------------------------------
-
-    def url(self, path: str, /, **query: object) -> str:
-        """The address of a page here. `path` begins with a slash; names in it are quoted already, or come
-        from `segment`. Parameters that are None or empty are left out. The tenant is kept."""
-        given: dict[str, object] = {"tenant": self.kept_tenant, **query}
-        pairs = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
-        return f"{self.root}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
-
-    def item_url(self, id: str, tenant: str | None = None, /, suffix: str = "") -> str:
-        """The address of an item."""
-        of = tenant if self.tenant is None and tenant not in (None, DEFAULT_TENANT) else None
-        return self.url(f"/items/{segment(id)}{suffix}", of=of)
-
-    def here(self, **query: object) -> str:
-        """The address of this page with other parameters. None removes one."""
-        given = dict(self.request.query_params.items()) | query
-        return self.url(self.path, **given)
-
-    @property
-    def root(self) -> str:
-        """The path at which the dashboard is mounted, without a slash at the end."""
-        return str(self.request.scope.get("root_path", "")).rstrip("/")
-
-    @property
-    def path(self) -> str:
-        """The path of this page within the dashboard, quoted as in the URL."""
-        path = quote(str(self.request.scope["path"]), safe="/:@")
-        root = quote(self.root, safe="/:@")
-        return (path.removeprefix(root) if root else path) or "/"
-
-    @property
-    def here_path(self) -> str:
-        """The address of this page, from the root of the dashboard on."""
-        return self.here(done=None).removeprefix(self.root)
-
-    def inside(self, address: str) -> str | None:
-        """The whole address for one from the root of the dashboard on, as `here_path`, which a form has sent.
-        None if it leads elsewhere."""
-        found = _INSIDE.fullmatch(address)
-        plain = address.isascii() and address.isprintable() and "\\" not in address
-        if found is None or not plain or ".." in unquote(found[1]).split("/"):
-            return None
-        return self.root + address
-
-    @property
-    def kept_tenant(self) -> str | None:
-        """The tenant that addresses and forms must name, to go on showing it."""
-        if self.tenant is None or (self.access.tenants is not None and len(self.access.tenants) == 1):
-            return None
-        return self.tenant
 
     # -- changes ---------------------------------------------------------------------------------------
 
@@ -185,19 +151,3 @@ class Visit:
     def settings(self) -> Mapping[str, str]:
         """How this visitor wants to see pages: `scheme`, `rows`, `zone`."""
         return self.site.settings_of(self.request)
-
-
-_INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
-_ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
-
-
-def segment(name: str) -> str:
-    """A name as one part of a path. Slashes are not percent-encoded: servers and proxies decode these before
-    they look for the parts. `name_of` reads it."""
-    escaped = _ESCAPED.sub(lambda found: "".join(f"~{ord(each):02X}" for each in found[0]), name)
-    return quote(escaped, safe="")
-
-
-def name_of(part: str) -> str:
-    """The name that a part of a path stands for."""
-    return re.sub(r"~([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), part)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from treadle.dashboard.addresses import segment
 from treadle.dashboard.forms import read_form
-from treadle.dashboard.visit import Visit, segment
+from treadle.dashboard.visit import Visit
 
 from .answers import finished, reason_of
 

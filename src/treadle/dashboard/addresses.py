@@ -1,0 +1,95 @@
+"""Addresses: where pages are, and names as parts of paths."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote, unquote, urlencode
+
+from starlette.requests import Request
+
+from treadle.item import DEFAULT_TENANT
+
+from .access import Access
+
+_INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
+_ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
+
+
+def segment(name: str) -> str:
+    """A name as one part of a path. Slashes are not percent-encoded: servers and proxies decode these before
+    they look for the parts. `name_of` reads it."""
+    escaped = _ESCAPED.sub(lambda found: "".join(f"~{ord(each):02X}" for each in found[0]), name)
+    return quote(escaped, safe="")
+
+
+def name_of(part: str) -> str:
+    """The name that a part of a path stands for."""
+    return re.sub(r"~([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), part)
+
+
+class PageAddresses:
+    """The address of the page that is asked for, and of others that it links to."""
+
+    request: Request
+    access: Access
+    tenant: str | None
+    """The only tenant that is shown. None: all of them."""
+
+    def part(self, name: str) -> str:
+        """A name in the path of this page."""
+        return name_of(self.request.path_params[name])
+
+    def query(self, name: str, default: str = "") -> str:
+        """A parameter of the URL, without surrounding blanks."""
+        return self.request.query_params.get(name, default).strip()
+
+    def url(self, path: str, /, **query: object) -> str:
+        """The address of a page here. `path` begins with a slash; names in it are quoted already, or come
+        from `segment`. Parameters that are None or empty are left out. The tenant is kept."""
+        given: dict[str, object] = {"tenant": self.kept_tenant, **query}
+        pairs = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
+        return f"{self.root}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
+
+    def item_url(self, id: str, tenant: str | None = None, /, suffix: str = "") -> str:
+        """The address of an item."""
+        of = tenant if self.tenant is None and tenant not in (None, DEFAULT_TENANT) else None
+        return self.url(f"/items/{segment(id)}{suffix}", of=of)
+
+    def here(self, **query: object) -> str:
+        """The address of this page with other parameters. None removes one."""
+        given = dict(self.request.query_params.items()) | query
+        return self.url(self.path, **given)
+
+    @property
+    def root(self) -> str:
+        """The path at which the dashboard is mounted, without a slash at the end."""
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def path(self) -> str:
+        """The path of this page within the dashboard, quoted as in the URL."""
+        path = quote(str(self.request.scope["path"]), safe="/:@")
+        root = quote(self.root, safe="/:@")
+        return (path.removeprefix(root) if root else path) or "/"
+
+    @property
+    def here_path(self) -> str:
+        """The address of this page, from the root of the dashboard on."""
+        return self.here(done=None).removeprefix(self.root)
+
+    def inside(self, address: str) -> str | None:
+        """The whole address for one from the root of the dashboard on, as `here_path`, which a form has sent.
+        None if it leads elsewhere."""
+        found = _INSIDE.fullmatch(address)
+        plain = address.isascii() and address.isprintable() and "\\" not in address
+        if found is None or not plain or ".." in unquote(found[1]).split("/"):
+            return None
+        return self.root + address
+
+    @property
+    def kept_tenant(self) -> str | None:
+        """The tenant that addresses and forms must name, to go on showing it."""
+        if self.tenant is None or (self.access.tenants is not None and len(self.access.tenants) == 1):
+            return None
+        return self.tenant
