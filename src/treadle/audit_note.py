@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from .backend import Backend
 from .errors import InputError, UnsupportedError
-from .item import AuditNote, Filter
+from .item import AuditNote
 from .log_lines import INFO, log_line
-from .timing import iso
 from .wording import one_line, plural
 
 MOST_ACTOR: Final = 200
@@ -54,15 +53,6 @@ def about(given: Mapping[str, Any]) -> str:
     """What was asked for, as text: `type=mail.send queue=bulk`."""
     said = " ".join(f"{name}={value}" for name, value in given.items() if value is not None)
     return one_line(said, MOST_ABOUT)
-
-
-def filter_text(where: Filter) -> str:
-    """A filter as text. Its tenant is that of the entry."""
-    given = {name: getattr(where, name) for name in where.__struct_fields__ if name != "tenant"}
-    given["status"] = ",".join(where.status) or None
-    given["since"], given["until"] = iso(where.since), iso(where.until)
-    given["failed_group"] = where.failed_group or None
-    return about(given)
 
 
 def check_recording(backend: Backend) -> None:

@@ -38,12 +38,13 @@ from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.filter_options import FilterOptions, item_filter
+from treadle.filter_words import filter_text
 from treadle.ids import check_id
 from treadle.item import Filter, Rejected, Submission
 from treadle.operator import Operator, core_of, note_of, tenant_of
 from treadle.options import HasId
 from treadle.rules.submission import rejection_error
-from treadle.timing import Duration, check_number, seconds, to_datetime
+from treadle.timing import Duration, check_number, seconds
 from treadle.wording import did_you_mean, plural
 
 COUNT_CAP: Final = 10_000
@@ -108,7 +109,7 @@ class Bulk:
         await self._operator.connect()
         order = BulkOrder(
             verb=verb,
-            about=about_text(given, everything) if named is None else plural(len(named), "named item"),
+            about=filter_text(given, everything) if named is None else plural(len(named), "named item"),
             items=named or (),
             total=len(named or ()),
             rate=rate,
@@ -266,34 +267,3 @@ async def _count(core: Core, where: Filter) -> tuple[int, bool]:
         cursor = page.cursor
         if cursor is None or count >= COUNT_CAP or page.reached_at is not None:
             return min(count, COUNT_CAP), cursor is not None
-
-
-def about_text(where: Filter, everything: bool = False) -> str:
-    """A filter as text: `status:dead type:mail.send`."""
-    given = {
-        "status": ",".join(where.status),
-        "type": where.type,
-        "queue": where.queue,
-        "tenant": where.tenant,
-        "workflow": where.workflow,
-        "group": where.group_id,
-        "key": where.key,
-        "reason": where.reason,
-        "mark": where.mark,
-        "since": None if where.since is None else _time(where.since),
-        "until": None if where.until is None else _time(where.until),
-    }
-    parts = [f"{name}:{_quoted(text)}" for name, text in given.items() if text]
-    return " ".join(parts) or ("everything" if everything else "")
-
-
-def _time(at: float) -> str:
-    return to_datetime(at).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _quoted(text: str) -> str:
-    """As the filter of the dashboard reads it."""
-    if not any(each.isspace() or each in '"\\' for each in text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

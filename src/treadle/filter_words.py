@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
 
 from .errors import InputError
-from .item import OPEN, TERMINAL, DeathReason, Status
-from .timing import instant, seconds
+from .item import OPEN, TERMINAL, DeathReason, Filter, Status
+from .timing import instant, iso, seconds
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
@@ -93,3 +93,30 @@ def _read_instant(text: str, field: str) -> float:
             field, text, "is no time: write 2h (two hours ago), 2026-11-16 or 2026-11-16T09:30:00Z"
         ) from None
     return instant(read if read.utcoffset() is not None else read.replace(tzinfo=UTC), field)
+
+
+def filter_text(where: Filter, everything: bool = False) -> str:
+    """A filter as text: `status:dead type:mail.send`."""
+    given = {
+        "status": ",".join(where.status),
+        "type": where.type,
+        "queue": where.queue,
+        "tenant": where.tenant,
+        "workflow": where.workflow,
+        "group": where.group_id,
+        "key": where.key,
+        "reason": where.reason,
+        "mark": where.mark,
+        "since": iso(where.since),
+        "until": iso(where.until),
+    }
+    parts = [f"{name}:{_quoted(text)}" for name, text in given.items() if text]
+    return " ".join(parts) or ("everything" if everything else "")
+
+
+def _quoted(text: str) -> str:
+    """As the filter of the dashboard reads it."""
+    if not any(each.isspace() or each in '"\\' for each in text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

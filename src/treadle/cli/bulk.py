@@ -17,10 +17,10 @@ from typing import Final
 
 import msgspec
 
-from treadle.audit_note import filter_text
 from treadle.bulk_action import PORTION
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
+from treadle.filter_words import filter_text
 from treadle.item import Filter, ItemState
 from treadle.item_json import ref_json
 from treadle.portions import MEANWHILE, PortionChanger, Refusal

@@ -11,6 +11,8 @@ from treadle.dashboard.graph import Graph, graph_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.item import GroupState, ItemState, Status
+from treadle.item_json import group_json
+from treadle.operator import core_of
 
 MOST_ITEMS: Final = 5_000
 """So many items of a group or workflow are read."""
@@ -87,17 +89,13 @@ def _page(id: str, title: str, items: list[ItemState], more: bool, group: dict[s
 
 def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
     """What is shown of a group. Its value is a payload."""
-    shown: dict[str, Any] = {
-        "open": group.open,
-        "failed": group.failed,
-        "ended_at": group.ended_at,
-        "final": group.final,
-        "outer": group.outer,
-        "deaths": [death.id for death in group.deaths],
-    }
-    if visit.access.payloads and group.contributed:
-        shown["value"] = group.value
-    return shown
+    shown = group_json(core_of(visit.client).registry, group)
+    if visit.access.payloads:
+        shown["value"] = visit.site.secrets.masked(shown["value"])
+    else:
+        shown["value"], shown["deaths"], shown["cancelled"] = None, [], None
+        shown.pop("unreadable", None)
+    return {**shown, "ids_of_deaths": [death.id for death in group.deaths]}
 
 
 GROUP = View("/groups/{id}", "graph.html", read_group, "items")

@@ -10,6 +10,7 @@ from typing import Final, get_args
 import msgspec
 
 from treadle.dashboard.access import NotShown
+from treadle.dashboard.addresses import segment
 from treadle.dashboard.charts import Bar
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
@@ -18,7 +19,7 @@ from treadle.item_facts import Overview
 from treadle.metrics.histogram import Histogram
 from treadle.metrics.names import SECONDS
 from treadle.operator import core_of
-from treadle.problems import Problem, look_at
+from treadle.problems import Problem, ProblemKind, look_at
 from treadle.records import Stat
 
 SPANS: Final = {"1h": (3600, 60), "24h": (86_400, 900), "30d": (30 * 86_400, 6 * 3600)}
@@ -61,8 +62,19 @@ class Throughput(msgspec.Struct, frozen=True):
     run_p95: float | None
 
 
+class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ProblemKind
+    text: str
+    fix: str
+    refs: tuple[str, ...]
+    path: str | None
+    """The page that shows what it is about. None: there is none for this visitor."""
+    q: str = ""
+    """The filter of that page."""
+
+
 class OverviewPage(msgspec.Struct, frozen=True):
-    problems: list[Problem] | None
+    problems: list[ProblemRow] | None
     """None: not in time."""
     statuses: list[StatusCount] | None
     queues: list[QueueRow]
@@ -82,13 +94,30 @@ async def read(visit: Visit) -> OverviewPage:
     overview = None if look is None else look.overview
     queues = [] if overview is None else queue_rows(overview)
     return OverviewPage(
-        problems=None if look is None else list(look.problems),
+        problems=None if look is None else [problem_row(visit, each) for each in look.problems],
         statuses=None if overview is None else status_counts(overview),
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
         workers=0 if overview is None else len(overview.workers),
         throughput=throughput,
     )
+
+
+def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
+    """A problem, and the page that shows what it is about."""
+    kind, first = problem.kind, problem.refs[0] if problem.refs else ""
+    path, q = None, ""
+    if kind == "dead":
+        path = "/dead"
+    elif kind in ("paused", "late") and first:
+        path = f"/queues/{segment(first)}"
+    elif kind == "undecodable" and first:
+        path = f"/types/{segment(first)}"
+    elif kind in ("killing", "not_submitted") and first:
+        path, q = "/items", first
+    elif visit.sees_fleet:
+        path = "/schedules" if kind == "schedule" else "/workers"
+    return ProblemRow(kind=kind, text=problem.text, fix=problem.fix, refs=problem.refs, path=path, q=q)
 
 
 def span_of(visit: Visit) -> str:
