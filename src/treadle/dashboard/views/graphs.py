@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +46,7 @@ async def read_group(visit: Visit) -> GraphPage:
     if group is None and not found.items:
         raise NotShown(f"there is no group {id!r}")
     tenant = group.tenant if group is not None else found.items[0].tenant
-    page = _page(id, "group", tenant, found)
+    page = await asyncio.to_thread(_page, id, "group", tenant, found)
     if group is None:
         return page
     return msgspec.structs.replace(page, group=group_facts(visit, group), verbs=group_verbs(group))
@@ -59,7 +60,7 @@ async def read_workflow(visit: Visit) -> GraphPage:
     tenant = first.items[0].tenant
     client = visit.client_of(tenant)
     found = await client.list(workflow=name, limit=MOST_ITEMS, oldest_first=True)
-    return _page(name, "workflow", tenant, found)
+    return await asyncio.to_thread(_page, name, "workflow", tenant, found)
 
 
 def _page(id: str, title: str, tenant: str, found: Page) -> GraphPage:
