@@ -12,6 +12,7 @@ import msgspec
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.charts import Bar
+from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.item import Status
@@ -121,7 +122,8 @@ def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
         path, q = "/items", first
     elif visit.sees_fleet:
         path = "/schedules" if kind == "schedule" else "/workers"
-    return ProblemRow(kind=kind, text=problem.text, fix=problem.fix, refs=problem.refs, path=path, q=q)
+    text = shown_text(visit, problem)
+    return ProblemRow(kind=kind, text=text, fix=problem.fix, refs=problem.refs, path=path, q=q)
 
 
 def span_of(visit: Visit) -> str:
