@@ -139,7 +139,7 @@ class Site:
                 return RedirectResponse(shown.url, 303)
             status = 400 if getattr(shown, "wrong", "") else 200
             if wants_json(visit.request):
-                content = shown if view.to_json is None else view.to_json(visit, shown)
+                content = view.to_json(visit, shown)
                 return Response(
                     msgspec.json.encode(content, enc_hook=str), status, media_type="application/json"
                 )

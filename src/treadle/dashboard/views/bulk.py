@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from treadle.bulk_action import BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.fleet_json import audit_json, bulk_json
 from treadle.records import AuditEntry
 
 NEEDS: Final = frozenset(("listing", "watching", "recording"))
@@ -54,5 +55,18 @@ async def read_one(visit: Visit) -> BulkActionPage:
     return BulkActionPage(action, ended, done, list(audit.entries), audit.cursor is not None)
 
 
-VIEW = View("/bulk", "bulk.html", read, "bulk", needs=NEEDS)
-VIEW_ONE = View("/bulk/{id}", "bulk_action.html", read_one, "bulk", needs=NEEDS)
+def to_json(visit: Visit, page: BulkPage) -> dict[str, Any]:
+    """The actions as `treadle bulk --json` has them."""
+    return {"actions": [bulk_json(each) for each in page.actions]}
+
+
+def one_json(visit: Visit, page: BulkActionPage) -> dict[str, Any]:
+    return {
+        **bulk_json(page.action),
+        "portions": [audit_json(each) for each in page.portions],
+        "more_portions": page.more_portions,
+    }
+
+
+VIEW = View("/bulk", "bulk.html", read, "bulk", needs=NEEDS, to_json=to_json)
+VIEW_ONE = View("/bulk/{id}", "bulk_action.html", read_one, "bulk", needs=NEEDS, to_json=one_json)
