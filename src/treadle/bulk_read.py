@@ -84,6 +84,7 @@ async def action_state(
         refused=progress.refused,
         rate=order.rate,
         canary=order.canary,
+        canary_wait=order.canary_wait,
         held_back_by=progress.held_back_by,
         started_at=root.queued_at,
         ended_at=None if group is None else group.ended_at,
