@@ -24,7 +24,7 @@ from treadle.item import Heartbeat, Limit, PermitRequest
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 ROW = re.compile(r"^\| \*([\w ]+)\* \| (.*) \|$", re.MULTILINE)
 NAME = re.compile(r"`(\w+)`(\?)?(?: \(\*([\w ]+)\*\))?")
-WITHOUT_JSON = {"worker", "migrate", "schema"}
+WITHOUT_JSON = {"worker", "web", "migrate", "schema"}
 Objects = dict[str, list[dict[str, Any]]]
 
 
