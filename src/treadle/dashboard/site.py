@@ -157,7 +157,7 @@ class Site:
                     return self._refusal(request, f"this request was refused: {reason}")
                 return await self._answer(request, handler)
             except TreadleError as error:
-                return self._error(request, None, error)
+                return await self._error(request, None, error)
             except Exception as error:  # noqa: BLE001  a bug must not show its message to a visitor
                 return self._failure(request, error)
 
@@ -176,7 +176,7 @@ class Site:
             await core_of(self.client).store_clock.refresh()
             return await handler(visit)
         except TreadleError as error:
-            return self._error(request, visit, error)
+            return await self._error(request, visit, error)
 
     async def _access_of(self, request: Request) -> Access | Response:
         answered = self.access(request)
@@ -208,7 +208,7 @@ class Site:
         log_line(ERROR, one_line(f"{what}: {error_text(error)}"), error=error, trace=traceback_of(error))
         return self._message(request, "ServerError", UNEXPECTED, 500)
 
-    def _error(self, request: Request, visit: Visit | None, error: TreadleError) -> Response:
+    async def _error(self, request: Request, visit: Visit | None, error: TreadleError) -> Response:
         status = status_of(error)
         message = one_line(str(error), 2000)
         if (
@@ -219,9 +219,26 @@ class Site:
             message = UNEXPECTED  # it may quote a payload
         if visit is None or wants_json(request):
             return self._message(request, type(error).__name__, message, status)
+        away = status == 503
+        sent = [] if request.method != "POST" or not away else await self._sent(request)
         return self.render(
-            visit, "error.html", status=status, section=None, message=message, code=status, live=False
+            visit,
+            "error.html",
+            status=status,
+            section=None,
+            message=message,
+            code=status,
+            sent=sent,
+            back=visit.inside(dict(sent).get("back", "")),
+            live=away and request.method == "GET",
         )
+
+    async def _sent(self, request: Request) -> list[tuple[str, str]]:
+        """The fields of a form that could not be answered: a visitor can send them again."""
+        try:
+            return (await read_form(request)).pairs
+        except InputError:
+            return []
 
     def _message(self, request: Request, error: str, message: str, status: int) -> Response:
         """An answer without the frame of a page."""
