@@ -91,7 +91,7 @@ class _Look:
     async def __call__(self) -> StatusView:
         found = await look_at(self._core, self._shell.tenant, self._max_wait, quick=True)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
-        return StatusView(found.overview, found.fleet, left, self._by)
+        return StatusView(found.overview, found.fleet, left, self._by, found.unseen)
 
 
 class StatusView(NamedTuple):
@@ -101,6 +101,7 @@ class StatusView(NamedTuple):
     fleet: Fleet
     problems: tuple[Problem, ...]
     by: By
+    unseen: str = ""
 
     def json(self) -> dict[str, Any]:
         overview = self.overview
@@ -108,6 +109,7 @@ class StatusView(NamedTuple):
             "now": iso(overview.now),
             "healthy": not self.problems,
             "problems": [problem._asdict() for problem in self.problems],
+            "unseen": self.unseen or None,
             "statuses": {
                 status: _total_json(each for each in overview.counts if each.status == status)
                 for status in SHOWN_STATUSES
@@ -135,6 +137,7 @@ class StatusView(NamedTuple):
     def lines(self, width: int | None) -> list[str]:
         return [
             *_problem_lines(self.problems, self.overview.now, width),
+            *([styled(line, "dim") for line in wrapped(self.unseen, width, "  ")] if self.unseen else ()),
             "",
             *_count_lines(self.overview, self.by, width),
             "",
