@@ -181,7 +181,9 @@ async def test_the_form_to_enqueue_is_made_of_the_signature(store: Any, make_app
     for given, problem in (
         ({"input.day": "2030-01-31"}, "missing parameter"),
         ({"input.day": "soon", "input.pages": "3"}, "parameter &#39;day&#39;"),
-        ({"input.day": "2030-01-31", "input.pages": "three"}, "no JSON"),
+        ({"input.day": "", "input.pages": "3"}, "missing parameter"),
+        ({"input.day": "2030-01-31", "input.pages": "three"}, "pages=&#39;three&#39; must be a number"),
+        ({"input.day": "2030-01-31", "input.pages": "3", "input.tags": "a"}, "tags is no JSON"),
         ({"input.day": "2030-01-31", "input.pages": "3", "delay": "soon"}, "a duration such as"),
     ):
         answer = await ann.post(url, data=given)
@@ -203,6 +205,7 @@ async def test_the_form_to_enqueue_is_made_of_the_signature(store: Any, make_app
     answer = await ann.post("/types/bank.pay/enqueue", data={"input.pin": "4711", "input.amount": ""})
     assert answer.status_code == 400
     assert 'type="password" name="input.pin" value=""' in answer.text
+    assert ">str, secret</small>" in answer.text
     assert "4711" not in answer.text
     assert (await ann.get("/types/treadle.bulk/enqueue")).status_code == 404
 
