@@ -70,6 +70,8 @@ async def test_an_update_changes_only_what_was_typed(store: Any, make_app: Any, 
     now = await state_of(app, item.id)
     assert (now.priority, now.lane, now.queue) == (7, "slow", "reports")
     assert (now.due_at, now.deadline) == (1_896_080_400.0, 1_924_992_000.0)
+    (entry,) = (await app.audits()).entries
+    assert entry.about == "run_at=2030-01-31T09:00:00Z priority=7 deadline=2031-01-01T00:00:00Z"
     await app.cancel(item.id)
     answer = await ann.post(f"/items/{item.id}/update", data={"priority": "1"})
     assert answer.status_code == 409
@@ -139,6 +141,8 @@ async def test_an_edited_item_is_a_new_one_and_masked_secrets_are_kept(
     assert (new.attempts, dict(new.headers), new.status) == (1, {"team": "red"}, "ready")
     assert new.group_id == new.id
     assert await state_of(app, old.id) == before
+    (entry,) = (await app.audits()).entries
+    assert (entry.verb, entry.ids, entry.about) == ("edit", (new.id,), f"edit of {old.id}")
 
     # The key protects against a second one.
     answer = await ann.post(url, data={"input": typed, "key": "mail-1"})
