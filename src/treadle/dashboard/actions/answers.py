@@ -30,7 +30,7 @@ def finished(
     **facts: Any,
 ) -> Response:
     """It is done. Browsers go to the page that the form names, or to `to`. Programs get the counts and
-    `facts`. item: the id and the tenant of an item that was queued, where the page that follows is another."""
+    `facts`. item: the id and the tenant of an item that was queued, if the page that follows is another."""
     if wants_json(visit.request):
         return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
     back = visit.inside(form.get("back")) if form.get("back") else None
