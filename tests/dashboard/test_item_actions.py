@@ -156,7 +156,12 @@ async def test_a_deletion_tells_what_goes_and_needs_a_reason(store: Any, make_ap
     waiting = await app.enqueue(report(DAY, 1))
     await die(app, types=[send])
     ann, url = visitor(app), f"/items/{item.id}/delete"
-    assert "cannot be undone" in (await ann.get(url)).text
+    page = (await ann.get(url)).text
+    assert "The item is removed. Nothing of it is kept. It cannot be undone." in page
+    assert "checkbox" not in page
+    page = (await ann.get(f"/items/{waiting.id}/delete")).text
+    assert "also if it is still open" in page
+    assert "cascade" not in page
     answer = await ann.post(url)
     assert answer.status_code == 400
     assert "needs a reason" in answer.text
