@@ -36,5 +36,5 @@ async def test_the_notice_of_a_schedule_that_ran_links_to_its_item(
         await ann.get("/schedules")
         page = await ann.post("/schedules/nightly/trigger", follow_redirects=True)
         (item,) = (await app.list()).items
-        assert f'the schedule has run: 1 item <a class="id" href="/items/{item.id}"' in page.text
+        assert f'the schedule was triggered: 1 item <a class="id" href="/items/{item.id}"' in page.text
         assert f'href="/items/{item.id}" data-id="{item.id}"' in (await ann.get("/audit")).text
