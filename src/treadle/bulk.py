@@ -33,9 +33,10 @@ from treadle.bulk_action import (
     BulkState,
 )
 from treadle.bulk_portion import REACH, STOP_TTL, VERBS, next_portion, stop_key
-from treadle.bulk_read import action_state, open_portions, read_actions
+from treadle.bulk_read import open_portions, read_states
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
+from treadle.engine.read_refs import group_refs
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.filter_options import FilterOptions, item_filter
 from treadle.filter_words import filter_text
@@ -52,7 +53,7 @@ COUNT_CAP: Final = 10_000
 COUNT_PAGE: Final = 1000
 CANARY_WAIT: Final = 300.0
 MOST_LISTED: Final = 1000
-STOP_TRIES: Final = 100
+STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05
 """How often, and for how many seconds, `stop` waits for a portion that runs."""
 
@@ -137,8 +138,7 @@ class Bulk:
         (root,) = await self._core.backend.get([id], tenant=self._tenant)
         if root is None or root.type != BULK_TYPE or root.workflow != BULK_WORKFLOW:
             return None
-        (group,) = await self._core.backend.group([id], tenant=root.tenant)
-        return await action_state(self._core, root, group, explain=True)
+        return (await read_states(self._core, [root], explain=True))[0]
 
     async def list(self, limit: int = 50) -> list[BulkState]:
         """Return the newest bulk actions, newest first."""
@@ -146,9 +146,7 @@ class Bulk:
         await self._operator.connect()
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
-        roots = (await backend.list(where, limit=limit)).items
-        groups = await read_actions(backend, roots)
-        return [await action_state(self._core, root, groups.get((root.tenant, root.id))) for root in roots]
+        return await read_states(self._core, (await backend.list(where, limit=limit)).items)
 
     async def stop(self, id: str) -> BulkState:
         """End a bulk action: what it has changed stays changed, the rest stays as it is. A portion that runs
@@ -159,14 +157,16 @@ class Bulk:
             raise NotFound(id, "bulk action")
         tenant = OPERATORS if state.tenant is None else state.tenant
         backend = self._core.backend
-        for tries in range(STOP_TRIES):
-            portions = await open_portions(backend, tenant, id)
-            if not portions:
+        for _ in range(STOP_ATTEMPTS):
+            groups = await group_refs(backend, [(tenant, id)])
+            if not any(group.open for group in groups.values()):
                 break
+            portion = (await open_portions(backend, groups)).get((tenant, id))
+            if portion is None:
+                continue  # it has ended meanwhile
             # The key decides whether another portion follows the one that runs.
-            for portion in portions:
-                await backend.claim_key(stop_key(portion.id), "stop", STOP_TTL, tenant=tenant)
-            if tries == STOP_TRIES - 1 or any(portion.status != "running" for portion in portions):
+            await backend.claim_key(stop_key(portion.id), "stop", STOP_TTL, tenant=tenant)
+            if portion.status != "running":
                 break
             await asyncio.sleep(STOP_WAIT)
         if state.ended_at is None:

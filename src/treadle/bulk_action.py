@@ -94,6 +94,8 @@ class BulkProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """When the canary must have ended, by the store's clock."""
     held_back_by: tuple[BulkItem, ...] = ()
     """Those of the canary that have not succeeded."""
+    next: str = ""
+    """In the value of the group: the id of the next portion, if there is one."""
 
 
 class BulkInput(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -133,6 +133,7 @@ async def _run(core: Core, lease: Lease, began: float) -> PendingSettlement:
         key = stop_key(lease.id)
         if await core.backend.claim_key(key, "next", STOP_TTL, tenant=lease.tenant):
             children = (next_portion(core, lease.tenant, BulkInput(progress), delay=delay),)
+            progress = replace(progress, next=children[0].id)
         else:
             progress = replace(progress, phase="stopped")
     return _settlement(lease, progress, children)

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from treadle import Retry
+from treadle.dashboard.views.overview import throughput_of
 from treadle.dashboard.views.reasons import shown_reasons
 from treadle.dashboard.views.schedules import next_of_cron, schedule_row
 from treadle.dashboard.views.type_limits import doer_words
 from treadle.dashboard.views.types import retry_words
 from treadle.doers import balanced, concurrency, rate_limited, unlimited
 from treadle.doers.limit_rules import LimitRule, Per, read_limit_name
-from treadle.records import ScheduleRun
+from treadle.records import ScheduleRun, Stat
 from treadle.schedule_state import ScheduleState
 from treadle.why import Reason
 
@@ -54,6 +55,13 @@ def test_doers_and_policies_in_words() -> None:
         == "any number of attempts, waits from 1 s"
     )
     assert retry_words(Retry(backoff=lambda n: n)) == "3 attempts, waits by a function"
+
+
+def test_a_death_without_an_attempt_is_no_failed_attempt() -> None:
+    stat = Stat(at=0.0, type="", queue="", started=3, succeeded=1, failed=2, retried=1, dead=5)
+    shown = throughput_of("1h", 0.0, 60.0, 60, [stat])
+    assert shown.points[0].parts == (1, 1, 5)
+    assert (shown.failed, shown.retried, shown.dead) == (2, 1, 5)
 
 
 def state(**changes: Any) -> ScheduleState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle import InputError, MemoryBackend, Treadle, work
+from treadle import Client, InputError, MemoryBackend, Treadle, work
 from treadle.testing import CountingBackend
 
 
@@ -35,4 +35,5 @@ async def test_problems_are_found_by_at_most_five_reads() -> None:
     with pytest.raises(InputError, match="max_wait"):
         await app.problems(max_wait=-1)
     await app.close()
-    assert [each.kind for each in Treadle(backend).sync.problems(quick=True)] == ["no_worker", "paused"]
+    with Client(backend).sync as client:
+        assert [each.kind for each in client.problems(quick=True)] == ["no_worker", "paused"]

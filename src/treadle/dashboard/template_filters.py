@@ -16,7 +16,7 @@ from treadle.wording import capped, duration, plain, plural
 from . import charts, item_filter, timeline
 from .addresses import segment
 
-SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
+SERIES: Final = (("succeeded", "success"), ("retried", "retry"), ("dead", "dead"))
 """Parts of the bars of throughput, and their classes."""
 SHAPES: Final = {
     "blocked": "◇",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -41,7 +42,8 @@ async def read_group(visit: Visit) -> GraphPage:
     items, more = await _items(visit, group_id=id)
     if group is None and not items:
         raise NotShown(f"there is no group {id!r}")
-    return _page(id, "group", items, more, None if group is None else group_facts(visit, group))
+    facts = None if group is None else group_facts(visit, group)
+    return await asyncio.to_thread(_page, id, "group", items, more, facts)
 
 
 async def read_workflow(visit: Visit) -> GraphPage:
@@ -49,7 +51,7 @@ async def read_workflow(visit: Visit) -> GraphPage:
     items, more = await _items(visit, workflow=id)
     if not items:
         raise NotShown(f"there is no workflow {id!r}")
-    return _page(id, "workflow", items, more, None)
+    return await asyncio.to_thread(_page, id, "workflow", items, more, None)
 
 
 async def _items(

@@ -55,7 +55,11 @@ class Throughput(msgspec.Struct, frozen=True):
     started: int
     succeeded: int
     failed: int
+    """Attempts."""
+    retried: int
+    """Failed attempts after which the item waits for another one."""
     dead: int
+    """Items, also those that died without an attempt."""
     wait_p50: float | None
     wait_p95: float | None
     run_p50: float | None
@@ -148,10 +152,11 @@ def throughput_of(span: str, since: float, until: float, step: int, stats: Seque
         since=since,
         until=until,
         step=step,
-        points=[Bar(each.at, (each.succeeded, max(0, each.failed - each.dead), each.dead)) for each in stats],
+        points=[Bar(each.at, (each.succeeded, each.retried, each.dead)) for each in stats],
         started=sum(each.started for each in stats),
         succeeded=sum(each.succeeded for each in stats),
         failed=sum(each.failed for each in stats),
+        retried=sum(each.retried for each in stats),
         dead=sum(each.dead for each in stats),
         wait_p50=quantile(wait, 0.5),
         wait_p95=quantile(wait, 0.95),
