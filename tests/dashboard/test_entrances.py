@@ -1,0 +1,42 @@
+"""What comes before a page: the server, the link, the origin, the form, the stream of events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from tests.dashboard.conftest import FROM_HERE
+from tests.dashboard.jobs import send
+from treadle import Treadle
+from treadle.cli.web import server_config
+from treadle.dashboard import Access, dashboard
+
+
+def ann(request: Request) -> Access:
+    return Access(actor="ann", can="all")
+
+
+@pytest.fixture
+def app(memory_store: Any, make_app: Any) -> Treadle:
+    made: Treadle = make_app(memory_store, send)
+    return made
+
+
+def browser(web: Any, host: str = "http://127.0.0.1:8400") -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(web, client=("127.0.0.1", 5000))
+    return httpx.AsyncClient(transport=transport, base_url=host)
+
+
+@pytest.mark.parametrize(("believed", "address"), [(False, "127.0.0.1"), (True, "1.2.3.4")])
+async def test_the_address_in_the_audit_is_the_visitors_unless_a_proxy_is_believed(
+    app: Treadle, believed: bool, address: str
+) -> None:
+    config = server_config(dashboard(app, access=ann), proxy_headers=believed)
+    config.load()
+    async with browser(config.loaded_app) as visitor:
+        answer = await visitor.post("/queues/a/pause", headers={**FROM_HERE, "x-forwarded-for": "1.2.3.4"})
+    assert answer.status_code == 303
+    assert [each.address for each in (await app.audits()).entries] == [address]
