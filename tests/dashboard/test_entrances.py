@@ -40,3 +40,21 @@ async def test_the_address_in_the_audit_is_the_visitors_unless_a_proxy_is_believ
         answer = await visitor.post("/queues/a/pause", headers={**FROM_HERE, "x-forwarded-for": "1.2.3.4"})
     assert answer.status_code == 303
     assert [each.address for each in (await app.audits()).entries] == [address]
+
+
+@pytest.mark.parametrize(
+    ("served", "origin", "status"),
+    [
+        ("http", "http://board.example", 303),
+        ("https", "https://board.example", 303),
+        ("http", "https://board.example", 303),  # behind a proxy that speaks TLS to browsers
+        ("https", "http://board.example", 403),
+        ("http", "ftp://board.example", 403),
+    ],
+)
+async def test_an_origin_has_the_scheme_of_the_dashboard(
+    app: Treadle, served: str, origin: str, status: int
+) -> None:
+    async with browser(dashboard(app, access=ann), f"{served}://board.example") as visitor:
+        answer = await visitor.post("/queues/a/pause", headers={"origin": origin})
+    assert answer.status_code == status
