@@ -13,6 +13,7 @@ from tests.dashboard.jobs import send
 from treadle import Treadle
 from treadle.cli.web import server_config
 from treadle.dashboard import Access, dashboard
+from treadle.dashboard.link_access import LinkAccess
 
 
 def ann(request: Request) -> Access:
@@ -58,3 +59,31 @@ async def test_an_origin_has_the_scheme_of_the_dashboard(
     async with browser(dashboard(app, access=ann), f"{served}://board.example") as visitor:
         answer = await visitor.post("/queues/a/pause", headers={"origin": origin})
     assert answer.status_code == status
+
+
+async def test_the_type_of_a_form_may_be_written_in_capitals(app: Treadle) -> None:
+    async with browser(dashboard(app, access=ann)) as visitor:
+        answer = await visitor.post(
+            "/queues/a/pause",
+            content=b'{"reason": "flood"}',
+            headers={**FROM_HERE, "content-type": "APPLICATION/JSON"},
+        )
+    assert answer.status_code == 303
+    assert [each.reason for each in (await app.audits()).entries] == ["flood"]
+
+
+async def test_a_link_lets_in_one_browser_and_drops_no_change_of_it(app: Treadle) -> None:
+    link = LinkAccess("ann@here")
+    web = dashboard(app, access=link)
+    address = link.link("/")
+    async with browser(web) as first, browser(web) as second:
+        for method in ("HEAD", "POST"):  # they do not use it up
+            assert (await second.request(method, address, headers=FROM_HERE)).status_code == 403
+        answer = await first.get(address)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        assert list(answer.cookies) == ["treadle_visitor_8400"]  # cookies are shared by all ports
+        assert (await first.get("/queues")).status_code == 200
+        assert (await second.get(address)).status_code == 403
+        answer = await first.post(f"/queues/a/pause{address[1:]}", headers=FROM_HERE)
+        assert answer.status_code == 303
+    assert await app.backend.paused()
