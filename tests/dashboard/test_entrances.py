@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from tests.dashboard.conftest import FROM_HERE
 from tests.dashboard.jobs import send
 from treadle import Treadle
 from treadle.cli.web import server_config
-from treadle.dashboard import Access, dashboard
+from treadle.dashboard import Access, dashboard, live
 from treadle.dashboard.link_access import LinkAccess
 
 
@@ -87,3 +89,33 @@ async def test_a_link_lets_in_one_browser_and_drops_no_change_of_it(app: Treadle
         answer = await first.post(f"/queues/a/pause{address[1:]}", headers=FROM_HERE)
         assert answer.status_code == 303
     assert await app.backend.paused()
+
+
+async def test_a_stream_of_events_ends_with_the_access(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ASK_EVERY", "LOOK_EVERY", "DEBOUNCE"):
+        monkeypatch.setattr(live, name, 0.0)
+    answers = [ann, ann, ann]
+
+    def access(request: Request) -> Access | None:
+        return answers.pop()(request) if answers else None
+
+    async with browser(dashboard(app, access=access)) as visitor, asyncio.timeout(10):
+        answer = await visitor.get("/live")  # the first answer lets in
+    assert answer.text.count("event: changed") == 2
+
+
+async def test_one_visitor_does_not_take_all_streams(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_OF_ACTOR", 1)
+    pages = live.Live(app.backend)
+    request = Request({"type": "http", "method": "GET", "headers": []})
+
+    async def allowed() -> bool:
+        return True
+
+    opened = await pages.serve(request, "ann", allowed)
+    assert isinstance(opened, StreamingResponse)
+    assert await anext(aiter(opened.body_iterator)) == "retry: 3000\n\n"
+    assert (await pages.serve(request, "ann", allowed)).status_code == 204
+    assert (await pages.serve(request, "bob", allowed)).status_code == 200
+    await opened.body_iterator.aclose()  # type: ignore[attr-defined]
+    assert (await pages.serve(request, "ann", allowed)).status_code == 200
