@@ -32,8 +32,12 @@ def finished(
     `facts`."""
     if wants_json(visit.request):
         return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
-    back = visit.inside(form.get("back")) if form.get("back") else None
-    return RedirectResponse(_with_done(back or to, done(action, count, refused)), 303)
+    return RedirectResponse(_with_done(back_of(visit, form, to), done(action, count, refused)), 303)
+
+
+def back_of(visit: Visit, form: Form, to: str) -> str:
+    """The page that a form names to go to afterwards, or `to`."""
+    return (visit.inside(form.get("back")) if form.get("back") else None) or to
 
 
 def _with_done(address: str, said: str) -> str:
