@@ -41,9 +41,21 @@ class Form:
     def has(self, name: str) -> bool:
         return name in self._values
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """All fields and values."""
+        return [(name, value) for name, values in self._values.items() for value in values]
+
 
 async def read_form(request: Request) -> Form:
     """The form of a request: fields of HTML, or one object of JSON. `InputError` if it is neither."""
+    form: Form | None = getattr(request.state, "form", None)
+    if form is None:
+        form = request.state.form = await _read(request)
+    return form
+
+
+async def _read(request: Request) -> Form:
     try:
         async with asyncio.timeout(READ_SECONDS):
             body = await _read_body(request)

@@ -76,7 +76,7 @@ def exact(at: float | None) -> Markup | str:
     moment = datetime.fromtimestamp(at, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(
+    return Markup('<time data-form="exact" datetime="{}" title="{} UTC">{}</time>').format(
         iso, text, text + " UTC"
     )
 

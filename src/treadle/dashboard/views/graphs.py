@@ -12,8 +12,8 @@ from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.item import GroupState, Page, Status
-from treadle.item_json import group_json
+from treadle.item import GroupState, ItemState, Page, Status
+from treadle.item_json import group_json, member_json
 from treadle.operator import core_of
 
 MOST_ITEMS: Final = 5_000
@@ -31,6 +31,7 @@ class GraphPage(msgspec.Struct, frozen=True):
     started_at: float | None
     ended_at: float | None
     graph: Graph
+    items: list[ItemState]
     group: dict[str, Any] | None = None
     """The state of the group."""
     verbs: list[Action] = []
@@ -80,6 +81,7 @@ def _page(id: str, title: str, tenant: str, found: Page) -> GraphPage:
         started_at=min(starts, default=None),
         ended_at=max(ends) if ends and len(ends) == len(items) else None,
         graph=graph_of(items),
+        items=items,
     )
 
 
@@ -102,5 +104,18 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
     return {**shown, "ids_of_deaths": [death.id for death in group.deaths]}
 
 
-GROUP = View("/groups/{id}", "graph.html", read_group, "items")
-WORKFLOW = View("/workflows/{id}", "graph.html", read_workflow, "items")
+def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
+    """The group or the workflow as `treadle group --json` has it: items, and what they come from and wait
+    for."""
+    facts = dict(page.group or {"id": page.id})
+    facts.pop("ids_of_deaths", None)
+    hidden = {} if visit.access.payloads else {"error": None}
+    return {
+        **facts,
+        "items": [{**member_json(item), **hidden} for item in page.items],
+        "more": page.more,
+    }
+
+
+GROUP = View("/groups/{id}", "graph.html", read_group, "items", to_json=to_json)
+WORKFLOW = View("/workflows/{id}", "graph.html", read_workflow, "items", to_json=to_json)
