@@ -12,6 +12,7 @@ import msgspec
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.charts import Bar
+from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.fleet_json import counts_json
@@ -126,7 +127,8 @@ def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
         path, q = "/items", first
     elif visit.sees_fleet:
         path = "/schedules" if kind == "schedule" else "/workers"
-    return ProblemRow(kind=kind, text=problem.text, fix=problem.fix, refs=problem.refs, path=path, q=q)
+    text = shown_text(visit, problem)
+    return ProblemRow(kind=kind, text=text, fix=problem.fix, refs=problem.refs, path=path, q=q)
 
 
 def span_of(visit: Visit) -> str:
@@ -260,14 +262,14 @@ def problem_json(problem: ProblemRow) -> dict[str, Any]:
 
 
 def throughput_json(throughput: Throughput | None) -> dict[str, Any] | None:
-    """What workers counted, in all and in each step. Failed attempts include those that items died of."""
+    """What workers counted, in all and in each step."""
     if throughput is None:
         return None
     fields = msgspec.structs.asdict(throughput)
     points: list[dict[str, Any]] = []
     for each in throughput.points:
-        succeeded, failed, dead = each.parts
-        points.append({"at": iso(each.at), "succeeded": succeeded, "failed": failed + dead, "dead": dead})
+        succeeded, retried, dead = each.parts
+        points.append({"at": iso(each.at), "succeeded": succeeded, "retried": retried, "dead": dead})
     return {
         **fields,
         "since": iso(throughput.since),

@@ -10,6 +10,7 @@ import msgspec
 
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.paging import Pages, page_of, pages_json
+from treadle.dashboard.payloads import shown_reasons
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.fleet import Fleet, queues_of
@@ -24,7 +25,6 @@ from .depths import Depth, depth_json, depths
 from .limits import LimitRow, limit_rows, rows_json
 from .overview import Throughput, read_throughput, span_of, throughput_json
 from .rates import Rate, read_rates
-from .reasons import shown_reasons
 from .type_limits import limits_of_types
 from .workers import WorkerRow, row_json, worker_row
 
@@ -136,7 +136,7 @@ async def read_one(visit: Visit) -> QueuePage:
         name=name,
         state=known.get(name, unused(name, len(workers))) if overview.now else None,
         status="" if why is None or why.status == "unknown" else why.status,
-        reasons=None if why is None else shown_reasons(visit, why.reasons),
+        reasons=None if why is None else shown_reasons(visit, why),
         throughput=throughput,
         lines=None if lines is None else lines[:MOST_LINES],
         more_lines=lines is not None and len(lines) > MOST_LINES,
