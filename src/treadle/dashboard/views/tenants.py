@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.bulk_action import OPERATORS
 from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
@@ -47,7 +48,7 @@ async def read(visit: Visit) -> TenantsPage:
             paused.setdefault(tenant, []).append(queue)
     rows = [
         TenantRow(name, found.get(name, Depth()), sorted(queues.get(name, ())), sorted(paused.get(name, ())))
-        for name in {*found, *paused}
+        for name in {*found, *paused} - {OPERATORS}
     ]
     rows.sort(key=lambda row: (-row.depth.open, row.name))
     shown, pages = page_of(visit, rows, PER_PAGE)
