@@ -134,6 +134,8 @@ class BulkState(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
     """Items per second. None: as fast as the store can."""
     canary: int = 0
+    canary_wait: float = 0.0
+    """Seconds in which the canary must succeed."""
     held_back_by: tuple[BulkItem, ...] = ()
     """For `held_back`: the items of the canary that have not succeeded."""
     started_at: float = 0.0

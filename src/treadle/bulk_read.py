@@ -98,6 +98,7 @@ def _state(root: ItemState, group: GroupState | None, portion: ItemState | None)
         refused=progress.refused,
         rate=order.rate,
         canary=order.canary,
+        canary_wait=order.canary_wait,
         held_back_by=progress.held_back_by,
         started_at=root.queued_at,
         ended_at=None if group is None else group.ended_at,

@@ -36,6 +36,8 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewPage(msgspec.Struct, frozen=True):
     problems: list[ProblemRow] | None
     """None: not in time."""
+    unseen: str
+    """What was not looked for. Empty: all was."""
     depth: Depth | None
     """Of all queues."""
     queues: list[QueueState]
@@ -57,6 +59,7 @@ async def read(visit: Visit) -> OverviewPage:
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     return OverviewPage(
         problems=None if look is None else [problem_row(visit, each) for each in look.problems],
+        unseen="" if look is None else look.unseen,
         depth=None if overview is None else depths(overview.counts, lambda count: "").get("", Depth()),
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
