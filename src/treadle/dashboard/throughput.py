@@ -141,14 +141,14 @@ def _added(stats: Sequence[Stat], name: str) -> Histogram:
 
 
 def throughput_json(throughput: Throughput | None) -> dict[str, Any] | None:
-    """What workers counted, in all and in each step. Failed attempts include those that items died of."""
+    """What workers counted, in all and in each step."""
     if throughput is None:
         return None
     fields = msgspec.structs.asdict(throughput)
     points: list[dict[str, Any]] = []
     for each in throughput.points:
-        succeeded, failed, dead = each.parts
-        points.append({"at": iso(each.at), "succeeded": succeeded, "failed": failed + dead, "dead": dead})
+        succeeded, retried, dead = each.parts
+        points.append({"at": iso(each.at), "succeeded": succeeded, "retried": retried, "dead": dead})
     return {
         **fields,
         "since": iso(throughput.since),
