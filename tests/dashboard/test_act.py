@@ -21,7 +21,7 @@ async def ended(visitor: httpx.AsyncClient, bulk: str) -> Any:
     async with asyncio.timeout(20):
         while True:
             shown = (await visitor.get(bulk, headers=AS_JSON)).json()
-            if shown["ended"]:
+            if shown["ended_at"]:
                 return shown
             await asyncio.sleep(0.05)
 
@@ -94,7 +94,7 @@ async def test_a_filter_becomes_a_bulk_action_that_goes_on_here_without_a_worker
     assert re.fullmatch(r"/bulk/[0-9a-f]+", bulk)
 
     shown = await ended(ann, bulk)
-    assert (shown["action"]["changed"], shown["action"]["actor"], shown["action"]["reason"]) == (
+    assert (shown["changed"], shown["actor"], shown["reason"]) == (
         120,
         "ann",
         "flood",
