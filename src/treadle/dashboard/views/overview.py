@@ -22,6 +22,8 @@ from treadle.operator import core_of
 from treadle.problems import Problem, ProblemKind, look_at
 from treadle.records import Stat
 
+from .limits import limit_rows
+
 SPANS: Final = {"1h": (3600, 60), "24h": (86_400, 900), "30d": (30 * 86_400, 6 * 3600)}
 """The time that is looked back at, and one step of the chart, in seconds."""
 MOST_QUEUES: Final = 12
@@ -84,6 +86,8 @@ class OverviewPage(msgspec.Struct, frozen=True):
     queues: list[QueueRow]
     more_queues: int
     workers: int
+    full_limits: list[str]
+    """Limits that are reached now, by the type or name that they belong to."""
     throughput: Throughput | None
     """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
 
@@ -91,9 +95,10 @@ class OverviewPage(msgspec.Struct, frozen=True):
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
     await visit.client.connect()
-    look, throughput = await asyncio.gather(
+    look, throughput, uses = await asyncio.gather(
         visit.in_time(look_at(core_of(visit.client), visit.tenant, quick=True)),
         read_throughput(visit, span),
+        visit.in_time(visit.client.limits()),
     )
     overview = None if look is None else look.overview
     queues = [] if overview is None else queue_rows(overview)
@@ -103,6 +108,7 @@ async def read(visit: Visit) -> OverviewPage:
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
         workers=0 if overview is None else len(overview.workers),
+        full_limits=[row.owner or row.name for row in limit_rows(uses or (), ()) if row.reached],
         throughput=throughput,
     )
 
