@@ -41,7 +41,7 @@ from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.filter_options import FilterOptions, item_filter
 from treadle.filter_words import filter_text
 from treadle.ids import check_id
-from treadle.item import Filter, Rejected, Submission
+from treadle.item import OPEN, Filter, Rejected, Submission
 from treadle.operator import Operator, core_of, note_of, tenant_of
 from treadle.options import HasId
 from treadle.rules.submission import rejection_error
@@ -78,6 +78,7 @@ class Bulk:
         *,
         ids: Iterable[str | HasId] | None = None,
         everything: bool = False,
+        open: bool = False,
         rate: float | None = None,
         canary: int = 0,
         canary_wait: Duration = CANARY_WAIT,
@@ -94,10 +95,11 @@ class Bulk:
             (scheduled items) or `delete` (items in any status, with their whole groups).
         ids: ids or items, up to 10,000, instead of a filter.
         everything: needed if there is no filter: all items that the verb can change.
+        open: for `delete`: also groups that are still open. A filter that names an open status says so too.
         rate: at most so many items per second.
         canary: change so many first, and go on only if all of them succeed within `canary_wait` seconds.
         """
-        self._check(verb, rate, canary)
+        self._check(verb, rate, canary, open=open)
         wait = seconds(canary_wait, field="canary_wait")
         refuse_in_transaction(self._core.backend, "bulk.start()")
         named = None if ids is None else _named(ids, where, everything)
@@ -112,6 +114,7 @@ class Bulk:
             verb=verb,
             about=filter_text(given, everything) if named is None else plural(len(named), "named item"),
             items=named or (),
+            open=open or not OPEN.isdisjoint(given.status),
             total=len(named or ()),
             rate=rate,
             canary=canary,
@@ -179,7 +182,7 @@ class Bulk:
 
     # -- checks and submission -------------------------------------------------------------------------
 
-    def _check(self, verb: object, rate: object, canary: object) -> None:
+    def _check(self, verb: object, rate: object, canary: object, *, open: bool) -> None:
         backend = self._core.backend
         for capability in ("listing", "operating"):
             if capability not in backend.capabilities:
@@ -193,6 +196,8 @@ class Bulk:
         if rate is not None and not 0 < check_number(rate, "rate", 0, math.inf) < math.inf:
             raise InputError.of("rate", rate, "must be more than 0 items per second")
         _check_whole(canary, "canary", 0, PORTION)
+        if open and verb != "delete":
+            raise InputError.of("open", open, f"is for delete, not for {verb}")
         if canary and not VERBS[verb].canary:
             raise InputError.of("canary", canary, f"is for verbs after which items run, not for {verb}")
 

@@ -66,6 +66,7 @@ class BulkOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     about: str
     where: Filter | None = None
     items: tuple[BulkItem, ...] = ()
+    open: bool = False
     rate: float | None = None
     canary: int = 0
     canary_wait: float = 0.0

@@ -37,7 +37,7 @@ from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
 from treadle.filter_words import OPEN_STATUSES, STATUSES
-from treadle.item import OPEN, AuditNote, Item, ItemState, Lease, Status
+from treadle.item import AuditNote, Item, ItemState, Lease, Status
 from treadle.operator import Operator
 from treadle.portions import (
     Deletion,
@@ -270,9 +270,8 @@ class BulkPortion:
             case "trigger":
                 return trigger_items
             case "delete":
-                named = self._order.where is None
-                advice = "name the statuses of open items to delete it all the same"
-                return Deletion(open=named or bool(OPEN.intersection(self._statuses())), advice=advice).change
+                advice = "cancel them first, or delete with open=True"
+                return Deletion(open=self._order.open, advice=advice).change
 
 
 def _added(

@@ -179,6 +179,16 @@ def ref_json(item: ItemState) -> dict[str, Any]:
     }
 
 
+def member_json(item: ItemState) -> dict[str, Any]:
+    """A member of a group or a workflow, with what it comes from and what it waits for."""
+    return {
+        **ref_json(item),
+        "group_id": item.group_id,
+        "parent": item.parent,
+        "after": names_json(item.after),
+    }
+
+
 def group_json(registry: Registry, group: GroupState, *, reveal: bool = False) -> dict[str, Any]:
     """A group for programs: the names of `GroupState`."""
     value, problem = read_group_value(registry, group, reveal=reveal)

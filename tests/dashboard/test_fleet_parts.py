@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from treadle import Retry
+from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.views.overview import throughput_of
-from treadle.dashboard.views.reasons import shown_reasons
 from treadle.dashboard.views.schedules import next_of_cron, schedule_row
 from treadle.dashboard.views.type_limits import doer_words
 from treadle.dashboard.views.types import retry_words
@@ -100,7 +100,7 @@ def test_messages_of_errors_are_payloads() -> None:
 
     def texts(payloads: bool) -> list[str]:
         visit: Any = SimpleNamespace(access=SimpleNamespace(payloads=payloads))
-        return [each.text for each in shown_reasons(visit, reasons)]
+        return [shown_text(visit, each) for each in reasons]
 
     assert texts(True) == [each.text for each in reasons]
-    assert texts(False) == ["due at: the details are hidden", "queue mail is paused"]
+    assert texts(False) == ["it is due later (what was said is hidden)", "queue mail is paused"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, pay, report, said, send, state_of
-from treadle import Treadle
+from treadle import Abort, Treadle
 
 DAY = date(2030, 1, 31)
 
@@ -241,3 +241,37 @@ async def test_no_form_leads_out_of_the_dashboard(
     answer = await ann.post("/queues/mails/pause", data={"back": typed})
     assert said(answer) == (303, "/queues/mails?done=pause.1")
     assert said(await ann.post("/settings", data={"back": typed, "scheme": "dark"})) == (303, "/")
+
+
+async def test_an_item_offers_what_can_be_done_with_it(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    ann, verbs = visitor(app), ("requeue", "trigger", "cancel", "delete")
+    await app.enqueue(send("x"), id="first", delay=3600)
+    can: dict[str, list[str]] = {}
+    for status in ("blocked", "scheduled", "ready", "running", "success", "dead", "cancelled"):
+        ids = [f"{status}-{verb}" for verb in verbs]
+        for id in ids:
+            later = {"blocked": {"after": ["first"]}, "scheduled": {"delay": 60}}.get(status, {})
+            await app.enqueue(send("x"), id=id, queue=status, **later)
+        if status in ("running", "dead"):
+            leases = [await app.claim_one(queues=[status]) for _ in ids]
+            for lease in leases if status == "dead" else ():
+                await lease.fail(Abort("no route"))
+        for id in ids if status == "cancelled" else ():
+            await app.cancel(id)
+        for id in ids if status == "success" else ():
+            await app.complete(id, "x")
+        page = (await ann.get(f"/items/{ids[0]}")).text
+        offered = [verb for verb in verbs if re.search(rf'(action|href)="/items/{ids[0]}/{verb}"', page)]
+        can[status] = []
+        for verb, id in zip(verbs, ids, strict=True):
+            assert (await state_of(app, id)).status == status
+            answer = await ann.post(f"/items/{id}/{verb}", data={"reason": "a test", "open": "1"})
+            can[status] += [verb] if answer.status_code == 303 else []
+        assert offered == can[status], status
+        listed = (await ann.get("/items", params={"q": f"status:{status}"})).text
+        assert re.findall(r'formaction="/act/(\w+)"', listed) == can[status], status
+    assert can["blocked"] == ["cancel", "delete"]
+    assert can["dead"] == ["requeue", "delete"]

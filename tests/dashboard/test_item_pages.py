@@ -158,7 +158,7 @@ async def _an_item_says_all(mails: Mails, client: httpx.AsyncClient) -> None:
         mails.later.id: "scheduled",
         mails.good.id: "success",
     }
-    assert blocked["why"][0]["kind"] == "dependency"
+    assert blocked["reasons"][0]["kind"] == "dependency"
     bad = await client.get(f"/items/{mails.bad[0].id}")
     assert "attempt 2 failed" in bad.text
     assert "in send" in bad.text

@@ -97,7 +97,7 @@ def test_pages_below_a_path(app: Treadle) -> None:
     assert "<b>" not in page.body.replace("<b></b>", "").split("<main")[1].split("oldest since")[1]
     # A server resolves percent-encodings, and gives the bytes as Latin-1.
     types = call(web, "/types/mail.send", SCRIPT_NAME="/ops", HTTP_ACCEPT="application/json")
-    assert (types.status, '"name":"mail.send"' in types.body) == (200, True)
+    assert (types.status, '"type":"mail.send"' in types.body) == (200, True)
     name = "größe~2F✓ <b>"
     items = call(web, f"/queues/{name}/nothing", SCRIPT_NAME="/ops")
     assert items.status == 404

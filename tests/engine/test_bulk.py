@@ -123,6 +123,11 @@ async def test_verbs_and_what_they_skip(make_app: MakeApp, sound: None) -> None:
         deleted = await ended(app, await app.bulk.start("delete", type="ship"))
         # `done` is waited for, and a group that is open is not deleted unless its status is named.
         assert deleted.skipped == {"GroupStillOpen": 1, "ReferencedError": 1}, deleted
+        named = await ended(app, await app.bulk.start("delete", ids=[blocked]))
+        assert (named.changed, named.skipped) == (0, {"GroupStillOpen": 1})
+        later = await app.enqueue(ship(12), delay=600)
+        named = await ended(app, await app.bulk.start("delete", ids=[later], open=True))
+        assert (named.changed, named.skipped) == (1, {})
         await app.worker.drain()
         opened = await ended(
             app, await app.bulk.start("delete", status=["scheduled", "success"], type="ship")
@@ -146,6 +151,7 @@ async def test_verbs_and_what_they_skip(make_app: MakeApp, sound: None) -> None:
         (["requeue"], {"type": "ship", "rate": 0}, "rate"),
         (["requeue"], {"type": "ship", "canary": -1}, "canary"),
         (["delete"], {"type": "ship", "canary": 5}, "not for delete"),
+        (["cancel"], {"type": "ship", "open": True}, "not for cancel"),
     ],
 )
 async def test_bad_input_is_refused(args: list[Any], where: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from treadle.errors import (
     NotFound,
     PayloadError,
     ScheduleError,
+    StoreTooSlow,
     StoreUnavailable,
     TreadleError,
     UnknownWorkError,
@@ -42,12 +44,14 @@ from .live import Live
 from .menu import menu
 from .notices import notice
 from .origin import refused_origin
-from .view import Elsewhere, View
+from .view import Elsewhere, Shown, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
 KEPT_NAMES: Final = 20.0
 """Seconds."""
+PAGE_SECONDS: Final = 10.0
+"""A page that takes longer to read is not shown. Its slow parts are left out before: see `Visit.in_time`."""
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "scheme": ("auto", "light", "dark"),
     "rows": ("dense", "wide"),
@@ -130,12 +134,12 @@ class Site:
         async def answer(visit: Visit) -> Response:
             if view.of_fleet and not visit.sees_fleet:
                 raise NotShown("there is no such page")
-            shown = await self.reads.get(visit.cache_key, lambda: view.read(visit))
+            shown = await self.reads.get(visit.cache_key, lambda: _in_time(view.read(visit)))
             if isinstance(shown, Elsewhere):
                 return RedirectResponse(shown.url, 303)
             status = 400 if getattr(shown, "wrong", "") else 200
             if wants_json(visit.request):
-                content = shown if view.to_json is None else view.to_json(visit, shown)
+                content = view.to_json(visit, shown)
                 return Response(
                     msgspec.json.encode(content, enc_hook=str), status, media_type="application/json"
                 )
@@ -301,6 +305,15 @@ class Site:
                     samesite="strict",
                 )
         return response
+
+
+async def _in_time(read: Awaitable[Shown]) -> Shown:
+    """What a page shows. `StoreTooSlow` if that takes too long: what it cannot do without."""
+    try:
+        async with asyncio.timeout(PAGE_SECONDS):
+            return await read
+    except TimeoutError as error:
+        raise StoreTooSlow(f"the store did not answer within {PAGE_SECONDS:g} s: try again") from error
 
 
 def wants_json(request: Request) -> bool:

@@ -46,6 +46,8 @@ class ActPage(msgspec.Struct, frozen=True):
     is_bulk: bool
     """It becomes a bulk action."""
     has_canary: bool
+    asks_open: bool
+    """Whether to delete groups that are still open is asked. A bulk action on chosen items does it."""
     typed: dict[str, str]
     others: tuple[BulkState, ...] = ()
     """Bulk actions that have not ended."""
@@ -97,8 +99,9 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         needs_reason=verb == "delete" or chosen.is_large,
         is_bulk=chosen.filter is not None or chosen.is_large,
         has_canary=VERBS[verb].canary,
+        asks_open=verb == "delete" and chosen.filter is None and not chosen.is_large,
         typed={
-            **{name: form.get(name) for name in ("reason", "rate", "canary")},
+            **{name: form.get(name) for name in ("reason", "rate", "canary", "open")},
             "back": form.get("back") or visit.query("back"),
         },
     )
@@ -124,7 +127,7 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
 
 
 async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form) -> Response:
-    changed, refused = await change_items(visit, verb, chosen.refs, reason=reason)
+    changed, refused = await change_items(visit, verb, chosen.refs, reason=reason, open=form.has("open"))
     to = visit.url("/items")
     if not refused:
         return finished(visit, form, verb, changed, to=to)

@@ -15,7 +15,7 @@ from treadle.portions import Deletion
 
 from .answers import asking, finished, reason_of
 from .named_item import ItemBrief, brief, read_item
-from .portion import change
+from .portion import OPEN_GROUP, change
 
 COUNTED: Final = 1000
 FIELDS: Final = ("open", "cascade", "reason")
@@ -59,8 +59,7 @@ async def _page(visit: Visit, item: ItemState, form: Form) -> DeletePage:
 
 async def _delete(visit: Visit, item: ItemState, form: Form) -> Response:
     reason = reason_of(form, needed_for="deleting items")
-    advice = "allow it, or cancel them first"
-    deletion = Deletion(open=form.has("open"), advice=advice, cascade=form.has("cascade"))
+    deletion = Deletion(open=form.has("open"), advice=OPEN_GROUP, cascade=form.has("cascade"))
     count, refused = await change(visit, "delete", [item], deletion.change, reason=reason)
     if refused and not count:
         raise refused[0].error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from treadle.bulk_action import BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.fleet_json import audit_json, bulk_json
 from treadle.item import Status
 from treadle.records import AuditEntry
 from treadle.wording import first_line
@@ -102,5 +103,18 @@ async def _stopped_by(visit: Visit, action: BulkState) -> AuditEntry | None:
     return next((each for each in page.entries if each.verb == "bulk stop" and action.id in each.ids), None)
 
 
-VIEW = View("/bulk", "bulk.html", read, "bulk", needs=NEEDS)
-VIEW_ONE = View("/bulk/{id}", "bulk_action.html", read_one, "bulk", needs=NEEDS)
+def to_json(visit: Visit, page: BulkPage) -> dict[str, Any]:
+    """The actions as `treadle bulk --json` has them."""
+    return {"actions": [bulk_json(each) for each in page.actions]}
+
+
+def one_json(visit: Visit, page: BulkActionPage) -> dict[str, Any]:
+    return {
+        **bulk_json(page.action),
+        "portions": [audit_json(each) for each in page.portions],
+        "more_portions": page.more_portions,
+    }
+
+
+VIEW = View("/bulk", "bulk.html", read, "bulk", needs=NEEDS, to_json=to_json)
+VIEW_ONE = View("/bulk/{id}", "bulk_action.html", read_one, "bulk", needs=NEEDS, to_json=one_json)

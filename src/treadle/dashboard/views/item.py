@@ -169,7 +169,7 @@ def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:
     """The item as `treadle show --json` has it, with why it is there and what it has to do with."""
     return {
         **shown_item_json(visit, page.state, history=True),
-        "why": None if page.reasons is None else [reason_json(reason) for reason in page.reasons],
+        "reasons": None if page.reasons is None else [reason_json(reason) for reason in page.reasons],
         "prerequisites": page.after,
         "children": None if page.related is None else page.related.children,
         "dependents": None if page.related is None else page.related.dependents,

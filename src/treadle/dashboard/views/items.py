@@ -9,13 +9,14 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import Action
 from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
 from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
 from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import DEFAULT_TENANT, OPEN, TERMINAL, ItemState, Page, Status
+from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
 from treadle.item_condition import WhereCondition
 from treadle.item_words import matters_at, tries
 from treadle.timing import iso
@@ -261,14 +262,8 @@ def status_links(text: str, where: ItemFilter | None = None) -> list[StatusLink]
 
 def verbs_for(statuses: Iterable[Status]) -> list[Action]:
     """What can be done with items in these statuses."""
-    given = set(statuses)
-    possible: tuple[tuple[Action, Set[Status]], ...] = (
-        ("requeue", {"dead", "cancelled"}),
-        ("trigger", {"scheduled", "blocked"}),
-        ("cancel", OPEN),
-        ("delete", TERMINAL),
-    )
-    return [verb for verb, allowed in possible if given & allowed]
+    given, verbs = set(statuses), ("requeue", "trigger", "cancel", "delete")
+    return [verb for verb in verbs if given.intersection(VERBS[verb].allowed)]
 
 
 def proposals_for(word: str) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import Per, read_limit_name
+from treadle.fleet_json import limit_json
 from treadle.item import Algorithm, ItemState, WorkerState
 from treadle.item_facts import LimitUse
 
@@ -37,6 +38,7 @@ class PermitHolders(msgspec.Struct, frozen=True):
 
 
 class LimitRow(msgspec.Struct, frozen=True):
+    use: LimitUse
     name: str
     owner: str
     """The type, or the name that the code gave to it. Empty: not known."""
@@ -96,6 +98,7 @@ def _share(row: LimitRow) -> float:
 def _row(use: LimitUse, names: Mapping[str, str], items: Mapping[str, ItemState]) -> LimitRow:
     name = read_limit_name(use.name)
     return LimitRow(
+        use=use,
         name=use.name,
         owner="" if name is None else name.owner,
         per=None if name is None else name.per,
@@ -123,4 +126,26 @@ def _holding(id: str, item: ItemState | None) -> HoldingItem:
     return HoldingItem(id) if item is None else HoldingItem(id, item.tenant, item.started_at)
 
 
-VIEW = View("/limits", "limits.html", read, "limits")
+def to_json(visit: Visit, page: LimitsPage) -> dict[str, Any]:
+    """The limits as `treadle limits --json` has them, and what their names say."""
+    return {"limits": rows_json(page.limits), "more": page.more}
+
+
+def rows_json(rows: Iterable[LimitRow] | None) -> list[dict[str, Any]] | None:
+    if rows is None:
+        return None
+    return [
+        {
+            **limit_json(row.use),
+            "reached": row.reached,
+            "owner": row.owner,
+            "per": row.per,
+            "tenant": row.tenant,
+            "lane": row.lane,
+            "window": row.window,
+        }
+        for row in rows
+    ]
+
+
+VIEW = View("/limits", "limits.html", read, "limits", to_json=to_json)
