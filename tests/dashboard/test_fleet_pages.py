@@ -239,6 +239,7 @@ async def test_what_can_be_done(
         ("/types/pay.charge", "/types/pay.charge/enqueue"),
     ):
         assert re.search(f'(?:href|action)="{re.escape(action)}"', pages[path]), (path, action)
+    assert '<a href="/limits">1 limit reached</a>, so items wait for it' in await text_of(operator, "/")
     # It can be run where its code is.
     assert "/schedules/nightly/trigger" not in pages["/schedules"]
     assert "This process does not have its code" in pages["/schedules"]
