@@ -647,9 +647,11 @@ def test_a_success_says_when_and_where() -> None:
 
 
 def test_a_cancelled_item_says_what_it_was_told() -> None:
-    reason = only(ended("cancelled", error="LimitReached: full"), "ended")
+    reason = only(ended("cancelled", error="LimitReached: full", error_type="LimitReached"), "ended")
     assert reason.text == "it was cancelled 3 min ago: LimitReached: full"
     assert reason.fix == "to run it again: treadle requeue --cancelled a1"
+    earlier = only(ended("cancelled", error="LeaseLost: w1 died", error_type="LeaseLost"), "ended")
+    assert earlier.text == "it was cancelled 3 min ago; its last attempt had failed: LeaseLost: w1 died"
 
 
 def test_a_death_says_why_and_how_to_run_it_again() -> None:
