@@ -304,7 +304,7 @@ class Backend(Protocol):
         **Doomed items** of the requested queues and tenants are handed out to a worker that has their type,
         or to any worker if no live worker has it. They do not count against `limit` or room, and are handed
         out from paused queues too. With `unknown_grace`, an item that was ready for longer than that while no
-        live worker has its type is doomed too (`unknown_type`).
+        live worker has its type is doomed too (`unknown_type`), but not one of a bulk action.
 
         Each lease has a new token. The claim counts the attempt of leases that have begun. A
         worker without a live lease of its own (see `beat`) gets nothing, and `alive` is False. If its lease

@@ -33,14 +33,15 @@ from treadle.bulk_action import (
     BulkState,
 )
 from treadle.bulk_portion import REACH, STOP_TTL, VERBS, next_portion, stop_key
-from treadle.bulk_read import action_state, open_portions, read_actions
+from treadle.bulk_read import open_portions, read_states
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
+from treadle.engine.read_refs import group_refs
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.filter_options import FilterOptions, item_filter
 from treadle.filter_words import filter_text
 from treadle.ids import check_id
-from treadle.item import Filter, Rejected, Submission
+from treadle.item import OPEN, Filter, Rejected, Submission
 from treadle.operator import Operator, core_of, note_of, tenant_of
 from treadle.options import HasId
 from treadle.rules.submission import rejection_error
@@ -51,8 +52,10 @@ COUNT_CAP: Final = 10_000
 """So many items are counted at the start."""
 COUNT_PAGE: Final = 1000
 CANARY_WAIT: Final = 300.0
+LEAST_RATE: Final = 1 / 3600
+"""Items per second. With fewer, the next portion might never be due."""
 MOST_LISTED: Final = 1000
-STOP_TRIES: Final = 100
+STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05
 """How often, and for how many seconds, `stop` waits for a portion that runs."""
 
@@ -77,6 +80,7 @@ class Bulk:
         *,
         ids: Iterable[str | HasId] | None = None,
         everything: bool = False,
+        open: bool = False,
         rate: float | None = None,
         canary: int = 0,
         canary_wait: Duration = CANARY_WAIT,
@@ -93,10 +97,11 @@ class Bulk:
             (scheduled items) or `delete` (items in any status, with their whole groups).
         ids: ids or items, up to 10,000, instead of a filter.
         everything: needed if there is no filter: all items that the verb can change.
+        open: for `delete`: also groups that are still open. A filter that names an open status says so too.
         rate: at most so many items per second.
         canary: change so many first, and go on only if all of them succeed within `canary_wait` seconds.
         """
-        self._check(verb, rate, canary)
+        self._check(verb, rate, canary, open=open)
         wait = seconds(canary_wait, field="canary_wait")
         refuse_in_transaction(self._core.backend, "bulk.start()")
         named = None if ids is None else _named(ids, where, everything)
@@ -111,6 +116,7 @@ class Bulk:
             verb=verb,
             about=filter_text(given, everything) if named is None else plural(len(named), "named item"),
             items=named or (),
+            open=open or not OPEN.isdisjoint(given.status),
             total=len(named or ()),
             rate=rate,
             canary=canary,
@@ -137,8 +143,7 @@ class Bulk:
         (root,) = await self._core.backend.get([id], tenant=self._tenant)
         if root is None or root.type != BULK_TYPE or root.workflow != BULK_WORKFLOW:
             return None
-        (group,) = await self._core.backend.group([id], tenant=root.tenant)
-        return await action_state(self._core, root, group, explain=True)
+        return (await read_states(self._core, [root], explain=True))[0]
 
     async def list(self, limit: int = 50) -> list[BulkState]:
         """Return the newest bulk actions, newest first."""
@@ -146,9 +151,7 @@ class Bulk:
         await self._operator.connect()
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
-        roots = (await backend.list(where, limit=limit)).items
-        groups = await read_actions(backend, roots)
-        return [await action_state(self._core, root, groups.get((root.tenant, root.id))) for root in roots]
+        return await read_states(self._core, (await backend.list(where, limit=limit)).items)
 
     async def stop(self, id: str) -> BulkState:
         """End a bulk action: what it has changed stays changed, the rest stays as it is. A portion that runs
@@ -159,14 +162,16 @@ class Bulk:
             raise NotFound(id, "bulk action")
         tenant = OPERATORS if state.tenant is None else state.tenant
         backend = self._core.backend
-        for tries in range(STOP_TRIES):
-            portions = await open_portions(backend, tenant, id)
-            if not portions:
+        for _ in range(STOP_ATTEMPTS):
+            groups = await group_refs(backend, [(tenant, id)])
+            if not any(group.open for group in groups.values()):
                 break
+            portion = (await open_portions(backend, groups)).get((tenant, id))
+            if portion is None:
+                continue  # it has ended meanwhile
             # The key decides whether another portion follows the one that runs.
-            for portion in portions:
-                await backend.claim_key(stop_key(portion.id), "stop", STOP_TTL, tenant=tenant)
-            if tries == STOP_TRIES - 1 or any(portion.status != "running" for portion in portions):
+            await backend.claim_key(stop_key(portion.id), "stop", STOP_TTL, tenant=tenant)
+            if portion.status != "running":
                 break
             await asyncio.sleep(STOP_WAIT)
         if state.ended_at is None:
@@ -179,7 +184,7 @@ class Bulk:
 
     # -- checks and submission -------------------------------------------------------------------------
 
-    def _check(self, verb: object, rate: object, canary: object) -> None:
+    def _check(self, verb: object, rate: object, canary: object, *, open: bool) -> None:
         backend = self._core.backend
         for capability in ("listing", "operating"):
             if capability not in backend.capabilities:
@@ -190,9 +195,11 @@ class Bulk:
                 did_you_mean(verb, known, f"it is one of {', '.join(known)}") if isinstance(verb, str) else ""
             )
             raise InputError.of("verb", verb, f"does not exist: {hint or ', '.join(known)}")
-        if rate is not None and not 0 < check_number(rate, "rate", 0, math.inf) < math.inf:
-            raise InputError.of("rate", rate, "must be more than 0 items per second")
+        if rate is not None and not LEAST_RATE <= check_number(rate, "rate", 0, math.inf) < math.inf:
+            raise InputError.of("rate", rate, "must be at least one item per hour, in items per second")
         _check_whole(canary, "canary", 0, PORTION)
+        if open and verb != "delete":
+            raise InputError.of("open", open, f"is for delete, not for {verb}")
         if canary and not VERBS[verb].canary:
             raise InputError.of("canary", canary, f"is for verbs after which items run, not for {verb}")
 

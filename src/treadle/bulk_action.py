@@ -66,6 +66,7 @@ class BulkOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     about: str
     where: Filter | None = None
     items: tuple[BulkItem, ...] = ()
+    open: bool = False
     rate: float | None = None
     canary: int = 0
     canary_wait: float = 0.0
@@ -94,6 +95,8 @@ class BulkProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """When the canary must have ended, by the store's clock."""
     held_back_by: tuple[BulkItem, ...] = ()
     """Those of the canary that have not succeeded."""
+    next: str = ""
+    """In the value of the group: the id of the next portion, if there is one."""
 
 
 class BulkInput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -131,6 +134,8 @@ class BulkState(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
     """Items per second. None: as fast as the store can."""
     canary: int = 0
+    canary_wait: float = 0.0
+    """Seconds in which the canary must succeed."""
     held_back_by: tuple[BulkItem, ...] = ()
     """For `held_back`: the items of the canary that have not succeeded."""
     started_at: float = 0.0

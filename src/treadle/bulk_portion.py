@@ -37,7 +37,7 @@ from treadle.engine.run.pending import PendingSettlement
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
 from treadle.filter_words import OPEN_STATUSES, STATUSES
-from treadle.item import OPEN, AuditNote, Item, ItemState, Lease, Status
+from treadle.item import AuditNote, Item, ItemState, Lease, Status
 from treadle.operator import Operator
 from treadle.portions import (
     Deletion,
@@ -133,6 +133,7 @@ async def _run(core: Core, lease: Lease, began: float) -> PendingSettlement:
         key = stop_key(lease.id)
         if await core.backend.claim_key(key, "next", STOP_TTL, tenant=lease.tenant):
             children = (next_portion(core, lease.tenant, BulkInput(progress), delay=delay),)
+            progress = replace(progress, next=children[0].id)
         else:
             progress = replace(progress, phase="stopped")
     return _settlement(lease, progress, children)
@@ -269,9 +270,8 @@ class BulkPortion:
             case "trigger":
                 return trigger_items
             case "delete":
-                named = self._order.where is None
-                advice = "name the statuses of open items to delete it all the same"
-                return Deletion(open=named or bool(OPEN.intersection(self._statuses())), advice=advice).change
+                advice = "cancel them first, or delete with open=True"
+                return Deletion(open=self._order.open, advice=advice).change
 
 
 def _added(

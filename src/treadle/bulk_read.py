@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.bulk_action import (
@@ -19,30 +20,33 @@ from treadle.bulk_action import (
     read_bulk_progress,
 )
 from treadle.engine.core import Core
+from treadle.engine.read_refs import get_refs, group_refs
 from treadle.engine.why import why_item
-from treadle.filter_words import OPEN_STATUSES
-from treadle.item import Filter, GroupState, ItemState, Ref
+from treadle.item import OPEN, GroupState, ItemState, Ref
 
-MOST_OPEN: Final = 10
 _NOT_BINDING: Final = ("next", "turn", "running", "due_at")
 """Reasons of a portion that will run by itself."""
 
 
-async def open_portions(backend: Backend, tenant: str, id: str) -> Sequence[ItemState]:
-    """The portions of a bulk action that have not ended."""
-    page = await backend.list(Filter(tenant=tenant, group_id=id, status=OPEN_STATUSES), limit=MOST_OPEN)
-    return [item for item in page.items if item.type == BULK_TYPE]
+async def open_portions(backend: Backend, groups: Mapping[Ref, GroupState]) -> dict[Ref, ItemState]:
+    """For each bulk action its portion that has not ended, by the ref of the action: in one call."""
+    wanted: dict[Ref, Ref] = {}
+    for (tenant, id), group in groups.items():
+        if group.open:
+            wanted[tenant, _next_of(group) or id] = (tenant, id)
+    found = await get_refs(backend, wanted)
+    return {
+        wanted[ref]: state
+        for ref, state in found.items()
+        if state.type == BULK_TYPE and state.status in OPEN and state.group_id == wanted[ref][1]
+    }
 
 
-async def read_actions(backend: Backend, roots: Sequence[ItemState]) -> dict[Ref, GroupState]:
-    """The groups of bulk actions: one read for each tenant."""
-    groups: dict[Ref, GroupState] = {}
-    for tenant in dict.fromkeys(root.tenant for root in roots):
-        ids = [root.id for root in roots if root.tenant == tenant]
-        for group in await backend.group(ids, tenant=tenant):
-            if group is not None:
-                groups[tenant, group.id] = group
-    return groups
+def _next_of(group: GroupState) -> str:
+    try:
+        return group_progress(group).next
+    except msgspec.MsgspecError:
+        return ""
 
 
 def group_progress(group: GroupState | None) -> BulkProgress:
@@ -53,10 +57,22 @@ def group_progress(group: GroupState | None) -> BulkProgress:
     return read_bulk_progress(value.partition(b"\x00")[2])
 
 
-async def action_state(
-    core: Core, root: ItemState, group: GroupState | None, *, explain: bool = False
-) -> BulkState:
-    """A bulk action as it is now. explain: say why it waits, if no process runs it."""
+async def read_states(core: Core, roots: Sequence[ItemState], *, explain: bool = False) -> list[BulkState]:
+    """Bulk actions as they are now: in two calls, however many they are. explain: say why each waits, if no
+    process runs it."""
+    refs = [(root.tenant, root.id) for root in roots]
+    groups = await group_refs(core.backend, refs)
+    portions = await open_portions(core.backend, groups)
+    states = [_state(root, groups.get(ref), portions.get(ref)) for root, ref in zip(roots, refs, strict=True)]
+    if explain:
+        return [
+            replace(state, waits=await _why(core, portions.get(ref)))
+            for state, ref in zip(states, refs, strict=True)
+        ]
+    return states
+
+
+def _state(root: ItemState, group: GroupState | None, portion: ItemState | None) -> BulkState:
     try:
         order = read_bulk_input(root.input).order
         progress = group_progress(group)
@@ -64,14 +80,12 @@ async def action_state(
         order, progress = BulkOrder(verb="cancel", about=f"cannot be read: {error}"), BulkProgress()
     if order is None:
         order = BulkOrder(verb="cancel", about="cannot be read")
-    is_open = group is not None and group.open > 0
-    portions = await open_portions(core.backend, root.tenant, root.id) if is_open else ()
     dead = None if group is None or not group.deaths else group.deaths[0]
-    failing = dead or next(iter(portions), None)
+    failing = dead or portion
     return BulkState(
         id=root.id,
         verb=order.verb,
-        state=_standing(progress, group, portions),
+        state=_standing(progress, group, portion),
         where=order.about,
         tenant=None if root.tenant == OPERATORS else root.tenant,
         actor=order.actor,
@@ -84,32 +98,29 @@ async def action_state(
         refused=progress.refused,
         rate=order.rate,
         canary=order.canary,
+        canary_wait=order.canary_wait,
         held_back_by=progress.held_back_by,
         started_at=root.queued_at,
         ended_at=None if group is None else group.ended_at,
         error=None if failing is None else failing.error,
-        waits=await _why(core, portions) if explain else "",
     )
 
 
-def _standing(
-    progress: BulkProgress, group: GroupState | None, portions: Sequence[ItemState]
-) -> BulkStanding:
+def _standing(progress: BulkProgress, group: GroupState | None, portion: ItemState | None) -> BulkStanding:
     if group is not None and group.open:
         if progress.phase == "canary":
             return "canary"
-        has_begun = group.contributed or any(each.status == "running" for each in portions)
+        has_begun = group.contributed or (portion is not None and portion.status == "running")
         return "running" if has_begun else "waiting"
     if progress.phase in ("held_back", "done", "stopped"):
         return progress.phase
     return "failed" if group is not None and group.failed else "stopped"
 
 
-async def _why(core: Core, portions: Sequence[ItemState]) -> str:
+async def _why(core: Core, portion: ItemState | None) -> str:
     """Why the next portion does not run."""
-    waiting = [each for each in portions if each.status != "running"]
-    if not waiting or "watching" not in core.backend.capabilities:
+    if portion is None or portion.status == "running" or "watching" not in core.backend.capabilities:
         return ""
-    why = await why_item(core, waiting[0].id, waiting[0].tenant)
+    why = await why_item(core, portion.id, portion.tenant)
     binding = [reason for reason in why.reasons if reason.kind not in _NOT_BINDING]
     return binding[0].text if binding else ""

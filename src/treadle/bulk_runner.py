@@ -12,7 +12,8 @@ import asyncio
 from typing import Final
 
 from treadle.bulk_action import BULK_QUEUE, BULK_TYPE, BULK_WORKFLOW
-from treadle.bulk_read import open_portions, read_actions
+from treadle.bulk_read import open_portions
+from treadle.engine.read_refs import group_refs
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import Filter, Wake
@@ -21,7 +22,7 @@ from treadle.operator import Operator, core_of, tenant_of
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks for bulk actions, if no wake-up comes."""
-NEWEST: Final = 20
+NEWEST: Final = 50
 """So many bulk actions are looked at."""
 LEASE: Final = 30.0
 
@@ -53,14 +54,20 @@ class BulkRunner:
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)
         roots = (await backend.list(where, limit=NEWEST)).items
+        groups = await group_refs(backend, [(root.tenant, root.id) for root in roots])
+        portions = await open_portions(backend, groups)
+        now = await backend.now()
         due: set[str] = set()
         wait: float | None = None
-        for (tenant, id), group in (await read_actions(backend, roots)).items():
-            for portion in await open_portions(backend, tenant, id) if group.open else ():
-                left = portion.due_at - await backend.now() if portion.status == "scheduled" else 0.0
-                if left <= 0:
-                    due.add(portion.id)
-                wait = min(LOOK_EVERY if wait is None else wait, left if left > 0 else LOOK_EVERY)
+        for ref, group in groups.items():
+            if not group.open:
+                continue
+            portion, left = portions.get(ref), LOOK_EVERY  # no portion: it has ended meanwhile
+            if portion is not None and portion.status == "scheduled":
+                left = portion.due_at - now
+            if portion is not None and (portion.status != "scheduled" or left <= 0):
+                due.add(portion.id)
+            wait = min(LOOK_EVERY if wait is None else wait, left if left > 0 else LOOK_EVERY)
         return due, wait
 
     async def run(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
-from treadle.audit_note import about, noted_about
+from treadle.audit_note import noted_about
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.engine.read_refs import by_tenant, outermost_groups
+from treadle.filter_words import words_text
 from treadle.item import AuditNote, ItemState, Page, Status
 from treadle.item_facts import DeadMark
 from treadle.observer import begin_read
@@ -72,7 +73,7 @@ class DeadLetters:
 
     def _note(self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)) -> AuditNote | None:
         """The note of a change of what a filter finds."""
-        return noted_about(note_of(self._operator), about({"status": ",".join(statuses), **where}))
+        return noted_about(note_of(self._operator), words_text({"status": ",".join(statuses), **where}))
 
     async def _delete(self, tenant: str, items: Sequence[ItemState], note: AuditNote | None) -> int:
         core = core_of(self._operator)

@@ -36,7 +36,8 @@
     ├── DeadlineExceeded            the item did not succeed before its `deadline`
     ├── BackendError                the store could not do it
     │   ├── StoreUnavailable          transient: the engine tries again
-    │   │   └── AccessDenied            the role that connects lacks a right in the database
+    │   │   ├── AccessDenied            the role that connects lacks a right in the database
+    │   │   └── StoreTooSlow            a statement took longer than it may
     │   ├── StoreFull                 no room for new items; running items can be settled
     │   ├── SchemaError               the store's schema is missing, older or newer
     │   ├── UntrustedSchema           another role could change what the store does
@@ -512,6 +513,10 @@ class StoreUnavailable(BackendError):
 
 class AccessDenied(StoreUnavailable):
     """The role that connects to the database lacks a right. Transient, since it may be granted meanwhile."""
+
+
+class StoreTooSlow(StoreUnavailable):
+    """The store answers, but this took longer than it may, and was stopped."""
 
 
 class StoreFull(BackendError):

@@ -4,7 +4,7 @@ Options of commands and the filter of the dashboard read them alike."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast, get_args
 
@@ -110,8 +110,12 @@ def filter_text(where: Filter, everything: bool = False) -> str:
         "since": iso(where.since),
         "until": iso(where.until),
     }
-    parts = [f"{name}:{_quoted(text)}" for name, text in given.items() if text]
-    return " ".join(parts) or ("everything" if everything else "")
+    return words_text(given) or ("everything" if everything else "")
+
+
+def words_text(given: Mapping[str, object]) -> str:
+    """Words of a filter as text. Those without a value are left out."""
+    return " ".join(f"{name}:{_quoted(str(value))}" for name, value in given.items() if value)
 
 
 def _quoted(text: str) -> str:

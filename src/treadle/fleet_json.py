@@ -1,26 +1,41 @@
-"""Workers, limits, schedules, audit entries, bulk actions and reasons as JSON, for programs: what commands of
-operators print with `--json`."""
+"""Counts, workers, limits, schedules, audit entries, bulk actions and reasons as JSON, for programs:
+what commands of operators print with `--json`, and pages of the dashboard answer."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from treadle.bulk_action import BulkState
-from treadle.fleet import Fleet, last_beat
-from treadle.item import WorkerState
-from treadle.item_facts import LimitUse
+from treadle.fleet import WorkerStanding, last_beat
+from treadle.item import Status, WorkerState
+from treadle.item_facts import LimitUse, UnservedType
 from treadle.records import AuditEntry
 from treadle.schedule_state import ScheduleState
 from treadle.timing import iso
 from treadle.why import Reason, Why
 
+COUNTED: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
+"""The statuses that an overview counts."""
 
-def worker_json(fleet: Fleet, worker: WorkerState) -> dict[str, Any]:
+
+def counts_json(counts: Mapping[Status, tuple[int, bool]]) -> dict[str, Any]:
+    """How many items are in each status, and whether there are more."""
+    found = {status: counts.get(status, (0, False)) for status in COUNTED}
+    return {status: {"count": count, "capped": more} for status, (count, more) in found.items()}
+
+
+def unserved_json(unserved: UnservedType) -> dict[str, Any]:
+    """The names of `UnservedType`."""
+    return {"type": unserved.type, "count": unserved.count, "since": iso(unserved.since)}
+
+
+def worker_json(worker: WorkerState, standing: WorkerStanding) -> dict[str, Any]:
     """A worker for programs: the names of `WorkerState`, and some of `WorkerInfo`. Null: not known."""
     info = worker.info
     return {
         "id": worker.id,
-        "state": fleet.standing(worker),
+        "state": standing,
         "until": iso(worker.until),
         "last_beat_at": iso(last_beat(worker)),
         "running": worker.running,

@@ -261,7 +261,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `Backend.claim`."""
     unknown_grace: float | None = None
     """Hand out, with the verdict `unknown_type`, items that were ready for longer than this while no live
-    worker has their type. None: they wait without limit."""
+    worker has their type. None: they wait without limit, as portions of bulk actions always do."""
     fairness: object = None
     """The `fairness` of the last claim: where the rotation of queues, tenants and lanes stands."""
 

@@ -88,6 +88,7 @@ ELSEWHERE = {
         "SchemaError",
         "Stopped",
         "StoreFull",
+        "StoreTooSlow",
         "StoreUnavailable",
         "StrictReturnError",
         "UntrustedSchema",

@@ -10,7 +10,7 @@ from tests.backends.postgres_store import connected, opened
 from treadle import LongTransaction, Treadle
 from treadle.backends.postgres import PostgresBackend, watch
 from treadle.engine.upkeep.prune import Pruner
-from treadle.errors import BackendError, StoreUnavailable
+from treadle.errors import BackendError, StoreTooSlow, StoreUnavailable
 from treadle.item import Heartbeat
 from treadle.testing.contract.build import item, submit
 
@@ -96,7 +96,7 @@ class TestTimeouts:
         """The statement is rolled back, and may be tried again."""
         async with opened(prepared_url, statement_timeout=0.2) as backend, connected(prepared_url) as admin:
             await admin.execute("begin; lock table treadle.item")
-            with pytest.raises(StoreUnavailable, match="timeout"):
+            with pytest.raises(StoreTooSlow, match="timeout"):
                 await submit(backend, item("a"))
             await admin.execute("rollback")
             await submit(backend, item("a"))
@@ -134,7 +134,7 @@ class TestTimeouts:
             await submit(backend, item("a"))
             await admin.execute("begin; lock table treadle.open_item")
             for read in (backend.overview, lambda: backend.explain("a")):
-                with pytest.raises(StoreUnavailable, match=r"within 0\.1 s, and was told to stop"):
+                with pytest.raises(StoreTooSlow, match=r"within 0\.1 s, and was told to stop"):
                     await read()
             await admin.execute("rollback")
             assert await backend.explain("a") is not None

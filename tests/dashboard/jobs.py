@@ -30,6 +30,11 @@ async def pay(amount: int, pin: Annotated[str, Secret]) -> int:
     return amount
 
 
+@work(name="card.read")
+async def read_card(number: str) -> dict[str, str]:
+    return {"number": number}
+
+
 async def die(app: Treadle, types: Iterable[Any] | None = None) -> None:
     """Let all ready items die, without a worker."""
     while (lease := await app.claim_one(types=types)) is not None:

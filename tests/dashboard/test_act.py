@@ -78,6 +78,9 @@ async def test_a_filter_becomes_a_bulk_action_that_goes_on_here_without_a_worker
     page = await ann.get("/act/cancel", params={"q": "type:mail.send"})
     assert "Cancel 120 items" in page.text
     assert len(re.findall(r'class="id"', page.text)) == 5
+    first = (await app.list(oldest_first=True, limit=5)).items
+    assert "The oldest 5" in page.text
+    assert all(each.id in page.text for each in first)
     form = {"q": "type:mail.send", "confirmed": "1"}
     answer = await ann.post("/act/cancel", data=form)
     assert answer.status_code == 400
@@ -121,11 +124,17 @@ async def test_one_bulk_action_per_actor_and_it_can_be_stopped(
     again = await ann.post("/act/cancel", data=form)
     assert again.status_code == 409
     assert "has another bulk action" in again.text
+    asked = await bob.get("/act/cancel", params={"q": "type:mail.send"})
+    assert re.search(r"Another bulk action runs: .* by ann, started", asked.text)
     bulk = first.headers["location"].partition("?")[0]
     assert "Stop" in (await ann.get(bulk)).text
     assert "Stop" not in (await visitor(app, "read").get(bulk)).text
     answer = await bob.post(f"{bulk}/stop", headers=AS_JSON)
     assert answer.json()["state"] == "stopped"
+    page = (await bob.get(bulk)).text
+    assert re.search("stopped</dt><dd>.* by bob, after", page)
+    assert "/act/cancel?q=type%3Amail.send" in page  # start again
+    assert re.search(r">bulk cancel</td>.*>–</span>", (await ann.get("/audit")).text, re.DOTALL)
     assert (await ann.post("/act/cancel", data=form)).status_code == 303
     assert (await visitor(app, tenants=["a"]).get(bulk)).status_code == 404
 
@@ -157,3 +166,36 @@ async def test_the_audit_says_who_did_what(store: Any, make_app: Any, visitor: A
     assert len(rest["entries"]) == 3
     assert rest["cursor"] is None
     assert (await state_of(app.tenant("a"), late.id)).priority == 4
+
+
+async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    await app.enqueue_many([send(f"{at}") for at in range(1010)])
+    await die(app)
+    ann = visitor(app)
+    page = await ann.get("/act/requeue", params={"q": "status:dead"})
+    assert "Requeue 1,010 items" in page.text
+    form = {"q": "status:dead", "confirmed": "1", "reason": "x", "canary": "2"}
+    bulk = (await ann.post("/act/requeue", data=form)).headers["location"].partition("?")[0]
+    while (await ann.get(bulk, headers=AS_JSON)).json()["action"]["state"] != "canary":  # noqa: ASYNC110  it has no event
+        await asyncio.sleep(0.05)
+    await die(app, [send])
+    shown = await ended(ann, bulk)
+    assert [(each["status"], "no route" in each["error"]) for each in shown["held_back"]] == [
+        ("dead", True)
+    ] * 2
+    page = (await ann.get(bulk)).text
+    assert "no route" in page
+    assert "waited for up to 5 min" in page
+    assert "Start again…" in page
+
+    rated = {**form, "rate": "500", "canary": ""}
+    bulk = (await ann.post("/act/requeue", data=rated)).headers["location"].partition("?")[0]
+    taken = (await app.list("dead", limit=100)).items
+    await app.delete(taken)
+    shown = await ended(ann, bulk)
+    assert shown["done"] == shown["action"]["total"] == 1010
+    assert shown["action"]["matched"] == 910
+    assert "100 items did not match any more" in (await ann.get(bulk)).text

@@ -156,9 +156,12 @@ async def test_every_page_for_every_visitor(shop: Shop, visitor: Visitor) -> Non
 
 async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
     operator = visitor(shop.app)
-    queues = {each["name"]: each for each in (await json_of(operator, "/queues"))["queues"]}
-    assert queues[HOSTILE]["depth"]["counts"] == {"running": 3}
-    assert queues[HOSTILE]["workers"] == 1
+    queues = {each["queue"]: each for each in (await json_of(operator, "/queues"))["queues"]}
+    assert {name: queues[HOSTILE][name]["count"] for name in ("ready", "running")} == {
+        "ready": 0,
+        "running": 3,
+    }
+    assert queues[HOSTILE]["worker_count"] == 1
     assert queues[HOSTILE]["rate"]["failed"] == 3
     assert queues[HOSTILE]["rate"]["run_p95"] > 0
     assert (queues["legacy"]["paused"], queues["legacy"]["paused_for"]) == (True, ["acme"])
@@ -174,10 +177,10 @@ async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
     assert (line["tenant"], line["lane"], line["count"]) == ("acme", HOSTILE, 1)
     assert "paused" in {each["kind"] for each in legacy["reasons"]}
 
-    types = {each["name"]: each for each in (await json_of(operator, "/types"))["types"]}
+    types = {each["type"]: each for each in (await json_of(operator, "/types"))["types"]}
     assert set(types) == {"pay.charge", "treadle_like.report", "legacy.sync", "tick"}
     assert types["legacy.sync"]["unserved"]["count"] == 1
-    assert (types["legacy.sync"]["code"], types["legacy.sync"]["workers"]) == ("declared", 0)
+    assert (types["legacy.sync"]["code"], types["legacy.sync"]["worker_count"]) == ("declared", 0)
     facts = (await json_of(operator, "/types/pay.charge"))["facts"]
     assert facts["signature"] == "(order: int, note: str = '<b>') -> None"
     assert facts["docstring"] == "Charge a card <script>."
@@ -188,7 +191,7 @@ async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
 
     workers = await json_of(operator, "/workers")
     (worker,) = workers["workers"]
-    assert (worker["standing"], worker["running"], workers["running"]) == ("alive", 3, 3)
+    assert (worker["state"], worker["running"], workers["states"]) == ("alive", 3, {"alive": 1})
     assert {each["type"] for each in worker["items"]} == {"pay.charge"}
     assert len(worker["items"]) == 3
 
@@ -201,15 +204,15 @@ async def test_what_the_pages_say(shop: Shop, visitor: Visitor) -> None:
     assert f'href="/items/{run["id"]}"' in await text_of(operator, "/schedules")
 
     limits = await json_of(operator, "/limits")
-    assert limits["reached"] == 1
+    assert [each["reached"] for each in limits["limits"]] == [True, False]
     first = limits["limits"][0]
     assert (first["tenant"], first["used"], first["limit"], first["per"]) == ("acme", 2, 2, "tenant")
     assert first["holders"][0]["count"] == 2
-    assert first["holders"][0]["name"].endswith(f":{worker['pid']}")
+    assert first["holders"][0]["worker"] == worker["id"]
 
-    tenants = {each["name"]: each for each in (await json_of(operator, "/tenants"))["tenants"]}
-    assert tenants["acme"]["depth"]["counts"] == {"running": 2, "ready": 1}
-    assert tenants["acme"]["paused"] == ["legacy"]
+    tenants = {each["tenant"]: each for each in (await json_of(operator, "/tenants"))["tenants"]}
+    assert (tenants["acme"]["running"]["count"], tenants["acme"]["ready"]["count"]) == (2, 1)
+    assert tenants["acme"]["paused_queues"] == ["legacy"]
     assert 'href="/?tenant=acme"' in await text_of(operator, "/tenants")
 
 

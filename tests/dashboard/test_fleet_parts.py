@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from treadle import Retry
-from treadle.dashboard.views.reasons import shown_reasons
+from treadle.dashboard.payloads import shown_text
+from treadle.dashboard.template_filters import estimate
+from treadle.dashboard.views.overview import throughput_of
 from treadle.dashboard.views.schedules import next_of_cron, schedule_row
 from treadle.dashboard.views.type_limits import doer_words
 from treadle.dashboard.views.types import retry_words
 from treadle.doers import balanced, concurrency, rate_limited, unlimited
 from treadle.doers.limit_rules import LimitRule, Per, read_limit_name
-from treadle.records import ScheduleRun
+from treadle.records import ScheduleRun, Stat
 from treadle.schedule_state import ScheduleState
 from treadle.why import Reason
 
@@ -56,6 +58,19 @@ def test_doers_and_policies_in_words() -> None:
     assert retry_words(Retry(backoff=lambda n: n)) == "3 attempts, waits by a function"
 
 
+def test_a_death_without_an_attempt_is_no_failed_attempt() -> None:
+    stat = Stat(at=0.0, type="", queue="", started=3, succeeded=1, failed=2, retried=1, dead=5)
+    shown = throughput_of("1h", 0.0, 60.0, 60, [stat])
+    assert shown.points[0].parts == (1, 1, 5)
+    assert (shown.failed, shown.retried, shown.dead) == (2, 1, 5)
+
+
+def test_quantiles_are_estimates() -> None:
+    shown = [estimate(each) for each in (None, 0.25, 400.0, 3600.0)]
+    assert shown == ["–", "about 0.2 s", "about 7 min", "over 60 min"]
+    assert [estimate(each, brief=True) for each in (0.25, 3600.0)] == ["0.2 s", "> 60 min"]
+
+
 def state(**changes: Any) -> ScheduleState:
     given: dict[str, Any] = {"name": "s", "next_at": 1e9, "last_at": None, "paused": False, "orphaned": False}
     given |= {"timing": {"every": 60}, "seen_at": 0.0, "state": "active"}
@@ -92,7 +107,7 @@ def test_messages_of_errors_are_payloads() -> None:
 
     def texts(payloads: bool) -> list[str]:
         visit: Any = SimpleNamespace(access=SimpleNamespace(payloads=payloads))
-        return [each.text for each in shown_reasons(visit, reasons)]
+        return [shown_text(visit, each) for each in reasons]
 
     assert texts(True) == [each.text for each in reasons]
-    assert texts(False) == ["due at: the details are hidden", "queue mail is paused"]
+    assert texts(False) == ["it is due later (what was said is hidden)", "queue mail is paused"]

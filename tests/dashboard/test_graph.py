@@ -85,3 +85,18 @@ def test_a_circle_does_not_hang() -> None:
     graph = graph_of([item("a", "b"), item("b", "a")])
     assert len(graph.nodes) == 2
     assert graph_of([]).nodes == []
+
+
+def test_large_and_dense_groups_stay_small() -> None:
+    """Each layer waits for all of the one before: neither keys nor edges may grow with the paths."""
+    layers = [[f"{side}{n}" for side in ("left", "right")] for n in range(40)]
+    chain = [
+        item(id, *(layers[n - 1] if n else ()), type=id[:4]) for n, layer in enumerate(layers) for id in layer
+    ]
+    graph = graph_of([*chain, *(item(f"fill{n}", type="fill") for n in range(300))])
+    assert len(graph.nodes) == 81
+    assert max(len(placed.node.key) for placed in graph.nodes) < 20
+    waiting = [item(f"w{n}", *(f"s{m}" for m in range(300)), type=f"t{n}") for n in range(300)]
+    dense = graph_of([*(item(f"s{n}", type=f"s{n}") for n in range(300)), *waiting])
+    assert len(dense.nodes) == 500
+    assert dense.left_out == 100

@@ -6,7 +6,6 @@ The routes are those of the app, so that none can be forgotten. A new route need
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import date
 from typing import Any
 
 import httpx
@@ -17,16 +16,12 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from tests.dashboard.conftest import AS_JSON, FROM_HERE, HOST
-from tests.dashboard.jobs import pay, report, send
+from tests.dashboard.filled import MARKER, SECRET, WORK, fill
 from treadle import Treadle
 from treadle.dashboard import ACTIONS, Access, dashboard
 from treadle.dashboard.actions import ACTION_ROUTES
 from treadle.dashboard.answer_headers import HEADERS
 
-MARKER = "c0ffee-marker"
-"""In every payload of the store."""
-SECRET = "s3cret-marker"
-"""In every payload that is secret."""
 FORM = {
     "reason": "because",
     "confirmed": "1",
@@ -55,21 +50,8 @@ def routes(web: Starlette, method: str) -> Iterator[str]:
 @pytest.fixture
 async def app(memory_store: Any, make_app: Any, monkeypatch: pytest.MonkeyPatch) -> Treadle:
     """A store of which every page has something to show, and MARKER in each payload."""
-    app: Treadle = make_app(memory_store, send, report, pay)
-    of_a = app.tenant("a")
-    await of_a.enqueue(
-        send(MARKER, SECRET, password=SECRET), id="dead", workflow="flow", headers={"note": MARKER}
-    )
-    lease = await of_a.claim_one()
-    assert lease is not None
-    await lease.fail(f"it failed: {MARKER}")
-    await of_a.enqueue(send(MARKER, SECRET), id="late", delay=3600)
-    await of_a.enqueue(pay(1, SECRET), id="paid", delay=3600)
-    await of_a.enqueue(report(date(2030, 1, 31), 1, tags=[MARKER]), id="done")
-    await of_a.complete("done", date(2030, 1, 31))
-    app.schedule("nightly", every=3600, run=lambda: send(MARKER))
-    monkeypatch.setitem(FILLED, "mark", (await app.dead.marks())[0].mark)
-    await app.schedules.resume("nightly")  # so that it is stored, though nothing runs
+    app: Treadle = make_app(memory_store, *WORK)
+    monkeypatch.setitem(FILLED, "mark", await fill(app))
     return app
 
 
@@ -306,7 +288,7 @@ async def test_hidden_payloads_are_on_no_page(app: Treadle) -> None:
         for template in routes(web, "GET"):
             if template == "/live":
                 continue
-            for id in ("late", "dead", "done") if "late" in template else ("late",):
+            for id in ("late", "dead", "done", "read") if "late" in template else ("late",):
                 path = template.replace("late", id)
                 for accept in ({}, AS_JSON, {"x-fragment": "main"}):
                     answer = await visitor.get(path, params={"of": "a"}, headers=accept)
@@ -325,7 +307,7 @@ async def test_secrets_are_on_no_page(app: Treadle) -> None:
         for template in routes(web, "GET"):
             if template == "/live":
                 continue
-            for id in ("late", "dead", "paid") if "late" in template else ("late",):
+            for id in ("late", "dead", "paid", "read") if "late" in template else ("late",):
                 for accept in ({}, AS_JSON):
                     params = {"of": "a", "id": f"{id} a"}
                     answer = await visitor.get(template.replace("late", id), params=params, headers=accept)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -18,50 +17,17 @@ from tests.cli.calling import call
 from tests.cli.conftest import APP
 from tests.cli.looked_at import order, report, send
 from tests.docs.command_line import names as command_names
+from tests.docs.json_names import Kind, Objects, collect, differences, kinds_in
 from treadle import Client, Treadle, WorkFailed, work
 from treadle.item import Heartbeat, Limit, PermitRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
-ROW = re.compile(r"^\| \*([\w ]+)\* \| (.*) \|$", re.MULTILINE)
-NAME = re.compile(r"`(\w+)`(\?)?(?: \(\*([\w ]+)\*\))?")
-WITHOUT_JSON = {"worker", "migrate", "schema"}
-Objects = dict[str, list[dict[str, Any]]]
-
-
-class Kind(NamedTuple):
-    """What an object holds. Each name with what kind of object it holds, or with ""."""
-
-    always: dict[str, str]
-    at_times: dict[str, str]
-    own_at_times: frozenset[str]
-    bases: tuple[str, ...]
-
-    def get(self, name: str) -> str | None:
-        return self.always.get(name, self.at_times.get(name))
+WITHOUT_JSON = {"worker", "migrate", "schema", "web"}
 
 
 @cache
 def documented() -> dict[str, Kind]:
-    kinds: dict[str, Kind] = {}
-    rows = dict(ROW.findall(PAGE.read_text().partition("### Names")[2]))
-
-    def read(name: str) -> Kind:
-        if name not in kinds:
-            text = re.sub(r"\((?!\*)[^)]*\)", "", rows[name].partition(": see")[0])
-            bases = tuple(re.findall(r"the names of \*([\w ]+)\*", text))
-            found = NAME.findall(text)
-            always = {each: holds for each, mark, holds in found if not mark}
-            at_times = {each: holds for each, mark, holds in found if mark}
-            own = frozenset(at_times)
-            for base in bases:
-                always |= read(base).always
-                at_times |= read(base).at_times
-            kinds[name] = Kind(always, at_times, own, bases)
-        return kinds[name]
-
-    for name in rows:
-        read(name)
-    return kinds
+    return kinds_in(PAGE.read_text().partition("### Names")[2])
 
 
 @work(name="mail.send")
@@ -167,8 +133,7 @@ def test_every_name_is_printed_and_no_other(store_url: str) -> None:
             _look(kind, command, met)
     kinds = documented()
     assert sorted(set(kinds) - set(met)) == [], "each kind of object was met"
-    wrong = {kind: _differences(objects, kinds[kind]) for kind, objects in met.items()}
-    assert {kind: texts for kind, texts in wrong.items() if texts} == {}
+    assert differences(met, kinds) == {}
     for name, documents in kinds.items():
         own = [each for other, kin in kinds.items() if name in (other, *kin.bases) for each in met[other]]
         printed = {each for printing in own for each in printing}
@@ -181,38 +146,9 @@ def _look(kind: str, command: str, met: Objects) -> None:
     assert objects, (command, seen)
     if kind in ("canary", "refusal"):  # a summary follows
         *objects, summary = objects
-        _collect("summary", summary, met)
+        collect(documented(), "summary", summary, met)
     for each in objects:
-        _collect(kind, each, met)
-
-
-def _collect(kind: str, value: Any, met: Objects) -> None:
-    """Note an object, a list of them or nothing, and the objects inside."""
-    for each in _objects(value) if kind != "any" else []:
-        met.setdefault(kind, []).append(each)
-        for name, inner in each.items():
-            if holds := documented()[kind].get(name):
-                _collect(holds, inner, met)
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    values = cast("list[Any]", value if isinstance(value, list) else [value])
-    return [each for each in values if isinstance(each, dict)]
-
-
-def _differences(objects: list[dict[str, Any]], kind: Kind) -> list[str]:
-    return sorted(set(_each_difference(objects, kind)))
-
-
-def _each_difference(objects: list[dict[str, Any]], kind: Kind) -> Iterator[str]:
-    for each in objects:
-        yield from (f"{name} is not printed" for name in kind.always if name not in each)
-        for name, value in each.items():
-            holds = kind.get(name)
-            if holds is None:
-                yield f"{name} is not on the page"
-            if not holds and _objects(value):
-                yield f"what {name} holds is not on the page"
+        collect(documented(), kind, each, met)
 
 
 @contextlib.contextmanager

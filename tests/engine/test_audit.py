@@ -69,7 +69,7 @@ async def test_changes_of_a_named_client_are_noted(
     entries = (await app.audits()).entries[::-1]
     assert [brief(entry) for entry in entries] == [
         ("ann", "enqueue", "default", 1, ""),
-        ("ann", "requeue", "default", 1, "status=dead type=add"),
+        ("ann", "requeue", "default", 1, "status:dead type:add"),
         ("ann", "requeue", "default", 1, f"repair of {dead.id}"),
         ("ann", "delete", "default", 1, ""),
         ("ann", "cancel", None, 1, ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, MakeBackend
 from treadle import Abort, Client, InputError, NotFound, Treadle, work
+from treadle.backends.memory import MemoryBackend
 from treadle.bulk_action import (
     BULK_QUEUE,
     BULK_TYPE,
@@ -26,6 +28,7 @@ from treadle.bulk_runner import BulkRunner
 from treadle.errors import ConflictError, DefinitionError
 from treadle.item import Filter, Item, Submission
 from treadle.testing import Faults, ManualClock
+from treadle.testing.counting import CountingBackend
 
 BAD: set[int] = set()
 
@@ -120,6 +123,11 @@ async def test_verbs_and_what_they_skip(make_app: MakeApp, sound: None) -> None:
         deleted = await ended(app, await app.bulk.start("delete", type="ship"))
         # `done` is waited for, and a group that is open is not deleted unless its status is named.
         assert deleted.skipped == {"GroupStillOpen": 1, "ReferencedError": 1}, deleted
+        named = await ended(app, await app.bulk.start("delete", ids=[blocked]))
+        assert (named.changed, named.skipped) == (0, {"GroupStillOpen": 1})
+        later = await app.enqueue(ship(12), delay=600)
+        named = await ended(app, await app.bulk.start("delete", ids=[later], open=True))
+        assert (named.changed, named.skipped) == (1, {})
         await app.worker.drain()
         opened = await ended(
             app, await app.bulk.start("delete", status=["scheduled", "success"], type="ship")
@@ -141,8 +149,10 @@ async def test_verbs_and_what_they_skip(make_app: MakeApp, sound: None) -> None:
         (["requeue"], {"ids": []}, "must name at least one"),
         (["requeue"], {"ids": [str(n) for n in range(10_001)]}, "may name 10,000"),
         (["requeue"], {"type": "ship", "rate": 0}, "rate"),
+        (["requeue"], {"type": "ship", "rate": 1e-300}, "one item per hour"),
         (["requeue"], {"type": "ship", "canary": -1}, "canary"),
         (["delete"], {"type": "ship", "canary": 5}, "not for delete"),
+        (["cancel"], {"type": "ship", "open": True}, "not for cancel"),
     ],
 )
 async def test_bad_input_is_refused(args: list[Any], where: dict[str, Any], message: str) -> None:
@@ -305,6 +315,33 @@ async def test_the_audit_says_who_started_and_stopped_it(make_app: MakeApp, soun
             "10.0.0.7",
         )
         await ana.bulk.start("cancel", type="ship")
+
+
+async def test_reads_do_not_depend_on_how_many_actions_are_open() -> None:
+    counting = CountingBackend(MemoryBackend())
+    async with Client(counting) as app:
+        runner = BulkRunner(app)
+        await app.pause(BULK_QUEUE)
+        counted: list[Counter[str]] = []
+        for count in (1, 9):
+            for n in range(count):
+                await app.tenant(f"shop{n}").bulk.start("cancel", type="ship", rate=1)
+                await app.bulk.start("cancel", type="ship", rate=1)
+            counting.reset()
+            assert {each.state for each in await app.bulk.list()} == {"waiting"}
+            assert (counting.total("list", "group", "get"), counting.total()) == (3, 3)
+            counting.reset()
+            assert await runner.run_once() == 5.0
+            counted.append(counting.calls)
+        assert counted[0] == counted[1]
+        # Another tenant uses the id of an action: each gets its own.
+        await app.resume(BULK_QUEUE)
+        await app.enqueue_many([ship(n) for n in range(3)], delay=600)
+        action = await app.bulk.start("cancel", type="ship", rate=0.001)
+        await app.tenant("ana").enqueue(ship(1), id=action.id)
+        await runner.run_once()
+        found = {each.id: each for each in await app.bulk.list()}
+        assert (found.pop(action.id).changed, {each.state for each in found.values()}) == (1, {"done"})
 
 
 VICTIM = """

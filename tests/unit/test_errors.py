@@ -47,6 +47,7 @@ EXAMPLES: list[TreadleError] = [
     errors.BackendError("plain"),
     errors.StoreUnavailable("connection refused"),
     errors.AccessDenied("permission denied for table item"),
+    errors.StoreTooSlow("took too long"),
     errors.StoreFull("disk full"),
     errors.SchemaError(None, 3),
     errors.UntrustedSchema("treadle", "mallory", "owns it"),
@@ -186,7 +187,7 @@ def test_cancelled_is_a_failure_with_its_own_reason() -> None:
 
 def test_only_unavailability_is_transient() -> None:
     transient = {error for error in all_errors(errors.BackendError) if error.transient}  # type: ignore[attr-defined]
-    assert transient == {errors.StoreUnavailable, errors.AccessDenied}
+    assert transient == {errors.StoreUnavailable, errors.AccessDenied, errors.StoreTooSlow}
 
 
 def test_abort_carries_its_cause() -> None:

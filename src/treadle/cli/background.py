@@ -67,7 +67,7 @@ async def start_background(
         if which.status != VERBS[name].usual or filters.status:
             where["status"] = which.status
     else:
-        where = {"ids": which}
+        where = {"ids": which, "open": name == "delete"}
     if canary:
         where["canary_wait"] = canary_wait
     rate = read_rate(selection.rate)

@@ -44,7 +44,7 @@ async def workers(
     if shell.json:
         for worker in fleet.workers:
             own = {"items": [ref_json(each) for each in running.get(worker.id, ())]} if items else {}
-            shell.emit({**worker_json(fleet, worker), **own})
+            shell.emit({**worker_json(worker, fleet.standing(worker)), **own})
         return None
     if not fleet.workers:
         shell.print("no workers")

@@ -12,7 +12,7 @@ from treadle.errors import InputError, NotFound
 from treadle.group_ref import GroupRef, shown_names
 from treadle.ids import check_id, check_name
 from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Status
-from treadle.item_json import group_json, names_json, read_group_value, ref_json
+from treadle.item_json import group_json, member_json, read_group_value
 from treadle.wording import plain, plural
 
 from .filters import RevealOption
@@ -38,18 +38,7 @@ class Tree(NamedTuple):
     more: bool
 
     def json(self) -> dict[str, Any]:
-        return {
-            "items": [
-                {
-                    **ref_json(item),
-                    "group_id": item.group_id,
-                    "parent": item.parent,
-                    "after": names_json(item.after),
-                }
-                for item in self.items
-            ],
-            "more": self.more,
-        }
+        return {"items": [member_json(item) for item in self.items], "more": self.more}
 
 
 async def group(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 
 import typer
@@ -15,7 +15,7 @@ import typer
 from treadle.errors import InputError, StoreUnavailable
 from treadle.filter_words import read_duration
 from treadle.fleet import Fleet
-from treadle.fleet_json import worker_json
+from treadle.fleet_json import COUNTED, counts_json, unserved_json, worker_json
 from treadle.item import Count, Status
 from treadle.item_facts import Overview
 from treadle.operator import core_of
@@ -30,8 +30,6 @@ from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped
 from .worker_rows import fleet_text
 
-SHOWN_STATUSES: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
-"""Those that an overview counts."""
 MOST_ROWS: Final = 30
 
 
@@ -110,10 +108,7 @@ class StatusView(NamedTuple):
             "healthy": not self.problems,
             "problems": [problem._asdict() for problem in self.problems],
             "unseen": self.unseen or None,
-            "statuses": {
-                status: _total_json(each for each in overview.counts if each.status == status)
-                for status in SHOWN_STATUSES
-            },
+            "statuses": _row_json(overview.counts),
             "queues": [
                 {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
                 for queue, counts in counts_by(overview.counts, "queue").items()
@@ -126,12 +121,9 @@ class StatusView(NamedTuple):
                 {"tenant": tenant, **_row_json(counts)}
                 for tenant, counts in counts_by(overview.counts, "tenant").items()
             ],
-            "unserved": [
-                {"type": each.type, "count": each.count, "since": iso(each.since)}
-                for each in overview.unserved
-            ],
+            "unserved": [unserved_json(each) for each in overview.unserved],
             "paused": [{"queue": queue, "tenant": tenant} for queue, tenant in overview.paused],
-            "workers": [worker_json(self.fleet, each) for each in self.fleet.workers],
+            "workers": [worker_json(each, self.fleet.standing(each)) for each in self.fleet.workers],
         }
 
     def lines(self, width: int | None) -> list[str]:
@@ -172,15 +164,10 @@ def _shape(status: Status) -> str:
 # ------------------------------------------------------------------------------------------------ counts
 
 
-def _total_json(counts: Iterable[Count]) -> dict[str, Any]:
-    count, more = total(counts)
-    return {"count": count, "capped": more}
-
-
 def _row_json(counts: Sequence[Count]) -> dict[str, Any]:
-    return {
-        status: _total_json(each for each in counts if each.status == status) for status in SHOWN_STATUSES
-    }
+    return counts_json(
+        {status: total(each for each in counts if each.status == status) for status in COUNTED}
+    )
 
 
 def _ages(overview: Overview) -> dict[str, float]:
@@ -194,7 +181,7 @@ def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
     if not rows:
         return ["no open and no dead items"]
     names = sorted(rows)
-    heads = [by.upper(), *(status.upper() for status in SHOWN_STATUSES), "OLDEST WAIT", ""]
+    heads = [by.upper(), *(status.upper() for status in COUNTED), "OLDEST WAIT", ""]
     cells = [[name, *_count_cells(rows[name]), *_wait(overview, by, name)] for name in names[:MOST_ROWS]]
     if len(rows) > 1:
         others = len(rows) - len(cells)
@@ -207,7 +194,7 @@ def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
 
 def _count_cells(counts: Sequence[Count]) -> list[Cell]:
     cells: list[Cell] = []
-    for status in SHOWN_STATUSES:
+    for status in COUNTED:
         count, more = total(each for each in counts if each.status == status)
         cells.append(
             Cell(capped(count, more), STATUS_STYLES[status])

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from treadle.bulk_portion import VERBS
 from treadle.client import Client
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound
 from treadle.filter_words import OPEN_STATUSES, read_duration, read_start
@@ -45,13 +46,13 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
 
     With filters: open items. An item that has ended may be named: then what it has queued is cancelled.
     """
-    statuses = () if selection.ids else OPEN_STATUSES
+    rules = VERBS["cancel"]
     verb = BulkVerb(
         "cancel",
         "cancelled",
         cancel_items,
-        statuses,
-        "only open items can be cancelled",
+        () if selection.ids else rules.allowed,
+        rules.advice,
         "were queued by them",
         along=", and what they have queued",
     )
@@ -110,10 +111,8 @@ def read_json(text: str, field: str) -> Any:
 
 async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
     """Run scheduled items now."""
-
-    verb = BulkVerb(
-        "trigger", "triggered", trigger_items, ("scheduled",), "only scheduled items can be triggered"
-    )
+    rules = VERBS["trigger"]
+    verb = BulkVerb("trigger", "triggered", trigger_items, rules.allowed, rules.advice)
     return await change_items(shell, verb, selection, filters)
 
 

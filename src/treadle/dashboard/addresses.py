@@ -11,6 +11,7 @@ from starlette.requests import Request
 from treadle.item import DEFAULT_TENANT
 
 from .access import Access
+from .item_filter import filter_word
 
 _INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
 _ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
@@ -55,6 +56,23 @@ class PageAddresses:
         """The address of an item."""
         of = tenant if self.tenant is None and tenant not in (None, DEFAULT_TENANT) else None
         return self.url(f"/items/{segment(id)}{suffix}", of=of)
+
+    def group_url(self, id: str, tenant: str | None, /, suffix: str = "") -> str:
+        """The address of a group. Another tenant may have one with this id."""
+        return self.url(f"/groups/{segment(id)}{suffix}", of=self._other(tenant))
+
+    def workflow_url(self, name: str, tenant: str | None, /) -> str:
+        """The address of a workflow. Another tenant may have one with this name."""
+        return self.url(f"/workflows/{segment(name)}", of=self._other(tenant))
+
+    def filter_of(self, tenant: str | None, /, **words: str) -> str:
+        """The filter that finds what has these words: `group="id"`. Names may be those of several tenants, so
+        it says whose they are where all are shown."""
+        given = {**words, "tenant": self._other(tenant)}
+        return " ".join(filter_word(name, value) for name, value in given.items() if value)
+
+    def _other(self, tenant: str | None) -> str | None:
+        return tenant if self.tenant is None else None
 
     def here(self, **query: object) -> str:
         """The address of this page with other parameters. None removes one."""

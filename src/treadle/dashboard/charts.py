@@ -35,7 +35,7 @@ def bars(
     top = nice_ceiling(max((sum(point.parts) for point in points), default=0))
     width = WIDTH / max(1, round((until - since) / step))
     drawn = [
-        _bar(point, series, x, width, top, _clock(point.at, step))
+        _bar(point, series, x, width, top, step)
         for point in points
         if -0.5 < (x := (point.at - since) / step * width) < WIDTH
     ]
@@ -45,14 +45,14 @@ def bars(
     ).format(WIDTH, HEIGHT, label, Markup().join(grid), Markup().join(drawn))
     high = Markup().join(Markup("<span>{}</span>").format(short_number(top * part)) for part in (1, 0.5, 0))
     places = [since + (until - since) * place / 4 for place in range(5)]
-    along = Markup().join(Markup("<span>{}</span>").format(_clock(at, (until - since) / 4)) for at in places)
+    along = Markup().join(_tick(at, (until - since) / 4, named=at == places[-1]) for at in places)
     return Markup(
         '<div class="chart"><div class="high" aria-hidden="true">{}</div>{}<div class="along">{}</div></div>'
     ).format(high, picture, along)
 
 
 def _bar(
-    point: Bar, series: Sequence[tuple[str, str]], x: float, width: float, top: int, clock: str
+    point: Bar, series: Sequence[tuple[str, str]], x: float, width: float, top: int, step: float
 ) -> Markup:
     base = float(HEIGHT)
     rects: list[Markup] = []
@@ -66,7 +66,9 @@ def _bar(
                 )
             )
     said = ", ".join(f"{name} {value:,}" for (name, _), value in zip(series, point.parts, strict=True))
-    title = Markup("<title>{}: {}</title>").format(clock, said)
+    title = Markup('<title data-at="{}" data-form="{}">{} UTC: {}</title>').format(
+        _iso(point.at), _form(step), _clock(point.at, step), said
+    )
     return Markup("<g>{}{}</g>").format(Markup().join(rects), title)
 
 
@@ -113,9 +115,24 @@ def short_number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
+def _tick(at: float, step: float, *, named: bool) -> Markup:
+    """An instant under a chart. In the browser it becomes local time. named: with the name of the zone."""
+    return Markup('<time datetime="{}" data-form="{}"{}>{}</time>').format(
+        _iso(at), _form(step), Markup(" data-named") if named else "", _clock(at, step) + " UTC" * named
+    )
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _form(step: float) -> str:
+    return "day" if step >= 86_400 else "both" if step >= 3600 * 6 else "clock"
+
+
 def _clock(at: float, step: float) -> str:
-    moment = datetime.fromtimestamp(at, UTC)
-    return moment.strftime("%b %d" if step >= 86_400 else "%b %d %H:%M" if step >= 3600 * 12 else "%H:%M")
+    form = {"day": "%b %d", "both": "%b %d %H:%M", "clock": "%H:%M"}[_form(step)]
+    return datetime.fromtimestamp(at, UTC).strftime(form)
 
 
 def _n(value: float) -> str:

@@ -41,15 +41,27 @@ class Form:
     def has(self, name: str) -> bool:
         return name in self._values
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """All fields and values."""
+        return [(name, value) for name, values in self._values.items() for value in values]
+
 
 async def read_form(request: Request) -> Form:
     """The form of a request: fields of HTML, or one object of JSON. `InputError` if it is neither."""
+    form: Form | None = getattr(request.state, "form", None)
+    if form is None:
+        form = request.state.form = await _read(request)
+    return form
+
+
+async def _read(request: Request) -> Form:
     try:
         async with asyncio.timeout(READ_SECONDS):
             body = await _read_body(request)
     except (TimeoutError, ClientDisconnect):
         raise InputError("the form did not arrive whole") from None
-    if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
         return Form(_of_json(bytes(body)))
     values: dict[str, list[str]] = {}
     try:

@@ -16,6 +16,10 @@ from treadle.item import GROUP_MARK, ItemState, Status
 
 MOST_NODES: Final = 200
 """Beyond so many items, siblings are folded."""
+MOST_DRAWN: Final = 500
+"""So many nodes are drawn, those that come first."""
+MOST_EDGES: Final = 50_000
+"""So many edges are looked at. What is beyond is not drawn."""
 NODE_WIDTH: Final = 190
 NODE_HEIGHT: Final = 40
 GAP_X: Final = 64
@@ -71,6 +75,8 @@ class Graph(msgspec.Struct, frozen=True):
     height: float
     folded: int
     """How many items are in nodes that stand for several."""
+    left_out: int = 0
+    """How many items are not drawn, because there are too many nodes."""
 
 
 def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
@@ -82,6 +88,10 @@ def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
     for id in missing[:most]:
         nodes[id] = Node(id, "", "missing", (id,), 1)
     kept = _folded_edges(edges, folds, nodes)
+    drawn_first = [key for layer in _layers(nodes, kept) for key in layer][:MOST_DRAWN]
+    left_out = sum(node.count for node in nodes.values()) - sum(nodes[key].count for key in drawn_first)
+    nodes = {key: nodes[key] for key in drawn_first}
+    kept = [edge for edge in kept if edge.source in nodes and edge.target in nodes]
     critical = _critical_path(nodes, kept)
     kept = [msgspec.structs.replace(edge, critical=(edge.source, edge.target) in critical) for edge in kept]
     layers = _ordered(_layers(nodes, kept), kept)
@@ -96,6 +106,7 @@ def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
         2 * MARGIN + max(0, len(layers) * (NODE_WIDTH + GAP_X) - GAP_X),
         2 * MARGIN + max(0, tallest * (NODE_HEIGHT + GAP_Y) - GAP_Y),
         sum(node.count for node in nodes.values() if node.count > 1),
+        left_out,
     )
 
 
@@ -110,6 +121,8 @@ def _edges(items: Sequence[ItemState]) -> list[Edge]:
     known = {item.id for item in items}
     found: dict[tuple[str, str], Edge] = {}
     for item in items:
+        if len(found) > MOST_EDGES:
+            break
         for name in item.after:
             for source in _sources(name, item, members):
                 if source != item.id:
@@ -140,13 +153,15 @@ def _folds(items: Sequence[ItemState], edges: Sequence[Edge]) -> dict[str, str]:
         before[edge.target].add(edge.source)
         after[edge.source].add(edge.target)
     keys: dict[str, str] = {}
+    numbers: dict[tuple[str, ...], str] = {}  # short keys: those of later layers are made of them
     by_id = {item.id: item for item in items}
     for layer in _layers(by_id, edges):
         for id in layer:
             item = by_id[id]
             sources = sorted({keys.get(source, source) for source in before[id]})
             ends = sorted({by_id[target].type for target in after[id] if target in by_id})
-            keys[id] = "\0".join((item.type, item.status, *sources, "", *ends))
+            alike = (item.type, item.status, *sources, "", *ends)
+            keys[id] = numbers.setdefault(alike, f"node {len(numbers)}")
     return keys
 
 

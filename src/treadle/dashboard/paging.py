@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,3 +28,7 @@ def page_of(visit: Visit, rows: Sequence[T], most: int) -> tuple[list[T], Pages]
     wanted = visit.query("page", "1")
     number = min(count, max(1, int(wanted))) if wanted.isdecimal() and len(wanted) < 10 else 1
     return list(rows[(number - 1) * most : number * most]), Pages(number, count, len(rows))
+
+
+def pages_json(pages: Pages) -> dict[str, Any]:
+    return {"page": pages.number, "pages": pages.count, "total": pages.total}

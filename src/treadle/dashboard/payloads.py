@@ -13,6 +13,7 @@ from treadle.errors import shown
 from treadle.item import ItemState
 from treadle.item_json import item_headers, item_json, read_input, read_result
 from treadle.operator import core_of
+from treadle.problems import Problem, ProblemKind
 from treadle.why import Reason, ReasonKind, Why
 from treadle.wording import first_line
 
@@ -25,13 +26,14 @@ HEX_BYTES: Final = 32
 LARGEST_EXACT: Final = 2**53
 """Programs that read numbers of JSON as floats read larger integers wrongly."""
 
-UNQUOTED: Final[Mapping[ReasonKind, str]] = {
+UNQUOTED: Final[Mapping[ReasonKind | ProblemKind, str]] = {
     "ended": "it has ended",
     "due_at": "it is due later",
-    "undecodable": "workers could not read its arguments",
+    "doomed": "it can only end dead",
+    "undecodable": "arguments do not fit the code of workers",
     "group_failed": "a member of the group died",
 }
-"""What is said in place of reasons that quote messages."""
+"""What is said in place of reasons and problems that quote messages."""
 
 What: TypeAlias = Literal["input", "result"]
 
@@ -82,16 +84,16 @@ def shown_error(visit: Visit, state: ItemState) -> str:
     return first_line((state.error if visit.access.payloads else state.error_type) or "")
 
 
+def shown_text(visit: Visit, said: Reason | Problem) -> str:
+    """What a reason or a problem says. Some quote the message of an error, which is a payload."""
+    if visit.access.payloads or said.kind not in UNQUOTED:
+        return said.text
+    return f"{UNQUOTED[said.kind]} (what was said is hidden)"
+
+
 def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
-    """The reasons of an item. Some quote the message of an error, which is a payload."""
-    if visit.access.payloads:
-        return list(why.reasons)
-    return [
-        msgspec.structs.replace(reason, text=f"{UNQUOTED[reason.kind]} (what was said is hidden)")
-        if reason.kind in UNQUOTED
-        else reason
-        for reason in why.reasons
-    ]
+    """The reasons of an item or a queue."""
+    return [msgspec.structs.replace(each, text=shown_text(visit, each)) for each in why.reasons]
 
 
 def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) -> dict[str, Any]:

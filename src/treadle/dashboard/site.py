@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from treadle.errors import (
     NotFound,
     PayloadError,
     ScheduleError,
+    StoreTooSlow,
     StoreUnavailable,
     TreadleError,
     UnknownWorkError,
@@ -37,17 +39,20 @@ from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
 from .bulk_runs import BulkRuns
 from .cache import KeptReads
+from .cookies import keep
 from .forms import read_form
 from .live import Live
 from .menu import menu
 from .notices import notice
 from .origin import refused_origin
-from .view import Elsewhere, View
+from .view import Elsewhere, Shown, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
 KEPT_NAMES: Final = 20.0
 """Seconds."""
+PAGE_SECONDS: Final = 10.0
+"""A page that takes longer to read is not shown. Its slow parts are left out before: see `Visit.in_time`."""
 SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "scheme": ("auto", "light", "dark"),
     "rows": ("dense", "wide"),
@@ -130,12 +135,12 @@ class Site:
         async def answer(visit: Visit) -> Response:
             if view.of_fleet and not visit.sees_fleet:
                 raise NotShown("there is no such page")
-            shown = await self.reads.get(visit.cache_key, lambda: view.read(visit))
+            shown = await self.reads.get(visit.cache_key, lambda: _in_time(view.read(visit)))
             if isinstance(shown, Elsewhere):
                 return RedirectResponse(shown.url, 303)
             status = 400 if getattr(shown, "wrong", "") else 200
             if wants_json(visit.request):
-                content = shown if view.to_json is None else view.to_json(visit, shown)
+                content = view.to_json(visit, shown)
                 return Response(
                     msgspec.json.encode(content, enc_hook=str), status, media_type="application/json"
                 )
@@ -153,7 +158,7 @@ class Site:
                     return self._refusal(request, f"this request was refused: {reason}")
                 return await self._answer(request, handler)
             except TreadleError as error:
-                return self._error(request, None, error)
+                return await self._error(request, None, error)
             except Exception as error:  # noqa: BLE001  a bug must not show its message to a visitor
                 return self._failure(request, error)
 
@@ -172,7 +177,7 @@ class Site:
             await core_of(self.client).store_clock.refresh()
             return await handler(visit)
         except TreadleError as error:
-            return self._error(request, visit, error)
+            return await self._error(request, visit, error)
 
     async def _access_of(self, request: Request) -> Access | Response:
         answered = self.access(request)
@@ -190,6 +195,13 @@ class Site:
             return self._refusal(request, "you have no access to this dashboard")
         return msgspec.structs.replace(access, tenants=(bound,))
 
+    async def still_allows(self, request: Request) -> bool:
+        """Whether the visitor who made a request a while ago has access now."""
+        try:
+            return isinstance(await self._access_of(request), Access)
+        except Exception:  # noqa: BLE001  it is a function of the user: the next request shows the error
+            return False
+
     def changed(self) -> None:
         """Something was changed here: read it anew, and tell open pages."""
         self.reads.forget()
@@ -204,7 +216,7 @@ class Site:
         log_line(ERROR, one_line(f"{what}: {error_text(error)}"), error=error, trace=traceback_of(error))
         return self._message(request, "ServerError", UNEXPECTED, 500)
 
-    def _error(self, request: Request, visit: Visit | None, error: TreadleError) -> Response:
+    async def _error(self, request: Request, visit: Visit | None, error: TreadleError) -> Response:
         status = status_of(error)
         message = one_line(str(error), 2000)
         if (
@@ -215,9 +227,26 @@ class Site:
             message = UNEXPECTED  # it may quote a payload
         if visit is None or wants_json(request):
             return self._message(request, type(error).__name__, message, status)
+        away = status == 503
+        sent = [] if request.method != "POST" or not away else await self._sent(request)
         return self.render(
-            visit, "error.html", status=status, section=None, message=message, code=status, live=False
+            visit,
+            "error.html",
+            status=status,
+            section=None,
+            message=message,
+            code=status,
+            sent=sent,
+            back=visit.inside(dict(sent).get("back", "")),
+            live=away and request.method == "GET",
         )
+
+    async def _sent(self, request: Request) -> list[tuple[str, str]]:
+        """The fields of a form that could not be answered: a visitor can send them again."""
+        try:
+            return (await read_form(request)).pairs
+        except InputError:
+            return []
 
     def _message(self, request: Request, error: str, message: str, status: int) -> Response:
         """An answer without the frame of a page."""
@@ -274,16 +303,17 @@ class Site:
         for name, allowed in SETTINGS.items():
             chosen = form.get(name)
             if chosen in allowed:
-                response.set_cookie(
-                    f"treadle_{name}",
-                    chosen,
-                    max_age=365 * 86_400,
-                    path=visit.root or "/",
-                    secure=visit.request.url.scheme == "https",
-                    httponly=True,
-                    samesite="strict",
-                )
+                keep(visit, response, f"treadle_{name}", chosen, seconds=365 * 86_400)
         return response
+
+
+async def _in_time(read: Awaitable[Shown]) -> Shown:
+    """What a page shows. `StoreTooSlow` if that takes too long: what it cannot do without."""
+    try:
+        async with asyncio.timeout(PAGE_SECONDS):
+            return await read
+    except TimeoutError as error:
+        raise StoreTooSlow(f"the store did not answer within {PAGE_SECONDS:g} s: try again") from error
 
 
 def wants_json(request: Request) -> bool:

@@ -11,12 +11,13 @@ import msgspec
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from treadle.metrics.names import SECONDS
 from treadle.wording import capped, duration, plain, plural
 
 from . import charts, item_filter, timeline
 from .addresses import segment
 
-SERIES: Final = (("succeeded", "success"), ("failed", "retry"), ("dead", "dead"))
+SERIES: Final = (("succeeded", "success"), ("retried", "retry"), ("dead", "dead"))
 """Parts of the bars of throughput, and their classes."""
 SHAPES: Final = {
     "blocked": "◇",
@@ -76,7 +77,7 @@ def exact(at: float | None) -> Markup | str:
     moment = datetime.fromtimestamp(at, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
-    return Markup('<time class="exact" datetime="{}" title="{} UTC">{}</time>').format(
+    return Markup('<time data-form="exact" datetime="{}" title="{} UTC">{}</time>').format(
         iso, text, text + " UTC"
     )
 
@@ -101,6 +102,15 @@ def span(seconds: float | None) -> str:
     if seconds < 0.0995:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.00995 else f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds, brief=True)
+
+
+def estimate(seconds: float | None, *, brief: bool = False) -> str:
+    """A quantile of durations: it is estimated from counts in buckets, of which the last has no end."""
+    if seconds is None:
+        return "–"
+    if seconds >= SECONDS[-1]:
+        return f"{'>' if brief else 'over'} {span(SECONDS[-1])}"
+    return span(seconds) if brief else f"about {span(seconds)}"
 
 
 def number(count: float | None) -> str:
@@ -143,6 +153,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "exact": exact,
     "utc": utc,
     "span": span,
+    "estimate": estimate,
     "number": number,
     "status": status,
     "lines": lines,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 from .visit import Visit
 
 Shown: TypeAlias = msgspec.Struct
-"""What a page shows: plain data. A template makes HTML of it, and programs get it as JSON. A text `wrong`
-says that the page was asked for something that it does not understand: the answer is 400."""
+"""What a page shows: plain data. A template makes HTML of it, and programs get JSON: see `View.to_json`. A
+text `wrong` says that the page was asked for something that it does not understand: the answer is 400."""
 Section: TypeAlias = Literal[
     "overview",
     "items",
@@ -37,12 +37,12 @@ class View(NamedTuple):
     """Reads what it shows. `NotShown`: there is no such page."""
     section: Section
     """The part of the menu that it belongs to."""
+    to_json: Callable[[Visit, Any], Mapping[str, object]]
+    """What programs get of what it shows: the names of `--json`, and instants as texts."""
     of_fleet: bool = False
     """It is about the whole fleet: visitors of single tenants do not see it."""
     needs: frozenset[str] = frozenset(("listing", "watching"))
     """Capabilities that it needs. Without them it does not exist."""
-    to_json: Callable[[Visit, Any], object] | None = None
-    """What programs get. None: what it shows, as it is."""
 
 
 class Elsewhere(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.client import Client
+from treadle.errors import StoreTooSlow
 from treadle.ids import check_name
 from treadle.secret_values import SecretMask
 
@@ -137,7 +138,7 @@ class Visit(PageAddresses):
         try:
             async with asyncio.timeout(READ_SECONDS):
                 return await read
-        except TimeoutError:
+        except (TimeoutError, StoreTooSlow):
             return None
 
     @property

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 from treadle.backend import Backend
 from treadle.item import GroupState, ItemState, Ref
+
+S = TypeVar("S", ItemState, GroupState)
 
 
 def by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
@@ -18,15 +21,36 @@ def by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
 
 async def get_refs(backend: Backend, refs: Iterable[Ref]) -> dict[Ref, ItemState]:
     """These items. Those that do not exist are left out."""
-    ids: dict[str, list[str]] = {}
-    for tenant, id in refs:
-        ids.setdefault(tenant, []).append(id)
-    found: dict[Ref, ItemState] = {}
-    for tenant, own in ids.items():
-        for id, state in zip(own, await backend.get(own, tenant=tenant), strict=True):
-            if state is not None:
-                found[tenant, id] = state
-    return found
+    return await _read_refs(backend.get, refs)
+
+
+async def group_refs(backend: Backend, refs: Iterable[Ref]) -> dict[Ref, GroupState]:
+    """These groups. Those that do not exist are left out."""
+    return await _read_refs(backend.group, refs)
+
+
+async def _read_refs(read: Callable[..., Awaitable[Sequence[S | None]]], refs: Iterable[Ref]) -> dict[Ref, S]:
+    """One call, of however many tenants they are. Only for an id that two tenants use, one more for each
+    tenant."""
+    wanted = set(refs)
+    tenants = {tenant for tenant, _ in wanted}
+    if not wanted:
+        return {}
+    ids = sorted({id for _, id in wanted})
+    states = await read(ids, tenant=tenants.pop() if len(tenants) == 1 else None)
+    found: dict[Ref, S] = {}
+    known: set[str] = set()
+    for state in states:
+        if state is not None:
+            known.add(state.id)
+            found[state.tenant, state.id] = state
+    left: dict[str, list[str]] = {}
+    for tenant, id in sorted(wanted - found.keys()):
+        if id in known:
+            left.setdefault(tenant, []).append(id)
+    for tenant, own in left.items():
+        found.update({(tenant, each.id): each for each in await read(own, tenant=tenant) if each is not None})
+    return {ref: state for ref, state in found.items() if ref in wanted}
 
 
 async def outermost_groups(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand, Item, Lease, Ref, Verdict
 from treadle.rules.rooms import SharedRooms
 
@@ -252,6 +253,8 @@ class PortsClaim:
         """The verdict `unknown_type` if no worker has had the type for longer than the grace."""
         grace = scan.demand.unknown_grace
         if grace is None or scan.room.has_type(item.type) or member.status == "blocked":
+            return None
+        if item.type == BULK_TYPE:
             return None
         since = max(member.ready_since, member.due)
         if now - since <= grace or await self._workers.has_type(item.type):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand, Lease
 from treadle.rules import MOST_DOOMED, PORTION
 from treadle.rules.rooms import SharedRooms
@@ -58,7 +59,7 @@ def _doom_unknown_types(store: MemoryTables, grace: float, now: float) -> None:
     for type in [type for type in searches if type not in store.types or type in store.workers_by_type]:
         del searches[type]
     for type in store.types:
-        if type not in store.workers_by_type:
+        if type not in store.workers_by_type and type != BULK_TYPE:
             _doom_type(store, type, grace, now)
 
 

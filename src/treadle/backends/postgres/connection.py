@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from treadle.errors import NotStarted, StoreUnavailable, TreadleError
+from treadle.errors import NotStarted, StoreTooSlow, TreadleError
 from treadle.retry import Retry
 
 from .errors import NothingSent, cause_of, is_away, is_conflict, is_for_caller, is_locked, translated
@@ -162,7 +162,7 @@ class PostgresCalls:
         except BaseException as error:
             pool.take_back(connection, vital, error)
             if within is not None and isinstance(error, asyncio.TimeoutError):
-                raise StoreUnavailable(
+                raise StoreTooSlow(
                     f"PostgreSQL did not answer this read within {within:g} s, and was told to stop it"
                 ) from error
             raise

@@ -7,7 +7,15 @@ from typing import Final
 
 import asyncpg
 
-from treadle.errors import AccessDenied, BackendError, SchemaError, StoreFull, StoreUnavailable, TreadleError
+from treadle.errors import (
+    AccessDenied,
+    BackendError,
+    SchemaError,
+    StoreFull,
+    StoreTooSlow,
+    StoreUnavailable,
+    TreadleError,
+)
 
 from .schema import VERSION
 
@@ -32,6 +40,8 @@ _AWAY: Final = frozenset(
     }
 )
 _LOCKED: Final = "55P03"
+_STOPPED: Final = "57014"
+"""The statement took longer than `statement_timeout`, or somebody stopped it."""
 _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 """A schema, a table, a function or a column is not there."""
@@ -109,6 +119,8 @@ def translated(error: BaseException) -> TreadleError:
         return StoreUnavailable(f"PostgreSQL did not answer: {brief(error)}")
     if found in _SPOILT:
         return BackendError(_SPOILT[found])
+    if found == _STOPPED:
+        return StoreTooSlow(f"PostgreSQL took too long: {brief(error)}")
     if found == _FULL:
         return StoreFull(f"PostgreSQL has no room: {brief(error)}")
     if found in MISSING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand
 from treadle.rules import MOST_DOOMED, PORTION
 
@@ -63,7 +64,7 @@ def _doom_unknown_types(tx: Tx, grace: float) -> None:
     unknown: dict[str, float] = dict(tx.rows(_SQL["unknown_types"]))
     for type in tx.names(_SQL["next_ready_type"]):
         since = max(unknown.get(type, 0.0), unknown.get("", 0.0))
-        if not live.has(type) and tx.now - since > grace:
+        if not live.has(type) and type != BULK_TYPE and tx.now - since > grace:
             _doom(tx, "unknown_type", tx.rows(_SQL["ready_too_long"], type, tx.now - grace, PORTION))
 
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from . import act, bulk_stop, complete, delete, drain, edit, enqueue, item_verbs, queues, schedules, update
+from . import (
+    act,
+    bulk_stop,
+    complete,
+    delete,
+    drain,
+    edit,
+    enqueue,
+    item_verbs,
+    queues,
+    repair,
+    schedules,
+    update,
+)
 from .route import ActionRoute, asked, post
 
 ACTION_ROUTES: tuple[ActionRoute, ...] = (
@@ -13,6 +26,7 @@ ACTION_ROUTES: tuple[ActionRoute, ...] = (
     *asked("/items/{id}/edit", edit.edit, "edit"),
     *asked("/items/{id}/update", update.update, "update"),
     *asked("/items/{id}/delete", delete.delete, "delete"),
+    *post("/groups/{id}/repair", repair.repair, "requeue"),
     *post("/queues/{queue}/pause", queues.pause, "pause"),
     *post("/queues/{queue}/resume", queues.resume, "resume"),
     *post("/schedules/{name}/pause", schedules.pause, "pause_schedule"),

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from starlette.responses import JSONResponse, Response
 
-from treadle.bulk_action import ActionVerb
+from treadle.bulk_action import ActionVerb, BulkState
 from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form, read_form
@@ -27,6 +27,9 @@ WITHOUT_ASKING: Final = ("requeue", "trigger")
 """What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
 at once."""
 
+OTHERS: Final = 20
+"""So many bulk actions are looked at for those that have not ended."""
+
 
 class ActPage(msgspec.Struct, frozen=True):
     verb: ActionVerb
@@ -43,7 +46,11 @@ class ActPage(msgspec.Struct, frozen=True):
     is_bulk: bool
     """It becomes a bulk action."""
     has_canary: bool
+    asks_open: bool
+    """Whether to delete groups that are still open is asked. A bulk action on chosen items does it."""
     typed: dict[str, str]
+    others: tuple[BulkState, ...] = ()
+    """Bulk actions that have not ended."""
 
 
 class RefusedPage(msgspec.Struct, frozen=True):
@@ -66,11 +73,18 @@ async def act(visit: Visit) -> Response:
     page = _page(visit, verb, chosen, form)
     few = not page.is_bulk and (verb in WITHOUT_ASKING or (verb == "cancel" and page.count == 1))
     if visit.request.method != "POST" or not (form.has("confirmed") or few):
-        return asking(visit, "ask_act.html", "items", page)
+        return await _ask(visit, page)
     try:
         return await _act(visit, verb, chosen, page, form)
     except (InputError, ConflictError) as error:
-        return asking(visit, "ask_act.html", "items", page, error=error)
+        return await _ask(visit, page, error)
+
+
+async def _ask(visit: Visit, page: ActPage, error: InputError | ConflictError | None = None) -> Response:
+    if page.is_bulk:
+        newest = await visit.in_time(visit.client.bulk.list(OTHERS)) or ()
+        page = msgspec.structs.replace(page, others=tuple(each for each in newest if each.ended_at is None))
+    return asking(visit, "ask_act.html", "items", page, error=error)
 
 
 def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage:
@@ -85,8 +99,9 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         needs_reason=verb == "delete" or chosen.is_large,
         is_bulk=chosen.filter is not None or chosen.is_large,
         has_canary=VERBS[verb].canary,
+        asks_open=verb == "delete" and chosen.filter is None and not chosen.is_large,
         typed={
-            **{name: form.get(name) for name in ("reason", "rate", "canary")},
+            **{name: form.get(name) for name in ("reason", "rate", "canary", "open")},
             "back": form.get("back") or visit.query("back"),
         },
     )
@@ -112,7 +127,7 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
 
 
 async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form) -> Response:
-    changed, refused = await change_items(visit, verb, chosen.refs, reason=reason)
+    changed, refused = await change_items(visit, verb, chosen.refs, reason=reason, open=form.has("open"))
     to = visit.url("/items")
     if not refused:
         return finished(visit, form, verb, changed, to=to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +22,10 @@ from .named_item import ItemBrief, brief
 MOST_AT_ONCE: Final = 100
 """So many items are changed at once. More are a bulk action, and need a reason."""
 MOST_NAMED: Final = 2000
-COUNTED: Final = 1000
+COUNTED: Final = 10_000
+"""As far as a bulk action counts."""
+COUNT_PAGE: Final = 1000
+COUNT_SECONDS: Final = 2.0
 REACH: Final = 20_000
 """So many items are looked at, at most, to count and to show examples."""
 EXAMPLES: Final = 5
@@ -79,12 +83,23 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     if wrong := [each for each in found.status if each not in rules.allowed]:
         raise InputError(f"status:{wrong[0]} does not go with {verb}: {rules.advice}", parameters=("q",))
     where["status"] = found.status or rules.usual or None
-    page = await visit.in_time(visit.client.list(**where, limit=COUNTED, reach=REACH))
-    if page is None:
-        return Chosen(filter=found, more=True)
-    items = [each for each in page.items if each.type != BULK_TYPE]
-    examples = tuple(brief(each) for each in items[:EXAMPLES])
-    return Chosen(filter=found, count=len(items), more=page.cursor is not None, examples=examples)
+    count, more, examples = 0, True, list[ItemState]()
+    cursor: str | None = None
+    started = time.monotonic()
+    while more and count < COUNTED and time.monotonic() - started < COUNT_SECONDS:
+        page = await visit.in_time(
+            visit.client.list(**where, limit=COUNT_PAGE, reach=REACH, cursor=cursor, oldest_first=True)
+        )
+        if page is None:
+            break
+        items = [each for each in page.items if each.type != BULK_TYPE]
+        count, cursor, more = count + len(items), page.cursor, page.cursor is not None
+        examples += items[: EXAMPLES - len(examples)]
+        if page.reached_at is not None:
+            break
+    return Chosen(
+        filter=found, count=min(count, COUNTED), more=more, examples=tuple(brief(each) for each in examples)
+    )
 
 
 async def read_items(visit: Visit, refs: Sequence[tuple[str, str | None]]) -> list[ItemState]:

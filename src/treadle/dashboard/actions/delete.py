@@ -15,7 +15,7 @@ from treadle.portions import Deletion
 
 from .answers import asking, finished, reason_of
 from .named_item import ItemBrief, brief, read_item
-from .portion import change
+from .portion import OPEN_GROUP, change
 
 COUNTED: Final = 1000
 FIELDS: Final = ("open", "cascade", "reason")
@@ -28,6 +28,10 @@ class DeletePage(msgspec.Struct, frozen=True):
     """Of the group's items, up to a bound."""
     more: bool
     open: int
+    nested: bool
+    """There are groups around it: whether these are open, and what they wait for, is not looked at."""
+    waits: bool
+    """Members wait for others, or waited."""
     typed: dict[str, str]
 
 
@@ -53,14 +57,15 @@ async def _page(visit: Visit, item: ItemState, form: Form) -> DeletePage:
         count=len(members.items),
         more=members.cursor is not None,
         open=0 if group is None else group.open,
+        nested=group is not None and group.outer is not None,
+        waits=any(each.after for each in members.items),
         typed={name: form.get(name) for name in FIELDS},
     )
 
 
 async def _delete(visit: Visit, item: ItemState, form: Form) -> Response:
     reason = reason_of(form, needed_for="deleting items")
-    advice = "allow it, or cancel them first"
-    deletion = Deletion(open=form.has("open"), advice=advice, cascade=form.has("cascade"))
+    deletion = Deletion(open=form.has("open"), advice=OPEN_GROUP, cascade=form.has("cascade"))
     count, refused = await change(visit, "delete", [item], deletion.change, reason=reason)
     if refused and not count:
         raise refused[0].error

@@ -33,18 +33,25 @@ def brief(item: ItemState) -> ItemBrief:
 async def read_item(visit: Visit, form: Form = NO_FORM) -> ItemState:
     """The item in the path. `of` names its tenant, where the visitor sees several. `NotShown` if there is
     none, or if it is not for this visitor: both look alike."""
-    id, of = visit.part("id"), form.get("of") or visit.query("of")
-    tenant = visit.tenant
-    if of:
-        check_name(of, field="of")
-        if tenant not in (None, of) or not visit.access.shows(of):
-            raise NotShown(f"there is no item {id!r}")
-        tenant = of
-    (item,) = await visit.client_of(tenant).get([id])
+    id = visit.part("id")
+    missing = f"there is no item {id!r}"
+    (item,) = await visit.client_of(read_tenant(visit, form, missing)).get([id])
     if item is None:
-        raise NotShown(f"there is no item {id!r}")
+        raise NotShown(missing)
     check_no_portion(item)
     return item
+
+
+def read_tenant(visit: Visit, form: Form, missing: str) -> str | None:
+    """The tenant of what is changed: that of the visit, or `of`. `NotShown`, which says `missing`, if it is
+    not for this visitor."""
+    of, tenant = form.get("of") or visit.query("of"), visit.tenant
+    if not of:
+        return tenant
+    check_name(of, field="of")
+    if tenant not in (None, of) or not visit.access.shows(of):
+        raise NotShown(missing)
+    return of
 
 
 def check_no_portion(item: ItemState) -> None:

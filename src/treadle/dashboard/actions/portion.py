@@ -27,7 +27,7 @@ from .chosen import read_items
 from .named_item import check_no_portion
 
 Change = Callable[[Client, Sequence[ItemState]], Awaitable[PortionOutcome]]
-OPEN_GROUP = "cancel them first, or delete the item on a page of its own"
+OPEN_GROUP = "allow it, or cancel them first"
 
 
 class RefusedItem(msgspec.Struct, frozen=True):
@@ -39,14 +39,22 @@ class RefusedItem(msgspec.Struct, frozen=True):
 
 
 async def change_items(
-    visit: Visit, verb: ActionVerb, refs: Sequence[tuple[str, str | None]], *, reason: str
+    visit: Visit,
+    verb: ActionVerb,
+    refs: Sequence[tuple[str, str | None]],
+    *,
+    reason: str,
+    open: bool = False,
 ) -> tuple[int, list[Refusal]]:
     """Change items that are named by id and tenant. Returns how many were changed, with those that changed
-    along with them, and the refusals."""
+    along with them, and the refusals.
+
+    open: delete groups that are still open too.
+    """
     items = await read_items(visit, refs)
     found = {(item.id, item.tenant) for item in items} | {(item.id, None) for item in items}
     missing = [Refusal(id, tenant, NotFound(id)) for id, tenant in refs if (id, tenant) not in found]
-    return await change(visit, verb, items, _change_of(verb), reason=reason, missing=missing)
+    return await change(visit, verb, items, _change_of(verb, open), reason=reason, missing=missing)
 
 
 async def change(
@@ -68,7 +76,7 @@ async def change(
     return changer.changed, list(refused)
 
 
-def _change_of(verb: ActionVerb) -> Change:
+def _change_of(verb: ActionVerb, open: bool) -> Change:
     match verb:
         case "requeue":
             return Requeue(alone=False, cancelled=True).change
@@ -77,7 +85,7 @@ def _change_of(verb: ActionVerb) -> Change:
         case "trigger":
             return trigger_items
         case "delete":
-            return Deletion(open=False, advice=OPEN_GROUP).change
+            return Deletion(open=open, advice=OPEN_GROUP).change
 
 
 def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:

@@ -7,7 +7,8 @@
 | GET, POST | /items/{id}/edit | `input` (JSON), `key`, `reason` |
 | GET, POST | /items/{id}/update | `run_at`, `priority`, `queue`, `lane`, `deadline`, `reason` |
 | GET, POST | /items/{id}/delete | `open`, `cascade`, `reason` |
-| GET, POST | /act/{verb} | `id` (several) or `q`, `reason`, `rate`, `canary`, `confirmed`, `back` |
+| POST | /groups/{id}/repair | `of`, `back`, `reason` |
+| GET, POST | /act/{verb} | `id` (several) or `q`, `reason`, `rate`, `canary`, `open`, `confirmed`, `back` |
 | POST | /queues/{queue}/pause, /resume | `back`, `reason` |
 | POST | /schedules/{name}/pause, /resume, /trigger | `back`, `reason` |
 | GET, POST | /schedules/{name}/cancel | `reason` |

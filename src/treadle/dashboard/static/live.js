@@ -17,17 +17,61 @@
   let paused = false;
   let slow = 5; // seconds between two looks where no events come
 
+  let shownAt = Date.now(); // when what is shown was new
+  const banner = document.getElementById("banner");
+  const clock = (at) => at.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", timeZone: zone(), timeZoneName: "short" });
+  const isLive = () => main().hasAttribute("data-live");
+
   const state = (name, text) => {
     button.dataset.state = name;
     button.textContent = text;
+    button.hidden = !isLive();
+    if (name !== "off") banner.hidden = true;
   };
+  const WHY = { 403: "you are signed out", 404: "this page is not there any more", 503: "the store does not answer" };
+  function off(text, why) {
+    state("off", `not live: ${text}`);
+    const old = main().hasAttribute("data-error") ? "" : ` What is shown is as of ${clock(new Date(shownAt))}.`;
+    const said = `Not live: ${why}.${old}${text === 404 ? "" : " This page goes on by itself."}`;
+    if (banner.textContent !== said) banner.textContent = said;
+    banner.hidden = false;
+  }
+
+  // Something that the visitor must know about. It stays until it is closed.
+  function warn(text) {
+    const box = document.createElement("div");
+    box.className = "problem bad";
+    box.setAttribute("role", "alert");
+    const close = document.createElement("button");
+    close.type = "button";
+    close.className = "plain";
+    close.textContent = "Close";
+    close.addEventListener("click", () => box.remove());
+    box.append(`${text} `, close);
+    document.getElementById("alerts").replaceChildren(box);
+  }
 
   const keeps = (node) =>
     node.nodeType === 1 && (node.hasAttribute("data-touched") || node.hasAttribute("data-keep"));
 
-  function show(html) {
-    const fresh = new DOMParser().parseFromString(html, "text/html").getElementById("main");
-    if (!fresh) return false;
+  const mainOf = (html) => new DOMParser().parseFromString(html, "text/html").getElementById("main");
+
+  // Who may not see the page any more sees nothing of it. Later looks may show it again.
+  function signedOut() {
+    const said = document.createElement("p");
+    said.className = "problem bad";
+    said.textContent = "You have no access to this page any more. ";
+    const link = document.createElement("a");
+    link.href = location.href;
+    link.textContent = "Open it again";
+    said.append(link);
+    main().replaceChildren(said);
+    main().setAttribute("data-error", "");
+    tag = null;
+    off("signed out", WHY[403]);
+  }
+
+  function show(fresh) {
     Idiomorph.morph(main(), fresh, {
       morphStyle: "outerHTML",
       // Of an element with the focus no child is changed. That is for fields: a focused region follows too.
@@ -38,13 +82,13 @@
           !(name === "open" && node.tagName === "DETAILS") && name !== "data-current" && name !== "data-touched",
       },
     });
+    shownAt = Date.now();
     times();
     chosen();
-    return true;
   }
 
   async function refresh() {
-    if (paused || document.hidden || !main().hasAttribute("data-live")) return;
+    if (paused || document.hidden || !isLive()) return;
     if (busy || acting) { again = true; return; }
     busy = true;
     const before = sent;
@@ -54,16 +98,20 @@
       if (performance.now() > 8000) url.searchParams.delete("done"); // until then it is read
       const headers = { "X-Fragment": "main", Accept: "text/html" };
       if (tag) headers["If-None-Match"] = tag;
-      const answer = await fetch(url, { headers, credentials: "same-origin" });
-      const text = answer.status === 200 ? await answer.text() : null;
-      if (text !== null && before === sent) {
-        tag = answer.headers.get("ETag");
-        show(text);
-      }
-      if (answer.ok || answer.status === 304) state("live", "live");
-      else state("off", answer.status === 403 ? "signed out" : `not live: ${answer.status}`);
+      const answer = await fetch(url, { headers, credentials: "same-origin", signal: AbortSignal.timeout(30000) });
+      const fresh = answer.status === 200 ? mainOf(await answer.text()) : null;
+      if (paused) { /* it shows nothing new */ }
+      else if ([401, 403].includes(answer.status) || (answer.status === 200 && !fresh)) signedOut(); // or a page to sign in
+      else if (answer.ok || answer.status === 304) {
+        shownAt = Date.now();
+        if (fresh && before === sent) {
+          tag = answer.headers.get("ETag");
+          show(fresh);
+        }
+        state("live", "live");
+      } else off(answer.status, WHY[answer.status] ?? `the dashboard answers ${answer.status}`);
     } catch {
-      state("off", "not live: no answer");
+      if (!paused) off("no answer", "the dashboard does not answer");
     }
     slow = performance.now() - began > 1000 ? Math.min(60, slow * 2) : 5;
     busy = false;
@@ -77,7 +125,8 @@
   let source = null;
   let heard = 0;
   function listen() {
-    if (source || document.hidden || paused || !main().hasAttribute("data-live")) return;
+    if (source?.readyState === EventSource.CLOSED) hush(); // it was refused, and does not try again
+    if (source || document.hidden || paused || !isLive()) return;
     source = new EventSource(`${root}/live`);
     source.addEventListener("changed", () => { heard = Date.now(); refresh(); });
   }
@@ -87,13 +136,14 @@
   }
   (function look() {
     setTimeout(() => {
-      if (main().hasAttribute("data-live") && Date.now() - heard > slow * 1000) refresh();
+      listen();
+      if (isLive() && Date.now() - heard > slow * 1000) refresh();
       look();
     }, slow * 1000);
   })();
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) hush();
-    else { listen(); if (main().hasAttribute("data-live")) refresh(); }
+    else { listen(); refresh(); }
   });
   addEventListener("pagehide", hush);
   addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
@@ -104,7 +154,7 @@
     if (paused) { hush(); state("late", "paused"); say("updates are paused"); }
     else { state("live", "live"); say("updates go on"); listen(); refresh(); }
   }
-  button.hidden = !main().hasAttribute("data-live");
+  button.hidden = !isLive();
   button.addEventListener("click", pause);
 
   // ------------------------------------------------------------------------------------------------ forms
@@ -127,14 +177,22 @@
       const here = new URL(answer.url);
       if (answer.redirected && here.pathname !== location.pathname) { location.assign(answer.url); return; }
       tag = null;
-      for (const field of form.querySelectorAll("[data-touched]")) field.removeAttribute("data-touched");
-      show(await answer.text());
-      const said = main().querySelector("[role=status], [role=alert]");
-      say(said ? said.textContent : "done");
-      if (!answer.ok) main().querySelector("[role=alert]")?.scrollIntoView({ block: "nearest" });
+      const fresh = mainOf(await answer.text());
+      const said = fresh?.querySelector("[role=status], [role=alert]")?.textContent;
+      if (!fresh || fresh.hasAttribute("data-error")) {
+        warn(said ?? "You are signed out: nothing was done."); // the page stays, with what was typed
+        again = true;
+      } else {
+        document.getElementById("alerts").replaceChildren();
+        for (const field of form.querySelectorAll("[data-touched]")) field.removeAttribute("data-touched");
+        show(fresh);
+        state("live", "live");
+        say(said ?? "done");
+        if (!answer.ok) main().querySelector("[role=alert]")?.scrollIntoView({ block: "nearest" });
+      }
     } catch {
-      say("no answer: it may or may not have happened");
-      state("off", "not live: no answer");
+      warn("No answer: it may or may not have happened. Look before you do it again.");
+      off("no answer", "the dashboard does not answer");
     }
     if (sender) sender.disabled = false;
     acting -= 1;
@@ -231,17 +289,32 @@
   // ------------------------------------------------------------------------------------------------ times
 
   // The server writes instants in UTC. Whoever wants local time sees local time.
+  function zone() { return document.documentElement.dataset.zone === "local" ? undefined : "UTC"; }
+  const FORMS = {
+    exact: { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" },
+    clock: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+    both: { month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+    day: { month: "short", day: "2-digit" },
+  };
+  function local(iso, form, named) {
+    return new Date(iso).toLocaleString(undefined, { ...FORMS[form], ...(named ? { timeZoneName: "short" } : {}) });
+  }
   function times() {
-    if (document.documentElement.dataset.zone !== "local") return;
+    if (zone()) return;
     for (const time of main().querySelectorAll("time[datetime]")) {
-      const local = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-      if (time.classList.contains("exact")) time.textContent = local;
-      time.title = `${local} · ${time.dateTime}`;
+      const form = time.dataset.form;
+      if (form) time.textContent = local(time.dateTime, form, "named" in time.dataset);
+      time.title = `${local(time.dateTime, "exact")} · ${time.dateTime}`;
+    }
+    for (const title of main().querySelectorAll("svg title[data-at]")) {
+      const rest = title.textContent.slice(title.textContent.indexOf(": "));
+      title.textContent = local(title.dataset.at, title.dataset.form, true) + rest;
     }
   }
 
   times();
   chosen();
   listen();
-  if (main().hasAttribute("data-live")) state("live", "live");
+  if (main().hasAttribute("data-error")) refresh();
+  else if (isLive()) state("live", "live");
 })();

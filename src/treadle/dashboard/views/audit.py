@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.fleet_json import audit_json
 from treadle.records import AuditEntry
+from treadle.timing import iso
 
 SHOWN: Final = 100
 LOOKED_AT: Final = 500
@@ -35,4 +37,13 @@ async def read(visit: Visit) -> AuditPageShown:
     return AuditPageShown(entries, page.cursor, actor, back_to)
 
 
-VIEW = View("/audit", "audit.html", read, "audit", needs=frozenset(("recording",)))
+def to_json(visit: Visit, page: AuditPageShown) -> dict[str, Any]:
+    """The entries as `treadle audit --json` has them."""
+    return {
+        "entries": [audit_json(each) for each in page.entries],
+        "cursor": page.cursor,
+        "reached_at": iso(page.looked_back_to),
+    }
+
+
+VIEW = View("/audit", "audit.html", read, "audit", needs=frozenset(("recording",)), to_json=to_json)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from treadle.fleet_json import counts_json
 from treadle.item import Count, Status
 
 K = TypeVar("K", bound=Hashable)
@@ -41,3 +42,8 @@ def depths(counts: Iterable[Count], by: Callable[[Count], K]) -> dict[K, Depth]:
         if each.capped:
             more.setdefault(by(each), set()).add(each.status)
     return {key: Depth(dict(found[key]), sorted(more.get(key, ()))) for key in found}
+
+
+def depth_json(depth: Depth) -> dict[str, Any]:
+    """A count for each status, as `treadle status --json` has it."""
+    return counts_json({status: (count, status in depth.more) for status, count in depth.counts.items()})

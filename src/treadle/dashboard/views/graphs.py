@@ -2,73 +2,71 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
 
-from treadle.dashboard.access import NotShown
+from treadle.bulk_action import BULK_TYPE
+from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.item import GroupState, ItemState, Status
-from treadle.item_json import group_json
+from treadle.item import GroupState, ItemState, Page, Status
+from treadle.item_json import group_json, member_json
 from treadle.operator import core_of
 
 MOST_ITEMS: Final = 5_000
-"""So many items of a group or workflow are read."""
-PAGE: Final = 1_000
+"""So many items of a group or workflow are read, the oldest."""
 
 
 class GraphPage(msgspec.Struct, frozen=True):
     id: str
     title: str
     """`group` or `workflow`."""
-    tenant: str | None
+    tenant: str
     counts: dict[Status, int]
     more: bool
     """There are more items than were read."""
     started_at: float | None
     ended_at: float | None
     graph: Graph
+    items: list[ItemState]
     group: dict[str, Any] | None = None
     """The state of the group."""
+    verbs: list[Action] = []
+    """What can be done with it."""
 
 
 async def read_group(visit: Visit) -> GraphPage:
-    id = visit.part("id")
-    client = visit.item_client
+    id, client = visit.part("id"), visit.item_client
     group = await client.group(id)
-    items, more = await _items(visit, group_id=id)
-    if group is None and not items:
+    if group is not None:
+        client = visit.client_of(group.tenant)
+    found = await client.list(group_id=id, limit=MOST_ITEMS, oldest_first=True)
+    if group is None and not found.items:
         raise NotShown(f"there is no group {id!r}")
-    return _page(id, "group", items, more, None if group is None else group_facts(visit, group))
+    tenant = group.tenant if group is not None else found.items[0].tenant
+    page = await asyncio.to_thread(_page, id, "group", tenant, found)
+    if group is None:
+        return page
+    return msgspec.structs.replace(page, group=group_facts(visit, group), verbs=group_verbs(group))
 
 
 async def read_workflow(visit: Visit) -> GraphPage:
-    id = visit.part("id")
-    items, more = await _items(visit, workflow=id)
-    if not items:
-        raise NotShown(f"there is no workflow {id!r}")
-    return _page(id, "workflow", items, more, None)
+    name = visit.part("id")
+    first = await visit.item_client.list(workflow=name, limit=1, oldest_first=True)
+    if not first.items:
+        raise NotShown(f"there is no workflow {name!r}")
+    tenant = first.items[0].tenant
+    client = visit.client_of(tenant)
+    found = await client.list(workflow=name, limit=MOST_ITEMS, oldest_first=True)
+    return await asyncio.to_thread(_page, name, "workflow", tenant, found)
 
 
-async def _items(
-    visit: Visit, *, group_id: str | None = None, workflow: str | None = None
-) -> tuple[list[ItemState], bool]:
-    found: list[ItemState] = []
-    cursor: str | None = None
-    while len(found) < MOST_ITEMS:
-        page = await visit.item_client.list(
-            group_id=group_id, workflow=workflow, limit=PAGE, cursor=cursor, oldest_first=True
-        )
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            return found, False
-    return found, True
-
-
-def _page(id: str, title: str, items: list[ItemState], more: bool, group: dict[str, Any] | None) -> GraphPage:
+def _page(id: str, title: str, tenant: str, found: Page) -> GraphPage:
+    """What is shown of items of one tenant."""
+    items = [item for item in found.items if item.tenant == tenant]
     counts: dict[Status, int] = {}
     for item in items:
         counts[item.status] = counts.get(item.status, 0) + 1
@@ -77,14 +75,22 @@ def _page(id: str, title: str, items: list[ItemState], more: bool, group: dict[s
     return GraphPage(
         id=id,
         title=title,
-        tenant=items[0].tenant if items else None,
+        tenant=tenant,
         counts=counts,
-        more=more,
+        more=found.cursor is not None,
         started_at=min(starts, default=None),
         ended_at=max(ends) if ends and len(ends) == len(items) else None,
         graph=graph_of(items),
-        group=group,
+        items=items,
     )
+
+
+def group_verbs(group: GroupState) -> list[Action]:
+    """What can be done with a group as it is."""
+    if group.type == BULK_TYPE:
+        return []  # the page of the bulk action has what can be done
+    verbs: list[Action] = ["requeue"] if group.failed else []
+    return [*verbs, "cancel"] if group.open else verbs
 
 
 def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
@@ -98,5 +104,18 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
     return {**shown, "ids_of_deaths": [death.id for death in group.deaths]}
 
 
-GROUP = View("/groups/{id}", "graph.html", read_group, "items")
-WORKFLOW = View("/workflows/{id}", "graph.html", read_workflow, "items")
+def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
+    """The group or the workflow as `treadle group --json` has it: items, and what they come from and wait
+    for."""
+    facts = dict(page.group or {"id": page.id})
+    facts.pop("ids_of_deaths", None)
+    hidden = {} if visit.access.payloads else {"error": None}
+    return {
+        **facts,
+        "items": [{**member_json(item), **hidden} for item in page.items],
+        "more": page.more,
+    }
+
+
+GROUP = View("/groups/{id}", "graph.html", read_group, "items", to_json=to_json)
+WORKFLOW = View("/workflows/{id}", "graph.html", read_workflow, "items", to_json=to_json)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import Per, read_limit_name
+from treadle.fleet import place_of
+from treadle.fleet_json import limit_json
 from treadle.item import Algorithm, ItemState, WorkerState
 from treadle.item_facts import LimitUse
 
@@ -37,6 +39,7 @@ class PermitHolders(msgspec.Struct, frozen=True):
 
 
 class LimitRow(msgspec.Struct, frozen=True):
+    use: LimitUse
     name: str
     owner: str
     """The type, or the name that the code gave to it. Empty: not known."""
@@ -84,7 +87,7 @@ def limit_rows(
 ) -> list[LimitRow]:
     """The limits, those that are reached first, then the fullest. items: those that hold permits, if they
     were looked up."""
-    names = {each.id: f"{info.host}:{info.pid}" for each in workers if (info := each.info) and info.host}
+    names = {each.id: place_of(each) for each in workers}
     rows = [_row(use, names, items) for use in uses]
     return sorted(rows, key=lambda row: (not row.reached, -_share(row), row.name))
 
@@ -96,6 +99,7 @@ def _share(row: LimitRow) -> float:
 def _row(use: LimitUse, names: Mapping[str, str], items: Mapping[str, ItemState]) -> LimitRow:
     name = read_limit_name(use.name)
     return LimitRow(
+        use=use,
         name=use.name,
         owner="" if name is None else name.owner,
         per=None if name is None else name.per,
@@ -123,4 +127,26 @@ def _holding(id: str, item: ItemState | None) -> HoldingItem:
     return HoldingItem(id) if item is None else HoldingItem(id, item.tenant, item.started_at)
 
 
-VIEW = View("/limits", "limits.html", read, "limits")
+def to_json(visit: Visit, page: LimitsPage) -> dict[str, Any]:
+    """The limits as `treadle limits --json` has them, and what their names say."""
+    return {"limits": rows_json(page.limits), "more": page.more}
+
+
+def rows_json(rows: Iterable[LimitRow] | None) -> list[dict[str, Any]] | None:
+    if rows is None:
+        return None
+    return [
+        {
+            **limit_json(row.use),
+            "reached": row.reached,
+            "owner": row.owner,
+            "per": row.per,
+            "tenant": row.tenant,
+            "lane": row.lane,
+            "window": row.window,
+        }
+        for row in rows
+    ]
+
+
+VIEW = View("/limits", "limits.html", read, "limits", to_json=to_json)

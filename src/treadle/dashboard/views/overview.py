@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.charts import Bar
+from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.fleet_json import counts_json
 from treadle.item import Status
 from treadle.item_facts import Overview
 from treadle.metrics.histogram import Histogram
@@ -21,6 +23,9 @@ from treadle.metrics.names import SECONDS
 from treadle.operator import core_of
 from treadle.problems import Problem, ProblemKind, look_at
 from treadle.records import Stat
+from treadle.timing import iso
+
+from .depths import Depth, depth_json, depths
 
 SPANS: Final = {"1h": (3600, 60), "24h": (86_400, 900), "30d": (30 * 86_400, 6 * 3600)}
 """The time that is looked back at, and one step of the chart, in seconds."""
@@ -36,6 +41,7 @@ class StatusCount(msgspec.Struct, frozen=True):
 
 class QueueRow(msgspec.Struct, frozen=True):
     name: str
+    depth: Depth
     ready: int
     more: bool
     running: int
@@ -55,7 +61,11 @@ class Throughput(msgspec.Struct, frozen=True):
     started: int
     succeeded: int
     failed: int
+    """Attempts."""
+    retried: int
+    """Failed attempts after which the item waits for another one."""
     dead: int
+    """Items, also those that died without an attempt."""
     wait_p50: float | None
     wait_p95: float | None
     run_p50: float | None
@@ -120,7 +130,8 @@ def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
         path, q = "/items", first
     elif visit.sees_fleet:
         path = "/schedules" if kind == "schedule" else "/workers"
-    return ProblemRow(kind=kind, text=problem.text, fix=problem.fix, refs=problem.refs, path=path, q=q)
+    text = shown_text(visit, problem)
+    return ProblemRow(kind=kind, text=text, fix=problem.fix, refs=problem.refs, path=path, q=q)
 
 
 def span_of(visit: Visit) -> str:
@@ -151,10 +162,11 @@ def throughput_of(span: str, since: float, until: float, step: int, stats: Seque
         since=since,
         until=until,
         step=step,
-        points=[Bar(each.at, (each.succeeded, max(0, each.failed - each.dead), each.dead)) for each in stats],
+        points=[Bar(each.at, (each.succeeded, each.retried, each.dead)) for each in stats],
         started=sum(each.started for each in stats),
         succeeded=sum(each.succeeded for each in stats),
         failed=sum(each.failed for each in stats),
+        retried=sum(each.retried for each in stats),
         dead=sum(each.dead for each in stats),
         wait_p50=quantile(wait, 0.5),
         wait_p95=quantile(wait, 0.95),
@@ -198,12 +210,14 @@ def queue_rows(overview: Overview) -> list[QueueRow]:
         counts[each.queue, each.status] += each.count
         if each.capped:
             more.add((each.queue, each.status))
+    found = depths(overview.counts, lambda count: count.queue)
     ages = {age.queue: age.oldest_ready for age in overview.ages}
     paused = {queue for queue, _ in overview.paused}
     names = {queue for queue, _ in counts} | set(ages) | paused
     rows = [
         QueueRow(
             name=name,
+            depth=found.get(name, Depth()),
             ready=counts[name, "ready"],
             more=(name, "ready") in more,
             running=counts[name, "running"],
@@ -216,4 +230,55 @@ def queue_rows(overview: Overview) -> list[QueueRow]:
     return sorted(rows, key=lambda row: (row.oldest_ready or float("inf"), row.name))
 
 
-VIEW = View("/", "overview.html", read, "overview")
+def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
+    """What `treadle status --json` says first, and what workers counted."""
+    counts: dict[Status, tuple[int, bool]] = {
+        each.status: (each.count, each.more) for each in page.statuses or ()
+    }
+    return {
+        "healthy": None if page.problems is None else not page.problems,
+        "problems": None if page.problems is None else [problem_json(each) for each in page.problems],
+        "statuses": None if page.statuses is None else counts_json(counts),
+        "queues": [
+            {
+                "queue": row.name,
+                **depth_json(row.depth),
+                "oldest_ready_at": iso(row.oldest_ready),
+                "paused": row.paused,
+            }
+            for row in page.queues
+        ],
+        "more_queues": page.more_queues,
+        "worker_count": page.workers,
+        "throughput": throughput_json(page.throughput),
+    }
+
+
+def problem_json(problem: ProblemRow) -> dict[str, Any]:
+    """The names of `Problem`."""
+    return {
+        "kind": problem.kind,
+        "text": problem.text,
+        "fix": problem.fix,
+        "refs": list(problem.refs),
+    }
+
+
+def throughput_json(throughput: Throughput | None) -> dict[str, Any] | None:
+    """What workers counted, in all and in each step. Failed attempts include those that items died of."""
+    if throughput is None:
+        return None
+    fields = msgspec.structs.asdict(throughput)
+    points: list[dict[str, Any]] = []
+    for each in throughput.points:
+        succeeded, failed, dead = each.parts
+        points.append({"at": iso(each.at), "succeeded": succeeded, "failed": failed + dead, "dead": dead})
+    return {
+        **fields,
+        "since": iso(throughput.since),
+        "until": iso(throughput.until),
+        "points": points,
+    }
+
+
+VIEW = View("/", "overview.html", read, "overview", to_json=to_json)

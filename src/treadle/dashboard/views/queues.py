@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from treadle.dashboard.access import NotShown
-from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.paging import Pages, page_of, pages_json
+from treadle.dashboard.payloads import shown_reasons
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.fleet import Fleet, queues_of
+from treadle.fleet_json import reason_json
 from treadle.ids import check_name
 from treadle.item_facts import Overview
 from treadle.records import Line
+from treadle.timing import iso
 from treadle.why import Reason, Why
 
-from .depths import Depth, depths
-from .limits import LimitRow, limit_rows
-from .overview import Throughput, read_throughput, span_of
+from .depths import Depth, depth_json, depths
+from .limits import LimitRow, limit_rows, rows_json
+from .overview import Throughput, read_throughput, span_of, throughput_json
 from .rates import Rate, read_rates
-from .reasons import shown_reasons
 from .type_limits import limits_of_types
-from .workers import WorkerRow, worker_row
+from .workers import WorkerRow, row_json, worker_row
 
 PER_PAGE: Final = 200
 MOST_WORKERS: Final = 50
@@ -130,12 +132,11 @@ async def read_one(visit: Visit) -> QueuePage:
     types, fleet = _types(overview, name), Fleet(overview.workers, overview.now)
     workers = [worker_row(fleet, worker) for worker in fleet.serving(queue=name)]
     limits = None if uses is None else limits_of_types(uses, client.types, types)
-    unused = QueueState(name, Depth(), None, False, [], len(workers))
     return QueuePage(
         name=name,
-        state=known.get(name, unused) if overview.now else None,
+        state=known.get(name, unused(name, len(workers))) if overview.now else None,
         status="" if why is None or why.status == "unknown" else why.status,
-        reasons=None if why is None else shown_reasons(visit, why.reasons),
+        reasons=None if why is None else shown_reasons(visit, why),
         throughput=throughput,
         lines=None if lines is None else lines[:MOST_LINES],
         more_lines=lines is not None and len(lines) > MOST_LINES,
@@ -144,6 +145,11 @@ async def read_one(visit: Visit) -> QueuePage:
         workers=workers[:MOST_WORKERS],
         more_workers=max(0, len(workers) - MOST_WORKERS),
     )
+
+
+def unused(name: str, workers: int = 0) -> QueueState:
+    """A queue in which nothing is."""
+    return QueueState(name, Depth(), None, False, [], workers)
 
 
 async def _overview_and_why(visit: Visit, name: str) -> tuple[Overview | None, Why | None]:
@@ -157,5 +163,54 @@ def _types(overview: Overview, queue: str) -> dict[str, Depth]:
     return dict(sorted(found.items(), key=lambda each: (-each[1].open, each[0]))[:PER_PAGE])
 
 
-VIEW = View("/queues", "queues.html", read_all, "queues")
-QUEUE_VIEW = View("/queues/{queue}", "queue.html", read_one, "queues")
+# ---------------------------------------------------------------------------------------------- programs
+
+
+def all_json(visit: Visit, page: QueuesPage) -> dict[str, Any]:
+    queues = None if page.queues is None else [queue_json(each) for each in page.queues]
+    return {"queues": queues, **pages_json(page.pages)}
+
+
+def one_json(visit: Visit, page: QueuePage) -> dict[str, Any]:
+    unknown = {**dict.fromkeys(queue_json(unused(page.name))), "queue": page.name}
+    return {
+        **(unknown if page.state is None else queue_json(page.state)),
+        "status": page.status or None,
+        "reasons": None if page.reasons is None else [reason_json(each) for each in page.reasons],
+        "throughput": throughput_json(page.throughput),
+        "lines": None if page.lines is None else [line_json(each) for each in page.lines],
+        "more_lines": page.more_lines,
+        "types": [{"type": type, **depth_json(depth)} for type, depth in page.types.items()],
+        "limits": rows_json(page.limits),
+        "workers": [row_json(visit, each) for each in page.workers],
+        "more_workers": page.more_workers,
+    }
+
+
+def queue_json(state: QueueState) -> dict[str, Any]:
+    """A queue as `treadle status --json` has it, and more."""
+    return {
+        "queue": state.name,
+        **depth_json(state.depth),
+        "oldest_ready_at": iso(state.oldest_ready),
+        "paused": state.paused,
+        "paused_for": state.paused_for,
+        "worker_count": state.workers,
+        "rate": state.rate,
+    }
+
+
+def line_json(line: Line) -> dict[str, Any]:
+    """The names of `Line`."""
+    return {
+        "tenant": line.tenant,
+        "lane": line.lane,
+        "count": line.count,
+        "capped": line.capped,
+        "oldest_ready_at": iso(line.oldest_ready),
+        "first": line.first,
+    }
+
+
+VIEW = View("/queues", "queues.html", read_all, "queues", to_json=all_json)
+QUEUE_VIEW = View("/queues/{queue}", "queue.html", read_one, "queues", to_json=one_json)

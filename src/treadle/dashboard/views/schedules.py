@@ -12,14 +12,16 @@ import msgspec
 
 from treadle.cron import CronSchedule
 from treadle.dashboard.cron_words import MOST_CHARACTERS, timing_words
-from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.errors import CronError
+from treadle.fleet_json import reason_json, schedule_json
 from treadle.item import Status
 from treadle.records import ScheduleRun
 from treadle.schedule_state import ScheduleState
+from treadle.timing import iso
 from treadle.why import Reason
 
 PER_PAGE: Final = 50
@@ -49,6 +51,7 @@ class RunDot(msgspec.Struct, frozen=True):
 
 
 class ScheduleRow(msgspec.Struct, frozen=True):
+    schedule: ScheduleState
     name: str
     state: ScheduleStanding
     words: str
@@ -100,6 +103,7 @@ def schedule_row(state: ScheduleState, runs: list[ScheduleRun]) -> ScheduleRow:
     fires = state.state in ("active", "overdue")
     dots = [RunDot(run.at, run.fired_at, run.id, run.tenant, run.status) for run in reversed(runs)]
     return ScheduleRow(
+        schedule=state,
         name=state.name,
         state=state.state,
         words=words,
@@ -152,4 +156,34 @@ def next_of_cron(expression: str, tz: str, first: float) -> tuple[float, ...]:
     return tuple(found)
 
 
-VIEW = View("/schedules", "schedules.html", read, "schedules", of_fleet=True, needs=frozenset(("schedules",)))
+def to_json(visit: Visit, page: SchedulesPage) -> dict[str, Any]:
+    """The schedules as `treadle schedules --json` has them, with their runs."""
+    return {
+        "schedules": [
+            {
+                **schedule_json(row.schedule),
+                "words": row.words,
+                "next": [iso(at) for at in row.next],
+                "runs": [_run_json(each) for each in row.runs] if page.runs_known else None,
+                "reasons": [reason_json(each) for each in row.reasons],
+            }
+            for row in page.schedules
+        ],
+        **pages_json(page.pages),
+        "states": page.states,
+    }
+
+
+def _run_json(run: RunDot) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(run), "at": iso(run.at), "fired_at": iso(run.fired_at)}
+
+
+VIEW = View(
+    "/schedules",
+    "schedules.html",
+    read,
+    "schedules",
+    of_fleet=True,
+    needs=frozenset(("schedules",)),
+    to_json=to_json,
+)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from treadle.dashboard.paging import Pages, page_of
+from treadle.bulk_action import OPERATORS
+from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 
-from .depths import Depth, depths
+from .depths import Depth, depth_json, depths
 
 PER_PAGE: Final = 200
 
@@ -47,11 +48,24 @@ async def read(visit: Visit) -> TenantsPage:
             paused.setdefault(tenant, []).append(queue)
     rows = [
         TenantRow(name, found.get(name, Depth()), sorted(queues.get(name, ())), sorted(paused.get(name, ())))
-        for name in {*found, *paused}
+        for name in {*found, *paused} - {OPERATORS}
     ]
     rows.sort(key=lambda row: (-row.depth.open, row.name))
     shown, pages = page_of(visit, rows, PER_PAGE)
     return TenantsPage(shown, pages, any(count.capped for count in overview.counts))
 
 
-VIEW = View("/tenants", "tenants.html", read, "tenants", of_fleet=True)
+def to_json(visit: Visit, page: TenantsPage) -> dict[str, Any]:
+    """The tenants as `treadle status --json` has them, and more."""
+    tenants = [
+        {"tenant": row.name, **depth_json(row.depth), "queues": row.queues, "paused_queues": row.paused}
+        for row in page.tenants or ()
+    ]
+    return {
+        "tenants": None if page.tenants is None else tenants,
+        **pages_json(page.pages),
+        "partial": page.partial,
+    }
+
+
+VIEW = View("/tenants", "tenants.html", read, "tenants", of_fleet=True, to_json=to_json)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from treadle.dashboard.access import NotShown
-from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet
+from treadle.fleet_json import unserved_json
 from treadle.ids import check_name
 from treadle.item_facts import Overview, UnservedType
 from treadle.retry import Retry
 from treadle.wording import duration, one_line
 from treadle.work_type import AnyWorkType, arguments_of
 
-from .depths import Depth, depths
-from .limits import LimitRow, limit_rows
-from .overview import SPANS, Throughput, read_throughput, span_of
+from .depths import Depth, depth_json, depths
+from .limits import LimitRow, limit_rows, rows_json
+from .overview import SPANS, Throughput, read_throughput, span_of, throughput_json
 from .rates import Rate, read_rates
 from .type_limits import doer_words, limits_of_types
-from .workers import WorkerRow, worker_row
+from .workers import WorkerRow, row_json, worker_row
 
 PER_PAGE: Final = 200
 MOST_WORKERS: Final = 50
@@ -229,5 +230,37 @@ def retry_words(retry: Retry) -> str:
     return f"{attempts}, {waits}{grows}{jitter}"
 
 
-VIEW = View("/types", "types.html", read_all, "types")
-TYPE_VIEW = View("/types/{type}", "type.html", read_one, "types")
+# ---------------------------------------------------------------------------------------------- programs
+
+
+def all_json(visit: Visit, page: TypesPage) -> dict[str, Any]:
+    types = None if page.types is None else [type_json(each) for each in page.types]
+    return {"types": types, **pages_json(page.pages), "span": page.span}
+
+
+def one_json(visit: Visit, page: TypePage) -> dict[str, Any]:
+    return {
+        **type_json(page.state),
+        "facts": page.facts,
+        "throughput": throughput_json(page.throughput),
+        "limits": rows_json(page.limits),
+        "queues": [{"queue": queue, **depth_json(depth)} for queue, depth in page.queues.items()],
+        "workers": [row_json(visit, each) for each in page.workers],
+        "more_workers": page.more_workers,
+    }
+
+
+def type_json(state: TypeState) -> dict[str, Any]:
+    """A type as `treadle status --json` has it, and more."""
+    return {
+        "type": state.name,
+        **depth_json(state.depth),
+        "code": state.code,
+        "worker_count": state.workers,
+        "unserved": None if state.unserved is None else unserved_json(state.unserved),
+        "rate": state.rate,
+    }
+
+
+VIEW = View("/types", "types.html", read_all, "types", to_json=all_json)
+TYPE_VIEW = View("/types/{type}", "type.html", read_one, "types", to_json=one_json)

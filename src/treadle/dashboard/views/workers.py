@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from treadle.dashboard.paging import Pages, page_of
+from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, WorkerStanding, last_beat
+from treadle.fleet_json import worker_json
 from treadle.item import ItemState, WorkerState
+from treadle.timing import iso
 
 PER_PAGE: Final = 100
 MOST_RUNNING: Final = 100
@@ -32,6 +34,7 @@ class RunningItem(msgspec.Struct, frozen=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
+    worker: WorkerState
     id: str
     standing: WorkerStanding
     host: str
@@ -101,6 +104,7 @@ def worker_row(fleet: Fleet, worker: WorkerState) -> WorkerRow:
     info = worker.info
     waiting = min(worker.running or 0, 0 if info is None else info.waiting)
     return WorkerRow(
+        worker=worker,
         id=worker.id,
         standing=fleet.standing(worker),
         host="" if info is None else info.host,
@@ -129,4 +133,34 @@ def by_worker(items: Iterable[ItemState]) -> dict[str, list[RunningItem]]:
     return found
 
 
-VIEW = View("/workers", "workers.html", read, "workers", of_fleet=True)
+def to_json(visit: Visit, page: WorkersPage) -> dict[str, Any]:
+    """The workers as `treadle workers --items --json` has them."""
+    return {
+        "workers": [
+            {
+                **row_json(visit, row),
+                "items": [_running_json(each) for each in row.items] if page.items_known else None,
+            }
+            for row in page.workers
+        ],
+        **pages_json(page.pages),
+        "states": page.standings,
+        "versions": page.versions,
+        "more_items": page.more_items,
+    }
+
+
+def row_json(visit: Visit, row: WorkerRow) -> dict[str, Any]:
+    """A worker for programs. Why it cannot read arguments quotes them."""
+    fields = worker_json(row.worker, row.standing)
+    if not visit.access.payloads and fields["info"] is not None:
+        for each in fields["info"]["undecodable"].values():
+            each["error"] = None
+    return fields
+
+
+def _running_json(item: RunningItem) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(item), "status": "running", "started_at": iso(item.started_at)}
+
+
+VIEW = View("/workers", "workers.html", read, "workers", of_fleet=True, to_json=to_json)

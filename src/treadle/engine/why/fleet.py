@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.item import WorkerState
@@ -64,11 +65,14 @@ class WorkerFleet(Fleet):
             text += f", but {plain(close)} is known"
         text += f"; the last that had it left {self._since(lost_at)}" if lost_at is not None else ""
         graces = [info.unknown_type_grace for worker in self.taking if (info := worker.info)]
-        grace = min([each for each in graces if each is not None], default=None)
+        grace = min([each for each in graces if each is not None and type != BULK_TYPE], default=None)
         dies_at = None if grace is None or waits_since is None else max(waits_since, lost_at or 0.0) + grace
         if dies_at is not None:
             text += f"; without one it is dead (unknown_type) {until_text(self.now, dies_at)}"
         fix = "start a worker whose app has this type"
+        if type in BUILT_IN:
+            fix = "start a worker that serves all queues: treadle worker"
+            return Reason(kind="no_worker_for_type", text=text, refs=(type,), fix=fix)
         fix += f"; if it was renamed, keep the old name: @work(aliases=[{type!r}])"
         return Reason(kind="no_worker_for_type", text=text, until=dies_at, refs=(type,), fix=fix)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.backend import Backend
+from treadle.bulk_action import BULK_TYPE
 
 from .build import (
     apply,
@@ -222,8 +223,9 @@ class VerdictCases:
         assert await status(subject.backend, "a") == "ready"
 
     async def test_an_unknown_type_is_doomed_after_the_grace(self, subject: Subject) -> None:
-        """The item is ready for longer than the grace while no live worker has its type: `unknown_type`."""
-        await submit(subject.backend, item("a", "mail"), item("b", "sms"))
+        """The item is ready for longer than the grace while no live worker has its type: `unknown_type`. Bulk
+        actions wait for one."""
+        await submit(subject.backend, item("a", "mail"), item("b", "sms"), item("portion", BULK_TYPE))
         grace: dict[str, Any] = {"types": {"sms": 0}, "unknown_grace": 100.0}
         await subject.advance(50)
         assert await verdicts(subject.backend, **grace) == {}
@@ -234,6 +236,7 @@ class VerdictCases:
         await apply(subject.backend, die(lease))
         found = await state(subject.backend, "a")
         assert (found.status, found.reason, found.attempt) == ("dead", "unknown_type", 0)
+        assert await status(subject.backend, "portion") == "ready"
         await consistent(subject.backend)
 
     async def test_a_type_that_a_live_worker_has_is_not_doomed(self, subject: Subject) -> None:

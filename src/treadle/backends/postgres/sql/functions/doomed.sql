@@ -43,7 +43,7 @@ begin
   return chosen;
 end $$;
 
--- Doom parked items that waited longer than the grace while no live worker had their type.
+-- Doom parked items that waited longer than the grace while no live worker had their type. Bulk actions wait.
 create or replace function treadle.doom_unknown_types(p_now float8, p_grace float8, p_portion int) returns void
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -61,7 +61,7 @@ begin
     select o.type into next_type from treadle.open_item o where o.status = 3 and o.type > next_type
       order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
     exit when next_type is null;
-    continue when treadle.has_worker_for(next_type, p_now);
+    continue when next_type = 'treadle' || '.bulk' or treadle.has_worker_for(next_type, p_now);
     continue when exists (
       select 1 from treadle.lost_type t where t.type in ('', next_type) and t.lost >= p_now - p_grace);
     select array_agg(x.no) into nos from (
