@@ -102,7 +102,8 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
         return shown
     shown["value"] = None
     shown.pop("unreadable", None)
-    for each in (*shown["deaths"], shown["cancelled"] or {}):
+    items: list[dict[str, Any]] = [*shown["deaths"], *([shown["cancelled"]] if shown["cancelled"] else [])]
+    for each in items:
         each["error"] = None
     return shown
 
