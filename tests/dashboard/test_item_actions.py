@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+import pydantic
 import pytest
 
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, pay, report, said, send, state_of
-from treadle import Abort, Treadle
+from treadle import Abort, Secret, Treadle, work
 
 DAY = date(2030, 1, 31)
 
@@ -253,6 +254,41 @@ async def test_no_form_leads_out_of_the_dashboard(
     answer = await ann.post("/queues/mails/pause", data={"back": typed})
     assert said(answer) == (303, "/queues/mails?done=pause.1")
     assert said(await ann.post("/settings", data={"back": typed, "scheme": "dark"})) == (303, "/")
+
+
+class Card(pydantic.BaseModel):
+    owner: str
+    pin: Annotated[str, Secret]
+
+    @pydantic.model_validator(mode="after")
+    def check_owner(self) -> Card:
+        if self.owner == "nobody":
+            raise ValueError(f"nobody knows {self.pin}")
+        return self
+
+
+@work(name="card.charge")
+async def charge(card: Card, password: Literal["right"] = "right") -> None: ...
+
+
+async def test_refusals_do_not_tell_the_secrets_that_an_edit_keeps(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, charge)
+    old = await app.enqueue(charge(Card(owner="ann", pin="hush")))
+    await app.cancel(old.id)
+    ann = visitor(app)
+    for headers in ({}, AS_JSON):
+        for card in ({"owner": 7, "pin": "***"}, {"owner": "nobody", "pin": "***"}):
+            typed = msgspec.json.encode({"card": card}).decode()
+            answer = await ann.post(f"/items/{old.id}/edit", data={"input": typed}, headers=headers)
+            assert answer.status_code == 400
+            assert "Card" in answer.text
+            assert "hush" not in answer.text
+        form = {"input.card": '{"owner": "ann", "pin": "1"}', "input.password": "hush"}
+        answer = await ann.post("/types/card.charge/enqueue", data=form, headers=headers)
+        assert answer.status_code == 400
+        assert "hush" not in answer.text
 
 
 async def test_an_item_offers_what_can_be_done_with_it(

@@ -195,6 +195,13 @@ class Site:
             return self._refusal(request, "you have no access to this dashboard")
         return msgspec.structs.replace(access, tenants=(bound,))
 
+    async def still_allows(self, request: Request) -> bool:
+        """Whether the visitor who made a request a while ago has access now."""
+        try:
+            return isinstance(await self._access_of(request), Access)
+        except Exception:  # noqa: BLE001  it is a function of the user: the next request shows the error
+            return False
+
     def changed(self) -> None:
         """Something was changed here: read it anew, and tell open pages."""
         self.reads.forget()

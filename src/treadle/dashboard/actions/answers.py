@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,6 +16,7 @@ from treadle.dashboard.site import status_of, wants_json
 from treadle.dashboard.view import Section
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, TreadleError
+from treadle.masking import MASK
 from treadle.wording import one_line
 
 
@@ -71,6 +73,14 @@ def asking(
         live=False,
         **values,
     )
+
+
+def hiding(error: InputError, secrets: Iterable[object]) -> InputError:
+    """The same error, with `***` for these values: a check of the user's own may quote what it refuses."""
+    message = str(error)
+    for text in sorted({str(each) for each in secrets} - {""}, key=len, reverse=True):
+        message = message.replace(repr(text)[1:-1], MASK).replace(text, MASK)
+    return InputError(message, parameters=error.parameters, work_type=error.work_type)
 
 
 def reason_of(form: Form, *, needed_for: str = "") -> str:
