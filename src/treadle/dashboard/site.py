@@ -38,9 +38,9 @@ from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
 from .bulk_runs import BulkRuns
-from .cache import KeptReads
 from .cookies import keep
 from .forms import read_form
+from .kept_reads import KeptReads
 from .live import Live
 from .menu import menu
 from .notices import notice

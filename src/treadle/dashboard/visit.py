@@ -17,7 +17,7 @@ from treadle.secret_values import SecretMask
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses
 from .bulk_runs import BulkRuns
-from .cache import KeptReads
+from .kept_reads import KeptReads
 
 T = TypeVar("T")
 
