@@ -105,7 +105,6 @@ class Site:
         self.access = access
         self.title = title
         self.links = links
-        self.mask = frozenset(mask)
         self.secrets = SecretMask(mask)
         self.origins = frozenset(origins)
         self.assets = Assets()
