@@ -272,3 +272,23 @@ def test_workers_that_need_an_operator_come_first() -> None:
     assert (live.running, live.waiting, live.beat_at, live.types) == (3, 2, 100.0, ["a"])
     assert (silent.standing, silent.beat_at, silent.types, silent.host) == ("silent", None, None, "")
     assert ORDER.index("silent") < ORDER.index("alive")
+
+
+async def test_a_tenant_is_told_nothing_of_what_others_use(
+    memory_store: Any, make_app: MakeApp, visitor: Visitor
+) -> None:
+    shop = Shop(memory_store, make_app)
+    await shop.producer.tenant("acme").enqueue(shop.legacy(1))
+    await shop.producer.tenant("other").enqueue(shop.legacy(1), queue="theirs")
+    async with shop.worker:
+        acme = visitor(shop.worker, tenants=["acme"])
+        types = await json_of(acme, "/types")
+        assert [each["type"] for each in types["types"]] == ["legacy.sync"]
+        queues = await json_of(acme, "/queues")
+        assert [each["queue"] for each in queues["queues"]] == ["legacy"]
+        (worker,) = await shop.worker.workers()
+        for path in ("/queues/legacy", "/types/pay.charge"):
+            assert (await json_of(acme, path))["workers"] == []
+            assert "1 worker<" in await text_of(acme, path)
+            assert worker.id in await text_of(visitor(shop.worker), path)
+        assert worker.id not in await text_of(acme, "/types/pay.charge")
