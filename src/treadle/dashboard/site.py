@@ -39,6 +39,7 @@ from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
 from .bulk_runs import BulkRuns
 from .cache import KeptReads
+from .cookies import keep
 from .forms import read_form
 from .live import Live
 from .menu import menu
@@ -302,15 +303,7 @@ class Site:
         for name, allowed in SETTINGS.items():
             chosen = form.get(name)
             if chosen in allowed:
-                response.set_cookie(
-                    f"treadle_{name}",
-                    chosen,
-                    max_age=365 * 86_400,
-                    path=visit.root or "/",
-                    secure=visit.request.url.scheme == "https",
-                    httponly=True,
-                    samesite="strict",
-                )
+                keep(visit, response, f"treadle_{name}", chosen, seconds=365 * 86_400)
         return response
 
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from treadle.dashboard.access import Action
 from treadle.dashboard.forms import Form
-from treadle.dashboard.notices import done
+from treadle.dashboard.notices import done, keep_done
 from treadle.dashboard.site import status_of, wants_json
 from treadle.dashboard.view import Section
 from treadle.dashboard.visit import Visit
@@ -28,14 +28,18 @@ def finished(
     *,
     to: str,
     refused: int = 0,
+    item: tuple[str, str] | None = None,
     **facts: Any,
 ) -> Response:
     """It is done. Browsers go to the page that the form names, or to `to`. Programs get the counts and
-    `facts`."""
+    `facts`. item: the id and the tenant of an item that was queued, if the page that follows is another."""
     if wants_json(visit.request):
         return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
     back = visit.inside(form.get("back")) if form.get("back") else None
-    return RedirectResponse(_with_done(back or to, done(action, count, refused)), 303)
+    said = done(action, count, refused)
+    response = RedirectResponse(_with_done(back or to, said), 303)
+    keep_done(visit, response, said, item)
+    return response
 
 
 def _with_done(address: str, said: str) -> str:
