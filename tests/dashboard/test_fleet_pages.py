@@ -234,12 +234,16 @@ async def test_what_can_be_done(
         ("/queues/legacy", "/queues/legacy/resume?tenant=acme"),
         ("/workers", f"/workers/{id}/drain"),
         ("/schedules", "/schedules/nightly/pause"),
-        ("/schedules", "/schedules/nightly/trigger"),
         ("/schedules", "/schedules/nightly/cancel"),
         ("/schedules", f"/schedules/{segment(HOSTILE)}/resume"),
         ("/types/pay.charge", "/types/pay.charge/enqueue"),
     ):
         assert re.search(f'(?:href|action)="{re.escape(action)}"', pages[path]), (path, action)
+    assert '<a href="/limits">1 limit reached</a>, so items wait for it' in await text_of(operator, "/")
+    # It can be run where its code is.
+    assert "/schedules/nightly/trigger" not in pages["/schedules"]
+    assert "This process does not have its code" in pages["/schedules"]
+    assert "/schedules/nightly/trigger" in await text_of(visitor(shop.worker), "/schedules")
     assert "/pause" not in await text_of(one, "/queues")
     assert "/queues/legacy/resume" in await text_of(one, "/queues")
     info = encode_worker_info(WorkerInfo(host="far", pid=7, lease=60))

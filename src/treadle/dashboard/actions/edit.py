@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from starlette.responses import Response
@@ -23,6 +23,9 @@ from .answers import asking, finished, hiding, reason_of
 from .fields import read_json
 from .named_item import ItemBrief, brief, read_item
 
+MOST_CHARACTERS: Final = 64_000
+"""Browsers take seconds to show more of it in a form."""
+
 
 class EditPage(msgspec.Struct, frozen=True):
     item: ItemBrief
@@ -32,6 +35,8 @@ class EditPage(msgspec.Struct, frozen=True):
     masked: bool
     """There are secrets that are kept as they are."""
     unreadable: str = ""
+    too_large: bool = False
+    """It has no place in a form."""
     reason: str = ""
 
 
@@ -42,6 +47,9 @@ async def edit(visit: Visit) -> Response:
     shown, unreadable = _shown_input(visit, item)
     text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode("utf-8", "replace")
     page = EditPage(brief(item), text, item.key or "", MASK in text, unreadable)
+    if len(text) > MOST_CHARACTERS and visit.request.method != "POST":
+        page = msgspec.structs.replace(page, input="", too_large=True)
+        return asking(visit, "ask_edit.html", "items", page)
     error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
         page = msgspec.structs.replace(

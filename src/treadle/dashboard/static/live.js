@@ -54,6 +54,8 @@
   const keeps = (node) =>
     node.nodeType === 1 && (node.hasAttribute("data-touched") || node.hasAttribute("data-keep"));
 
+  const broken = main().hasAttribute("data-error"); // the page was opened in an outage: all of it is to come
+
   const mainOf = (html) => new DOMParser().parseFromString(html, "text/html").getElementById("main");
 
   // Who may not see the page any more sees nothing of it. Later looks may show it again.
@@ -103,6 +105,7 @@
       if (paused) { /* it shows nothing new */ }
       else if ([401, 403].includes(answer.status) || (answer.status === 200 && !fresh)) signedOut(); // or a page to sign in
       else if (answer.ok || answer.status === 304) {
+        if (broken) { location.reload(); return; }
         shownAt = Date.now();
         if (fresh && before === sent) {
           tag = answer.headers.get("ETag");

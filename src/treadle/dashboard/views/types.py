@@ -23,9 +23,11 @@ from treadle.dashboard.throughput import (
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import BUILT_IN
+from treadle.engine.why.undecodable import misfit_text
 from treadle.fleet import Fleet
 from treadle.fleet_json import unserved_json
 from treadle.ids import check_name
+from treadle.item import WorkerState
 from treadle.item_facts import Overview, UnservedType
 from treadle.retry import Retry
 from treadle.wording import duration, one_line
@@ -85,6 +87,8 @@ class TypePage(msgspec.Struct, frozen=True):
     """Where its items are."""
     workers: list[WorkerRow]
     more_workers: int
+    misfits: str = ""
+    """That workers could not decode arguments of its items. Empty: none says so."""
 
 
 async def read_all(visit: Visit) -> TypesPage:
@@ -157,7 +161,16 @@ async def read_one(visit: Visit) -> TypePage:
         queues=dict(sorted(queues.items(), key=lambda each: (-each[1].open, each[0]))),
         workers=[worker_row(fleet, worker) for worker in serving[:MOST_WORKERS]],
         more_workers=max(0, len(serving) - MOST_WORKERS),
+        misfits=_misfits(visit, name, serving),
     )
+
+
+def _misfits(visit: Visit, type: str, workers: list[WorkerState]) -> str:
+    said = [(each, found) for each in workers if each.info and (found := each.info.undecodable.get(type))]
+    if not said:
+        return ""
+    error = said[0][1].error if visit.access.payloads else ""
+    return misfit_text("the arguments of items of this type", [each for each, _ in said], error)
 
 
 # ---------------------------------------------------------------------------------------------- the code

@@ -34,7 +34,8 @@ def _ended(facts: ItemFacts) -> Reason:
             )
             return Reason(kind="ended", text=f"it succeeded{when}{by}")
         case "cancelled":
-            error = "" if item.error is None else f": {first_line(item.error)}"
+            said = "; the last error: " if item.history else ": "
+            error = "" if item.error is None else f"{said}{first_line(item.error)}"
             again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
             text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
