@@ -11,7 +11,9 @@ import httpx
 
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, report, said, send, state_of
-from treadle import Treadle
+from treadle import MemoryBackend, Treadle
+from treadle.dashboard.actions.chosen import MOST_AT_ONCE
+from treadle.testing import CountingBackend
 
 DAY = date(2030, 1, 31)
 
@@ -197,3 +199,18 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     page = (await ann.get(bulk)).text
     assert 'class="fill " width="100"' in page
     assert "100 items did not match any more" in page
+
+
+async def test_chosen_items_of_many_tenants_are_not_read_one_by_one(make_app: Any, visitor: Any) -> None:
+    backend = CountingBackend(MemoryBackend())
+    app: Treadle = make_app(lambda: backend, send)
+    tenants = [f"t{at}" for at in range(MOST_AT_ONCE + 1)]
+    for tenant in tenants:
+        await app.tenant(tenant).enqueue(send("x"), id="same")
+    form = {"id": [f"same {tenant}" for tenant in tenants], "confirmed": "1", "reason": "flood", "rate": "1"}
+    backend.reset()
+    answer = await visitor(app).post("/act/cancel", data=form)
+    assert answer.status_code == 303
+    assert backend.calls["get"] < 20
+    (action,) = await app.bulk.list()
+    assert action.total == len(tenants)

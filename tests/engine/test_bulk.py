@@ -300,6 +300,7 @@ async def test_the_audit_says_who_started_and_stopped_it(make_app: MakeApp, soun
         await app.worker.drain()
         portions = (await app.audits(bulk=action.id)).entries
         assert (portions[-1].verb, portions[-1].count, portions[-1].actor) == ("requeue", 1, "ana")
+        assert portions[-1] in (await app.tenant("default").audits()).entries
         stopped = await ana.bulk.stop(action.id)
         assert stopped.state == "stopped"
         first, _, last = reversed((await app.audits()).entries)

@@ -46,7 +46,7 @@ async def edit(visit: Visit) -> Response:
     item = await read_item(visit, form)
     shown, unreadable = _shown_input(visit, item)
     text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode("utf-8", "replace")
-    page = EditPage(brief(item), text, item.key or "", f'"{MASK}"' in text, unreadable)
+    page = EditPage(brief(item), text, item.key or "", MASK in text, unreadable)
     if len(text) > MOST_CHARACTERS and visit.request.method != "POST":
         page = msgspec.structs.replace(page, input="", too_large=True)
         return asking(visit, "ask_edit.html", "items", page)
@@ -100,8 +100,8 @@ async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown:
 
 def with_secrets(typed: object, shown: object, stored: object, path: str = "input") -> Any:
     """What was typed, with the stored value in place of each `***` that still stands where it was shown."""
-    if typed == MASK:
-        if shown != MASK:
+    if typed == MASK or (isinstance(typed, str) and f":{MASK}@" in typed):
+        if typed != shown:
             raise InputError(f"{MASK} at {path} stands for no secret: type the value", parameters=("input",))
         return stored
     fields, parts = _by_name(typed), _by_place(typed)
@@ -120,7 +120,7 @@ def with_secrets(typed: object, shown: object, stored: object, path: str = "inpu
 def _secrets(shown: object, stored: object) -> Iterator[object]:
     """The stored values for which `***` is shown, and what is in them."""
     own, old = {**_by_name(stored), **_by_place(stored)}, {**_by_name(shown), **_by_place(shown)}
-    if shown == MASK and not own:
+    if shown != stored and not own:
         yield stored
     for step, each in own.items():
         yield from _secrets(MASK if shown == MASK else old.get(step), each)
