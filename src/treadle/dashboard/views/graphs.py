@@ -107,7 +107,7 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
 def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
     """The group or the workflow as `treadle group --json` has it: items, and what they come from and wait
     for."""
-    facts = dict(page.group or {"id": page.id})
+    facts = dict(page.group or {"id": page.id, "tenant": page.tenant})
     facts.pop("ids_of_deaths", None)
     hidden = {} if visit.access.payloads else {"error": None}
     return {
