@@ -11,6 +11,7 @@ from .backend import Backend
 from .errors import InputError, UnsupportedError
 from .item import AuditNote
 from .log_lines import INFO, log_line
+from .timing import iso
 from .wording import one_line, plural
 
 MOST_ACTOR: Final = 200
@@ -50,9 +51,14 @@ def noted_for(note: AuditNote | None, tenant: str | None) -> AuditNote | None:
 
 
 def about(given: Mapping[str, Any]) -> str:
-    """What was asked for, as text: `type=mail.send queue=bulk`."""
-    said = " ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-    return one_line(said, MOST_ABOUT)
+    """What was asked for, as text: `queue=bulk run_at=2030-01-31T09:00:00Z deadline=none`."""
+    return one_line(" ".join(f"{name}={_text(name, value)}" for name, value in given.items()), MOST_ABOUT)
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, int | float) and name in ("run_at", "deadline"):
+        return f"{(iso(value) or '')[:19]}Z"
+    return "none" if value is None else str(value)
 
 
 def check_recording(backend: Backend) -> None:

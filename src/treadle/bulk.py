@@ -52,6 +52,8 @@ COUNT_CAP: Final = 10_000
 """So many items are counted at the start."""
 COUNT_PAGE: Final = 1000
 CANARY_WAIT: Final = 300.0
+LEAST_RATE: Final = 1 / 3600
+"""Items per second. With fewer, the next portion might never be due."""
 MOST_LISTED: Final = 1000
 STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05
@@ -193,8 +195,8 @@ class Bulk:
                 did_you_mean(verb, known, f"it is one of {', '.join(known)}") if isinstance(verb, str) else ""
             )
             raise InputError.of("verb", verb, f"does not exist: {hint or ', '.join(known)}")
-        if rate is not None and not 0 < check_number(rate, "rate", 0, math.inf) < math.inf:
-            raise InputError.of("rate", rate, "must be more than 0 items per second")
+        if rate is not None and not LEAST_RATE <= check_number(rate, "rate", 0, math.inf) < math.inf:
+            raise InputError.of("rate", rate, "must be at least one item per hour, in items per second")
         _check_whole(canary, "canary", 0, PORTION)
         if open and verb != "delete":
             raise InputError.of("open", open, f"is for delete, not for {verb}")

@@ -45,7 +45,10 @@ async def submit_edited(
     def as_child(item: Item) -> Item:
         return _as_child(item, old)
 
-    (answer,) = await submit(core, old.tenant, (work,), checked, note=note_of(client), change=as_child)
+    note = note_of(client)
+    if note is not None:
+        note = replace(note, verb="edit", about=f"edit of {old.id}")
+    (answer,) = await submit(core, old.tenant, (work,), checked, note=note, change=as_child)
     if answer.existing:
         raise ConflictError(f"nothing was queued: the item {answer.id} has the key {key!r}")
     return submitted_handle(core, old.tenant, answer, note_of(client))

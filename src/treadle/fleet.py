@@ -86,6 +86,12 @@ def queues_of(workers: Iterable[WorkerState]) -> set[str]:
     return {name for info in infos for name in info.queues or ()}
 
 
+def place_of(worker: WorkerState) -> str:
+    """Where it runs, as `host:pid`. Empty: it does not say so."""
+    info = worker.info
+    return f"{info.host}:{info.pid}" if info is not None and info.host else ""
+
+
 def last_beat(worker: WorkerState) -> float | None:
     """When its last heartbeat came, by the store's clock. None: not known."""
     info = worker.info

@@ -14,7 +14,7 @@ are text of 1 to 255 UTF-8 bytes without control characters. The lane may be emp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -561,6 +561,11 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     missing: frozenset[Ref] = frozenset()
 
 
+KILLING: Final = 3
+"""So many workers in a row have died while they ran an item that it is a problem. Stores have an index of
+these items."""
+
+
 class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Selects items: all given conditions must hold."""
 
@@ -577,6 +582,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Only dead items with this fingerprint. Empty: those without one."""
     failed_group: bool = False
     """Only dead items whose deaths failed their groups. A tolerated death fails no group."""
+    killing: bool = False
+    """Only open items that have lost `KILLING` workers in a row, or more."""
     since: float | None = None
     """Queued at this instant or later."""
     until: float | None = None

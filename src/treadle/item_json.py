@@ -9,7 +9,6 @@ which only the engine reads, is left out.
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -96,11 +95,7 @@ def _why(error: Exception, declared: Sequence[Any], *, reveal: bool) -> str:
     if not reveal and holds_secret(*declared):
         path = error.path if isinstance(error, DecodeError) else "$"
         return f"{class_name(error)} at {path}: what it says is not shown, because the type has secrets"
-    return why_not(error) if reveal else _QUOTED.sub(rf"\1{MASK}\2", why_not(error))
-
-
-_QUOTED: Final = re.compile(r"(\binput_value=).*?(, input_type=|\Z)", re.DOTALL)
-"""What pydantic says of a value that it refuses."""
+    return why_not(error)
 
 
 def to_json(value: object) -> Any:

@@ -103,8 +103,8 @@ class Observer:
         """Return what a person should look at, the most urgent first: what `treadle status` shows.
 
         max_wait: how long a ready item may wait, in seconds or as a `timedelta`.
-        quick: leave out what takes longer in a larger store, if more than 10,000 items are open: items that
-            end their workers, and those that wait for ids that were never submitted.
+        quick: look at no more than the 10,000 oldest open items for those that wait for ids that were never
+            submitted.
         """
         longest = seconds(max_wait, field="max_wait")
         await self._begin_read()

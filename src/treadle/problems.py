@@ -39,7 +39,7 @@ from treadle.engine.why.wording import (
     worker_name,
 )
 from treadle.fleet import Fleet
-from treadle.item import Count, Filter, ItemState, Status, WorkerState
+from treadle.item import KILLING, Count, Filter, ItemState, Status, WorkerState
 from treadle.item_facts import Overview
 from treadle.schedule_state import ScheduleState, StoredSchedules
 from treadle.why import Reason
@@ -63,12 +63,12 @@ MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait."""
 BLOCKED_LOOKED_AT: Final = 50
 """So many blocked items, the oldest, are looked at for what they wait for."""
-OPEN_LOOKED_AT: Final = 500
-"""So many running items, and as many that wait for a worker, are looked at for those that ended workers."""
-KILLING: Final = 3
-"""So many workers in a row have died while they ran an item that it is a problem."""
-LISTED_QUICKLY: Final = 10_000
-"""Among so many open items, the blocked ones and those that ended workers are found in some milliseconds."""
+RUNNING_LOOKED_AT: Final = 500
+"""So many running items are looked at for those that run where a worker is blocked."""
+KILLERS_LOOKED_AT: Final = 100
+"""So many items that ended workers are looked at, the oldest."""
+QUICK_REACH: Final = 10_000
+"""Among so many open items, the oldest, blocked ones are found in some milliseconds."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 UNSERVED_CAP: Final = 10_000
@@ -96,6 +96,8 @@ class StoreLook(NamedTuple):
     """The most urgent first."""
     schedules: tuple[ScheduleState, ...]
     """Those that have not ended."""
+    unseen: str = ""
+    """What was not looked for, in a sentence. Empty: all was."""
 
 
 async def look_at(
@@ -103,48 +105,62 @@ async def look_at(
 ) -> StoreLook:
     """Look at the store as a client of a tenant may see it, by at most five reads.
 
-    quick: leave out what takes longer in a larger store.
+    quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
+        submitted: `unseen` says so.
     """
     backend = core.backend
     stored = await backend.overview(tenant=tenant, cap=UNSERVED_CAP)
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
-    count, more = total(each for each in overview.counts if each.status != "dead")
-    leave_out = quick and (more or count > LISTED_QUICKLY)
-    stuck = [] if leave_out else await _read_stuck(backend, tenant, overview, max_wait)
-    items = [] if leave_out else await _read_items(backend, tenant, overview)
+    stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)
+    items = await _read_items(backend, tenant, overview, fleet)
     schedules: tuple[ScheduleState, ...] = ()
     if "schedules" in backend.capabilities:
         reader = StoredSchedules(core, tenant)
         states = reader.states(await reader.rows(), Fleet(stored.workers, stored.now), stored.now)
         schedules = tuple(each for each in states if not each.ended)
     found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
-    return StoreLook(overview, fleet, tuple(found), schedules)
+    return StoreLook(overview, fleet, tuple(found), schedules, unseen)
 
 
-async def _read_items(backend: Backend, tenant: str | None, overview: Overview) -> list[ItemState]:
-    """Items that run, or could: the oldest."""
-    found: list[ItemState] = []
+async def _read_items(
+    backend: Backend, tenant: str | None, overview: Overview, fleet: WorkerFleet
+) -> list[ItemState]:
+    """Items that ended workers and, if a worker is blocked, some that run."""
     there = {count.status for count in overview.counts}
-    for statuses in _TRIED:
-        if there.intersection(statuses):
-            where = Filter(tenant=tenant, status=statuses)
-            found += (await backend.list(where, limit=OPEN_LOOKED_AT, oldest_first=True)).items
-    return found
+    found: dict[tuple[str, str], ItemState] = {}
+    reads: list[tuple[Filter, int]] = []
+    if there.intersection(_TRIED):
+        reads.append((Filter(tenant=tenant, killing=True), KILLERS_LOOKED_AT))
+    if fleet.blocked:
+        reads.append((Filter(tenant=tenant, status=("running",)), RUNNING_LOOKED_AT))
+    for where, limit in reads:
+        page = await backend.list(where, limit=limit, oldest_first=True, reach=QUICK_REACH)
+        found |= {(each.tenant, each.id): each for each in page.items}
+    return list(found.values())
 
 
-_TRIED: Final[tuple[tuple[Status, ...], ...]] = (("running",), ("scheduled", "ready"))
+_TRIED: Final[frozenset[Status]] = frozenset(("running", "scheduled", "ready"))
 
 
 async def _read_stuck(
-    backend: Backend, tenant: str | None, overview: Overview, max_wait: float
-) -> list[ItemState]:
-    """Blocked items that have waited for too long for ids that were never submitted: some of the oldest."""
+    backend: Backend, tenant: str | None, overview: Overview, max_wait: float, reach: int | None
+) -> tuple[list[ItemState], str]:
+    """Blocked items that have waited for too long for ids that were never submitted: some of the oldest.
+    Also what was not looked at."""
     if not any(count.status == "blocked" for count in overview.counts):
-        return []
+        return [], ""
     where = Filter(tenant=tenant, status=("blocked",), until=overview.now - max_wait)
-    page = await backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True, history=True)
-    return [each for each in page.items if each.waiting_for]
+    page = await backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True, history=True, reach=reach)
+    unseen = (
+        ""
+        if page.reached_at is None
+        else (
+            f"only the {QUICK_REACH:,} oldest open items were looked at for ids that were never submitted: "
+            f"{command('doctor', tenant=tenant)} looks at all"
+        )
+    )
+    return [each for each in page.items if each.waiting_for], unseen
 
 
 def find_problems(
@@ -197,16 +213,32 @@ def _waits(count: int, noun: str, more: bool = False) -> str:
 
 
 def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
+    """The item that lost the most workers. Items that ran beside it have lost as many, or fewer."""
     killers = sorted((each for each in items if each.losses >= KILLING), key=lambda each: -each.losses)
-    for each in killers[:MOST_OF_KIND]:
-        text = f"{item_name(each.id, each.type)}: {killed_text(each.losses)}"
-        yield Problem("killing", text, give_up_killer(each), (each.id,))
-    more = killers[MOST_OF_KIND:]
-    if more:
-        text = f"the same is the case for {plural(len(more), 'other item')}: they may have run beside these"
-        yield Problem(
-            "killing", text, "see what the logs say of these first", tuple(each.id for each in more)
-        )
+    first = [each for each in killers if each.losses == killers[0].losses]
+    others = killers[len(first) :]
+    if len(first) == 1:
+        text = f"{item_name(first[0].id, first[0].type)}: {killed_text(first[0].losses)}"
+        yield Problem("killing", text, give_up_killer(first[0]), (first[0].id,))
+    elif first:
+        text = f"{killed_text(first[0].losses)}: this is so for {len(first):,} items, and one of them may be "
+        text += f"at fault: {_named(first)}"
+        fix = "see the logs of those that died. Each of the items runs beside ever fewer others, until it is "
+        fix += "known which one it is"
+        yield Problem("killing", text, fix, _ids(first))
+    if others:
+        have = "has" if len(others) == 1 else "have"
+        text = f"{plural(len(others), 'other item')} {have} lost {KILLING} workers in a row or more, and may "
+        text += f"have run beside {'it' if len(first) == 1 else 'them'}: {_named(others)}"
+        yield Problem("killing", text, "see what the logs say of the first", _ids(others))
+
+
+def _named(items: Sequence[ItemState]) -> str:
+    return listed((item_name(each.id, each.type) for each in items), MOST_OF_KIND)
+
+
+def _ids(items: Sequence[ItemState]) -> tuple[str, ...]:
+    return tuple(each.id for each in items)
 
 
 def _no_worker(

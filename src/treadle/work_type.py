@@ -13,8 +13,10 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Concatenate,
     Final,
@@ -23,7 +25,9 @@ from typing import (
     NoReturn,
     ParamSpec,
     TypeAlias,
+    Union,
     cast,
+    get_args,
     get_origin,
 )
 from weakref import WeakSet
@@ -293,8 +297,16 @@ def result_text(work_type: AnyWorkType) -> str:
 
 
 def type_text(annotation: Any) -> str:
-    """Return an annotation as text: `int`, `list[str]`."""
-    plain = isinstance(annotation, type) and get_origin(annotation) is None
+    """Return an annotation as text, without marks: `int`, `list[str]`, `str` for `Annotated[str, Secret]`."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_text(inside[0])
+    if origin in (Union, UnionType):
+        return " | ".join("None" if each is NoneType else type_text(each) for each in inside)
+    if origin in (list, dict, set, frozenset, tuple):
+        names = ["..." if each is Ellipsis else type_text(each) for each in inside]
+        return f"{origin.__name__}[{', '.join(names) or '()'}]"
+    plain = isinstance(annotation, type) and origin is None
     return annotation.__qualname__ if plain else str(annotation).replace("typing.", "")
 
 

@@ -12,7 +12,7 @@ from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.schema import VERSION, PostgresSchema, migrations
 from treadle.backends.postgres.submit import FIRE, SubmitCall
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.item import Count, Schedule, Settlement, Submission
+from treadle.item import Count, Heartbeat, Schedule, Settlement, Submission
 from treadle.testing.contract.build import (
     apply,
     by_id,
@@ -45,9 +45,14 @@ async def test_many_open_an_empty_database_at_once(postgres_url: str) -> None:
 
 
 async def test_a_newer_schema_is_refused(postgres_url: str) -> None:
-    """An older library must not use it."""
-    async with opened(postgres_url), connected(postgres_url) as admin:
+    """An older library must not use it. A worker that has it open goes on, and its watchdog with it."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
         await admin.execute("update treadle.meta set value = '999' where name = 'version'")
+        watchdog = backend.heartbeat_connection()
+        await watchdog.open()
+        await watchdog.beat(Heartbeat(worker="w", lease=30.0))
+        await watchdog.close()
+        assert [each.id for each in (await backend.overview()).workers] == ["w"]
     with pytest.raises(SchemaError) as refusal:
         await PostgresBackend(postgres_url).open()
     assert (refusal.value.found, refusal.value.wanted) == (999, VERSION)

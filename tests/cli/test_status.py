@@ -155,6 +155,7 @@ def test_long_problems_are_wrapped_and_ids_are_whole() -> None:
 
 def test_a_blocked_item_that_waits_in_vain_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fill(app: Treadle) -> None:
+        await app.enqueue(report(), delay=3600)
         await app.enqueue(report(), after=["never"], id="stuck")
 
     store.fill(fill)
@@ -162,8 +163,11 @@ def test_a_blocked_item_that_waits_in_vain_is_found(store: Store, monkeypatch: p
     (problem,) = [each for each in answer.objects[0]["problems"] if each["kind"] == "not_submitted"]
     assert (problem["refs"], problem["fix"]) == (["stuck"], "treadle why stuck")
     assert "not_submitted" not in store.call("status", "--json").out  # it may come yet
-    monkeypatch.setattr(problems, "LISTED_QUICKLY", 0)  # as in a large store: only the doctor takes the time
-    assert "not_submitted" not in store.call("status", "--max-wait", "0s", "--json").out
+    monkeypatch.setattr(problems, "QUICK_REACH", 1)  # as in a large store: only the doctor takes the time
+    answer = store.call("status", "--max-wait", "0s", "--json")
+    assert "not_submitted" not in str(answer.objects[0]["problems"])
+    assert answer.objects[0]["unseen"].endswith("never submitted: treadle doctor looks at all")
+    assert "only the 1 oldest open items were looked at" in store.call("status", "--max-wait", "0s").out
 
 
 def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
@@ -187,30 +191,51 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
 
 def test_items_that_end_their_workers_come_first() -> None:
     items = [ItemState(id=f"a{n}", type="t", status="ready", losses=n) for n in range(8)]
-    first, *_, last, dead = _found(None, items, workers=(LIVE,), counts=(_count("ready", 8), _count("dead")))
+    first, last, dead = _found(None, items, workers=(LIVE,), counts=(_count("ready", 8), _count("dead")))
     assert first == Problem(
         "killing",
         "a7 (t): 7 workers in a row died, or lost the lease, while they ran it",
         "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a7",
         ("a7",),
     )
-    assert last.refs == ("a4", "a3")  # one or two losses are usual
+    assert last.refs == ("a6", "a5", "a4", "a3")  # one or two losses are usual
+    assert last.text == (
+        "4 other items have lost 3 workers in a row or more, and may have run beside it: "
+        "a6 (t), a5 (t), a4 (t) and 1 more"
+    )
+    assert "cancel" not in last.fix
     assert dead.kind == "dead"
     (killing, alone) = _found(None, items[7:], counts=(_count("ready"),))
     assert (killing.kind, alone.kind) == ("killing", "no_worker")
 
 
-def test_an_item_whose_worker_died_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_items_that_were_lost_together_none_is_accused() -> None:
+    items = [ItemState(id=f"a{n}", type="t", status="ready", losses=5) for n in range(5)]
+    (tie, other) = _found(
+        None, [*items, ItemState(id="b", type="t", status="ready", losses=4)], workers=(LIVE,)
+    )
+    assert tie == Problem(
+        "killing",
+        "5 workers in a row died, or lost the lease, while they ran it: this is so for 5 items, and one of "
+        "them may be at fault: a0 (t), a1 (t), a2 (t) and 2 more",
+        "see the logs of those that died. Each of the items runs beside ever fewer others, until it is known "
+        "which one it is",
+        ("a0", "a1", "a2", "a3", "a4"),
+    )
+    assert other.refs == ("b",)
+
+
+def test_an_item_whose_workers_died_is_found(store: Store) -> None:
     async def fill(app: Treadle) -> None:
         await app.enqueue(report(), id="killer")
-        await app.backend.beat(Heartbeat(worker="w1", lease=60.0))
-        claimed = await app.backend.claim(Demand(worker="w1", limit=1))
-        await app.backend.begin(claimed.leases)
-        await app.backend.remove_worker("w1")
+        for n in range(3):
+            await app.backend.beat(Heartbeat(worker="w1", lease=60.0))
+            claimed = await app.backend.claim(Demand(worker="w1", limit=1))
+            await app.backend.begin(claimed.leases)
+            await app.backend.remove_worker("w1")
+            await app.trigger(["killer"] if n else [])
 
     store.fill(fill)
-    assert "killing" not in store.call("status", "--json").out  # once is usual
-    monkeypatch.setattr(problems, "KILLING", 1)
     (status,) = store.call("status", "--json").objects
     assert (status["problems"][0]["kind"], status["problems"][0]["refs"]) == ("killing", ["killer"])
     assert "killer (report" in store.call("doctor").out

@@ -9,6 +9,7 @@ import pytest
 
 from treadle import Retry
 from treadle.dashboard.payloads import shown_text
+from treadle.dashboard.template_filters import estimate
 from treadle.dashboard.views.overview import throughput_of
 from treadle.dashboard.views.schedules import next_of_cron, schedule_row
 from treadle.dashboard.views.type_limits import doer_words
@@ -62,6 +63,12 @@ def test_a_death_without_an_attempt_is_no_failed_attempt() -> None:
     shown = throughput_of("1h", 0.0, 60.0, 60, [stat])
     assert shown.points[0].parts == (1, 1, 5)
     assert (shown.failed, shown.retried, shown.dead) == (2, 1, 5)
+
+
+def test_quantiles_are_estimates() -> None:
+    shown = [estimate(each) for each in (None, 0.25, 400.0, 3600.0)]
+    assert shown == ["–", "about 0.2 s", "about 7 min", "over 60 min"]
+    assert [estimate(each, brief=True) for each in (0.25, 3600.0)] == ["0.2 s", "> 60 min"]
 
 
 def state(**changes: Any) -> ScheduleState:

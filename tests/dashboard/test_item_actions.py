@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+import pydantic
 import pytest
 
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, pay, report, said, send, state_of
-from treadle import Abort, Treadle
+from treadle import Abort, Secret, Treadle, work
 
 DAY = date(2030, 1, 31)
 
@@ -70,6 +71,8 @@ async def test_an_update_changes_only_what_was_typed(store: Any, make_app: Any, 
     now = await state_of(app, item.id)
     assert (now.priority, now.lane, now.queue) == (7, "slow", "reports")
     assert (now.due_at, now.deadline) == (1_896_080_400.0, 1_924_992_000.0)
+    (entry,) = (await app.audits()).entries
+    assert entry.about == "run_at=2030-01-31T09:00:00Z priority=7 deadline=2031-01-01T00:00:00Z"
     await app.cancel(item.id)
     answer = await ann.post(f"/items/{item.id}/update", data={"priority": "1"})
     assert answer.status_code == 409
@@ -139,6 +142,8 @@ async def test_an_edited_item_is_a_new_one_and_masked_secrets_are_kept(
     assert (new.attempts, dict(new.headers), new.status) == (1, {"team": "red"}, "ready")
     assert new.group_id == new.id
     assert await state_of(app, old.id) == before
+    (entry,) = (await app.audits()).entries
+    assert (entry.verb, entry.ids, entry.about) == ("edit", (new.id,), f"edit of {old.id}")
 
     # The key protects against a second one.
     answer = await ann.post(url, data={"input": typed, "key": "mail-1"})
@@ -152,7 +157,12 @@ async def test_a_deletion_tells_what_goes_and_needs_a_reason(store: Any, make_ap
     waiting = await app.enqueue(report(DAY, 1))
     await die(app, types=[send])
     ann, url = visitor(app), f"/items/{item.id}/delete"
-    assert "cannot be undone" in (await ann.get(url)).text
+    page = (await ann.get(url)).text
+    assert "The item is removed. Nothing of it is kept. It cannot be undone." in page
+    assert "checkbox" not in page
+    page = (await ann.get(f"/items/{waiting.id}/delete")).text
+    assert "also if it is still open" in page
+    assert "cascade" not in page
     answer = await ann.post(url)
     assert answer.status_code == 400
     assert "needs a reason" in answer.text
@@ -181,7 +191,9 @@ async def test_the_form_to_enqueue_is_made_of_the_signature(store: Any, make_app
     for given, problem in (
         ({"input.day": "2030-01-31"}, "missing parameter"),
         ({"input.day": "soon", "input.pages": "3"}, "parameter &#39;day&#39;"),
-        ({"input.day": "2030-01-31", "input.pages": "three"}, "no JSON"),
+        ({"input.day": "", "input.pages": "3"}, "missing parameter"),
+        ({"input.day": "2030-01-31", "input.pages": "three"}, "pages=&#39;three&#39; must be a number"),
+        ({"input.day": "2030-01-31", "input.pages": "3", "input.tags": "a"}, "tags is no JSON"),
         ({"input.day": "2030-01-31", "input.pages": "3", "delay": "soon"}, "a duration such as"),
     ):
         answer = await ann.post(url, data=given)
@@ -203,6 +215,7 @@ async def test_the_form_to_enqueue_is_made_of_the_signature(store: Any, make_app
     answer = await ann.post("/types/bank.pay/enqueue", data={"input.pin": "4711", "input.amount": ""})
     assert answer.status_code == 400
     assert 'type="password" name="input.pin" value=""' in answer.text
+    assert ">str, secret</small>" in answer.text
     assert "4711" not in answer.text
     assert (await ann.get("/types/treadle.bulk/enqueue")).status_code == 404
 
@@ -241,6 +254,41 @@ async def test_no_form_leads_out_of_the_dashboard(
     answer = await ann.post("/queues/mails/pause", data={"back": typed})
     assert said(answer) == (303, "/queues/mails?done=pause.1")
     assert said(await ann.post("/settings", data={"back": typed, "scheme": "dark"})) == (303, "/")
+
+
+class Card(pydantic.BaseModel):
+    owner: str
+    pin: Annotated[str, Secret]
+
+    @pydantic.model_validator(mode="after")
+    def check_owner(self) -> Card:
+        if self.owner == "nobody":
+            raise ValueError(f"nobody knows {self.pin}")
+        return self
+
+
+@work(name="card.charge")
+async def charge(card: Card, password: Literal["right"] = "right") -> None: ...
+
+
+async def test_refusals_do_not_tell_the_secrets_that_an_edit_keeps(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, charge)
+    old = await app.enqueue(charge(Card(owner="ann", pin="hush")))
+    await app.cancel(old.id)
+    ann = visitor(app)
+    for headers in ({}, AS_JSON):
+        for card in ({"owner": 7, "pin": "***"}, {"owner": "nobody", "pin": "***"}):
+            typed = msgspec.json.encode({"card": card}).decode()
+            answer = await ann.post(f"/items/{old.id}/edit", data={"input": typed}, headers=headers)
+            assert answer.status_code == 400
+            assert "Card" in answer.text
+            assert "hush" not in answer.text
+        form = {"input.card": '{"owner": "ann", "pin": "1"}', "input.password": "hush"}
+        answer = await ann.post("/types/card.charge/enqueue", data=form, headers=headers)
+        assert answer.status_code == 400
+        assert "hush" not in answer.text
 
 
 async def test_an_item_offers_what_can_be_done_with_it(

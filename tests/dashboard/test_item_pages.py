@@ -255,3 +255,24 @@ async def test_pages_go_on_where_they_ended(
     text = (await client.get("/items", params={"q": "input.order:17"})).text
     assert "looked into 40 items" in text
     assert "go on" in text
+
+
+async def test_parts_of_bulk_actions_are_not_listed_and_lead_to_their_action(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    for tenant in ("a", "b"):
+        await app.tenant(tenant).enqueue(send(1))
+    bulk = await app.bulk.start("cancel", status="ready")
+    own = await app.tenant("a").bulk.start("cancel", status="ready")
+    ann = visitor(app, "read")
+    listed = (await ann.get("/items", headers=AS_JSON)).json()["items"]
+    assert {each["type"] for each in listed} == {"mail.send"}
+    parts = (await ann.get("/items?q=type:treadle.bulk", headers=AS_JSON)).json()["items"]
+    assert {each["id"] for each in parts} == {bulk.id, own.id}
+    for id, of in ((bulk.id, "treadle.operators"), (own.id, "a")):
+        answer = await ann.get(f"/items/{id}", params={"of": of})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/bulk/{id}")
+        assert (await ann.get(f"/bulk/{id}")).status_code == 200
+    of_b = visitor(app, "read", tenants=("b",))
+    assert (await of_b.get(f"/items/{bulk.id}", params={"of": "treadle.operators"})).status_code == 404

@@ -84,6 +84,21 @@ def test_a_death_ends_the_last_run() -> None:
     ]
 
 
+def test_requeues_are_marked_where_the_number_of_the_attempt_falls() -> None:
+    history = (failed(1, 103.0), failed(2, 106.0), failed(1, 109.0))
+
+    def words(**fields: Any) -> list[str]:
+        found = timeline_of(item(history=history, **fields), now=120.0)
+        return [each.text.partition(":")[0] for each in found.steps]
+
+    twice = ["queued", "attempt 1 failed", "attempt 2 failed", "requeued later", "attempt 1 failed"]
+    assert words(status="ready", attempt=1) == [*twice, "now"]
+    assert words(status="ready", attempt=0) == [*twice, "requeued later", "now"]
+    again = words(status="success", attempt=1, started_at=110.0, ended_at=111.0)
+    assert again == [*twice, "requeued later", "attempt 1 began", "succeeded after 1 s"]
+    assert words(status="running", attempt=2, started_at=110.0) == [*twice, "attempt 2 began", "now"]
+
+
 def test_what_is_to_come_is_drawn_and_a_far_deadline_is_only_told() -> None:
     state = item(status="scheduled", due_at=160.0, deadline=900.0)
     found = timeline_of(state, now=120.0)

@@ -109,7 +109,9 @@ def test_pages_below_a_path(app: Treadle) -> None:
     )
     assert call(web, "", SCRIPT_NAME="/ops").headers["location"] == "http://127.0.0.1/ops/"
     assert call(web, "/\udcff\udcfe").status == 404  # no UTF-8
-    assert call(web, "/live").status == 204  # the page looks by itself
+    live = call(web, "/live")
+    assert (live.status, live.body) == (204, "")  # the page looks by itself
+    assert "content-security-policy" in live.headers
 
 
 def test_head_is_a_get_without_a_body(app: Treadle) -> None:
@@ -137,8 +139,9 @@ def test_who_is_asked_and_where(app: Treadle) -> None:
     environ = {"shop.user": "from the session"}
     assert call(web, "/limits", HTTP_COOKIE="user=ada", **environ).status == 200
     assert call(web, "/limits", HTTP_COOKIE="user=eve", **environ).status == 403
+    assert call(web, "/live", HTTP_COOKIE="user=eve", **environ).status == 403
     assert call(web, "/limits", **environ).headers["location"] == "/login"
-    assert asked == [(threading.current_thread(), "from the session")] * 3
+    assert asked == [(threading.current_thread(), "from the session")] * 4
 
     async def asynchronous(request: Request) -> Access:
         await asyncio.sleep(0)

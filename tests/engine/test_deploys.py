@@ -209,7 +209,7 @@ async def test_upcast_turns_earlier_arguments_into_those_of_today(make_app: Make
     [
         (lambda stored: {"first": "x"}, "last"),
         (lambda stored: stored["missing"], "upcast raised KeyError: 'missing'"),
-        (lambda stored: None, "upcast must return the arguments, a dict, not None"),
+        (lambda stored: None, "upcast must return the arguments, a dict, not a NoneType"),
     ],
 )
 async def test_an_upcast_that_fails_leaves_the_item_undecodable(

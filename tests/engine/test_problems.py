@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+<<<<<<< HEAD
 from treadle import Client, InputError, MemoryBackend, Treadle, work
+=======
+from treadle import InputError, MemoryBackend, Treadle, work
+from treadle.item import Demand, Heartbeat
+>>>>>>> mendwhy
 from treadle.testing import CountingBackend
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 
 @work(name="mail.send")
@@ -35,5 +41,32 @@ async def test_problems_are_found_by_at_most_five_reads() -> None:
     with pytest.raises(InputError, match="max_wait"):
         await app.problems(max_wait=-1)
     await app.close()
+<<<<<<< HEAD
     with Client(backend).sync as client:
         assert [each.kind for each in client.problems(quick=True)] == ["no_worker", "paused"]
+=======
+    assert [each.kind for each in Treadle(backend).sync.problems(quick=True)] == ["no_worker", "paused"]
+
+
+async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() -> None:
+    """Also quickly, and by no more reads if a worker is blocked."""
+    backend = CountingBackend(MemoryBackend())
+    app = Treadle(backend, work=[send])
+    await app.enqueue_many([send() for _ in range(600)], queue="held")
+    await app.pause("held")
+    await app.enqueue(send(), id="poison")
+    await app.enqueue(send(), after=["never-submitted"])
+    for n in range(3):
+        await backend.beat(Heartbeat(worker="mortal", lease=60))
+        await backend.begin((await backend.claim(Demand(worker="mortal", limit=1))).leases)
+        await backend.remove_worker("mortal")
+        await app.trigger(["poison"] if n else [])
+    info = encode_worker_info(WorkerInfo(blocked_since=1.0))
+    await backend.beat(Heartbeat(worker="blocked", lease=60, info=info))
+    app.schedule("nightly", every=60, run=send)
+    backend.reset()
+    found = await app.problems(quick=True)
+    assert (found[0].kind, found[0].refs) == ("killing", ("poison",))
+    assert backend.total() <= 5
+    await app.close()
+>>>>>>> mendwhy

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -550,3 +551,35 @@ def test_types_of_the_same_name_in_a_union_are_distinguished() -> None:
     shape = Shape.for_type(Point | namesake)
     assert type(shape.decode(shape.encode(namesake(1)))) is namesake
     assert type(shape.decode(shape.encode(Point(1)))) is Point
+
+
+class Card(pydantic.BaseModel):
+    owner: str
+    pin: str = pydantic.Field(max_length=4)
+
+    @pydantic.model_validator(mode="after")
+    def check_owner(self) -> "Card":
+        if self.owner == "nobody":
+            raise ValueError("nobody owns it")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("tp", "stored", "told"),
+    [
+        (Card, {"owner": "nobody", "pin": "5678"}, "Card: Value error, nobody owns it"),
+        (list[Card], [{"owner": "ann", "pin": "56789"}], "pin: String should have at most 4 characters"),
+        (IPv4Address, "5678", "not a text for IPv4Address"),
+    ],
+)
+def test_errors_about_values_do_not_quote_them(tp: Any, stored: Any, told: str) -> None:
+    """They are stored and shown, and the values may be secret."""
+    shape = Shape.for_type(tp)
+    with pytest.raises(DecodeError) as decoding:
+        shape.decode(default_codec.encode(stored))
+    with pytest.raises(Refused) as checking:
+        shape.check(stored)
+    for error in (decoding.value, checking.value):
+        lines = "".join(traceback.format_exception(error))
+        assert told in str(error)
+        assert "5678" not in lines

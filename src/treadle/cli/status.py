@@ -89,7 +89,7 @@ class _Look:
     async def __call__(self) -> StatusView:
         found = await look_at(self._core, self._shell.tenant, self._max_wait, quick=True)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
-        return StatusView(found.overview, found.fleet, left, self._by)
+        return StatusView(found.overview, found.fleet, left, self._by, found.unseen)
 
 
 class StatusView(NamedTuple):
@@ -99,6 +99,7 @@ class StatusView(NamedTuple):
     fleet: Fleet
     problems: tuple[Problem, ...]
     by: By
+    unseen: str = ""
 
     def json(self) -> dict[str, Any]:
         overview = self.overview
@@ -106,6 +107,7 @@ class StatusView(NamedTuple):
             "now": iso(overview.now),
             "healthy": not self.problems,
             "problems": [problem._asdict() for problem in self.problems],
+            "unseen": self.unseen or None,
             "statuses": _row_json(overview.counts),
             "queues": [
                 {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
@@ -127,6 +129,7 @@ class StatusView(NamedTuple):
     def lines(self, width: int | None) -> list[str]:
         return [
             *_problem_lines(self.problems, self.overview.now, width),
+            *([styled(line, "dim") for line in wrapped(self.unseen, width, "  ")] if self.unseen else ()),
             "",
             *_count_lines(self.overview, self.by, width),
             "",

@@ -51,17 +51,37 @@ def web(
         ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="without --access: change nothing")] = False,
+    proxy_headers: Annotated[
+        bool,
+        typer.Option(
+            "--proxy-headers", help="with --access: a proxy on this machine says where visitors come from"
+        ),
+    ] = False,
 ) -> None:
     """Serve the dashboard. Without --access it is for this machine only, behind a link that works once."""
     if app and app_option and app != app_option:
         raise typer.BadParameter(f"{app} and --app {app_option} are two apps: give one")
     shared = {"app": app or app_option, "url": url, "tenant": None, "json": False}
-    own = {"host": host, "port": port, "access": access, "read_only": read_only, "shown_tenant": tenant}
+    own = {
+        "host": host,
+        "port": port,
+        "access": access,
+        "read_only": read_only,
+        "shown_tenant": tenant,
+        "proxy_headers": proxy_headers,
+    }
     raise typer.Exit(run_command(_serve, {}, {**shared, **own}))
 
 
 async def _serve(
-    shell: Shell, *, host: str, port: int, access: str | None, read_only: bool, shown_tenant: str | None
+    shell: Shell,
+    *,
+    host: str,
+    port: int,
+    access: str | None,
+    read_only: bool,
+    shown_tenant: str | None,
+    proxy_headers: bool,
 ) -> int | None:
     try:
         import uvicorn
@@ -73,6 +93,8 @@ async def _serve(
 
     if access is not None and (read_only or shown_tenant is not None):
         raise InputError("--access says what visitors may do: --read-only and --tenant are for the link")
+    if access is None and proxy_headers:
+        raise InputError("--proxy-headers is for --access: the link is for this machine only")
     if access is None and not _is_loopback(host):
         raise InputError(
             f"--host {host} can be reached from elsewhere: say with --access MODULE:FUNCTION what visitors "
@@ -92,11 +114,22 @@ async def _serve(
         if access is None:
             shell.print("the link works once, for one browser on this machine. Ctrl-C ends the dashboard")
         shell.flush()
-        config = uvicorn.Config(
-            site, lifespan="off", log_level="warning", server_header=False, timeout_graceful_shutdown=1
-        )
-        await _run(uvicorn.Server(config), listener)
+        await _run(uvicorn.Server(server_config(site, proxy_headers=proxy_headers)), listener)
     return None
+
+
+def server_config(site: Any, *, proxy_headers: bool) -> Any:
+    """The settings of uvicorn. proxy_headers: believe what a proxy on this machine says of visitors."""
+    import uvicorn
+
+    return uvicorn.Config(
+        site,
+        lifespan="off",
+        log_level="warning",
+        server_header=False,
+        proxy_headers=proxy_headers,
+        timeout_graceful_shutdown=1,
+    )
 
 
 async def _run(server: Any, listener: socket.socket) -> None:

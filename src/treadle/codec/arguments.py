@@ -26,7 +26,6 @@ from treadle.errors import (
     InputError,
     class_name,
     message_of,
-    shown,
 )
 from treadle.wording import did_you_mean
 
@@ -150,13 +149,13 @@ class Arguments:
     def _upcast_by(self, upcast: Upcast) -> Callable[[Any], Any]:
         def change(stored: Any) -> dict[str, Any]:
             if not isinstance(stored, dict):
-                raise DecodeError(f"the arguments are not stored by name, but as {shown(stored)}")
+                raise DecodeError(f"the arguments are not stored by name, but as a {class_name(stored)}")
             try:
                 changed = upcast(cast("dict[str, Any]", stored))
             except Exception as error:
                 raise DecodeError(f"upcast raised {class_name(error)}: {message_of(error)}") from error
             if not isinstance(changed, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise DecodeError(f"upcast must return the arguments, a dict, not {shown(changed)}")
+                raise DecodeError(f"upcast must return the arguments, a dict, not a {class_name(changed)}")
             return changed
 
         return change

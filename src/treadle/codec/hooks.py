@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import typing
+from collections.abc import Sequence
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import PurePath
@@ -30,6 +31,9 @@ _TEXT: Final = (
 
 # Without an exponent: `Fraction("1e10000000")` would compute ten million digits.
 _FRACTION: Final = re.compile(r"[-+]?[0-9]{1,4300}(?:[./][0-9]{1,4300})?")
+
+MOST_TOLD: Final = 5
+"""How many of the mistakes in a value are told."""
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -68,16 +72,42 @@ def write(value: Any) -> Any:
 def read(cls: Any, value: Any) -> Any:
     """Make an instance of `cls` from the output of `write`. Raises TypeError or ValueError."""
     if is_model(cls) and not isinstance(value, cls):
-        try:
-            # From JSON first: a strict model accepts text for a datetime only from JSON.
-            return cls.model_validate_json(_to_json(value))
-        except ValueError:
-            return cls.model_validate(value)
+        return _read_model(cls, value)
     kind = bare(cls)
     if isinstance(value, kind):
         return value
     if issubclass(kind, _TEXT) and isinstance(value, str):
         if issubclass(kind, Fraction) and not _FRACTION.fullmatch(value):
             raise ValueError("not a fraction of at most 4,300 digits each, as in 3/4")
-        return cls(value)
+        try:
+            return cls(value)
+        except Exception:  # noqa: BLE001  it quotes the value, which may be secret
+            raise ValueError(f"not a text for {kind.__name__}") from None
     raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+
+
+def _read_model(cls: Any, value: Any) -> Any:
+    try:
+        # From JSON first: a strict model accepts text for a datetime only from JSON.
+        return cls.model_validate_json(_to_json(value))
+    except ValueError:
+        try:
+            return cls.model_validate(value)
+        except ValueError as error:
+            problem = _without_values(error)
+    raise ValueError(f"{cls.__name__}: {problem}")
+
+
+def _without_values(error: Any) -> str:
+    """What pydantic says of a value, without the value: it may be secret, and the error is stored and
+    shown."""
+    try:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        told = [_mistake(each["loc"], each["msg"]) for each in found]
+    except Exception:  # noqa: BLE001  an error of the user's own, which has no such method
+        return type(error).__name__
+    return "; ".join(told[:MOST_TOLD]) + ("; ..." if len(told) > MOST_TOLD else "")
+
+
+def _mistake(steps: Sequence[object], message: str) -> str:
+    return f"{'.'.join(map(str, steps))}: {message}" if steps else message

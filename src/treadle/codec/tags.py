@@ -21,7 +21,7 @@ from math import isfinite
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
-from treadle.errors import RemoteError, shown
+from treadle.errors import RemoteError
 
 from .hashes import check_hashes, checked
 from .refused import Refused
@@ -243,7 +243,7 @@ def _read(kind: str, value: Any) -> Any:
     except Refused:
         raise
     except Exception:  # noqa: BLE001  hostile input may raise any exception
-        raise Refused(f"{shown(value)} is not a {kind}") from None
+        raise Refused(f"what is stored is not a {kind}") from None
 
 
 def _read_int(value: str) -> int:

@@ -99,7 +99,9 @@ def _page_route(site: Site, view: View) -> Route:
 
 def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
     async def answer(visit: Visit) -> Response:
-        return await site.live.serve(visit.request)
+        return await site.live.serve(
+            visit.request, visit.access.actor, lambda: site.still_allows(visit.request)
+        )
 
     return site.endpoint(answer)
 

@@ -61,7 +61,7 @@ async def _read(request: Request) -> Form:
             body = await _read_body(request)
     except (TimeoutError, ClientDisconnect):
         raise InputError("the form did not arrive whole") from None
-    if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
         return Form(_of_json(bytes(body)))
     values: dict[str, list[str]] = {}
     try:

@@ -12,7 +12,6 @@ from starlette.responses import RedirectResponse, Response
 
 from .access import Access, AccessAnswer, Can
 
-COOKIE: Final = "treadle_visitor"
 LOOPBACK_HOSTS: Final = frozenset(("127.0.0.1", "localhost", "[::1]", "::1"))
 
 
@@ -34,15 +33,16 @@ class LinkAccess:
     def __call__(self, request: Request) -> AccessAnswer:
         if (request.url.hostname or "") not in LOOPBACK_HOSTS:
             return _text("this dashboard is served to this machine only: open it at 127.0.0.1")
-        known = hmac.compare_digest(request.cookies.get(COOKIE, "").encode(), self._cookie.encode())
+        name = f"treadle_visitor_{request.url.port or 80}"  # the ports of a host share their cookies
+        known = hmac.compare_digest(request.cookies.get(name, "").encode(), self._cookie.encode())
         token = request.query_params.get("token")
-        if token is None:
+        if token is None or request.method != "GET":
             return self._access if known else _text("open the link that `treadle web` has printed")
         if not known and not self._redeem(token):
             return _text("this link was used, or is not the newest: start `treadle web` again for another")
         # Two slashes would be the name of another host.
         response = RedirectResponse("/" + request.url.path.lstrip("/"), 303)
-        response.set_cookie(COOKIE, self._cookie, httponly=True, samesite="strict")
+        response.set_cookie(name, self._cookie, httponly=True, samesite="strict")
         return response
 
     def _redeem(self, token: str) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from starlette.requests import Request
@@ -25,6 +26,10 @@ LOOK_EVERY: Final = 2.0
 """Seconds after which pages look without an event."""
 MOST_PAGES: Final = 500
 """So many pages are told at once. Others look by themselves."""
+MOST_OF_ACTOR: Final = 50
+"""So many of them are those of one actor."""
+ASK_EVERY: Final = 60.0
+"""Seconds after which it is asked again whether a visitor has access."""
 
 
 class Live:
@@ -32,21 +37,28 @@ class Live:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._pages: set[asyncio.Event] = set()
+        self._pages: dict[asyncio.Event, str] = {}
+        """With the actor of each."""
         self._unsubscribe: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def serve(self, request: Request) -> Response:
-        """An answer that does not end."""
-        if len(self._pages) >= MOST_PAGES or request.method == "HEAD":
+    async def serve(self, request: Request, actor: str, allowed: Callable[[], Awaitable[bool]]) -> Response:
+        """An answer that ends when the visitor goes, or is not allowed any more."""
+        full = len(self._pages) >= MOST_PAGES or list(self._pages.values()).count(actor) >= MOST_OF_ACTOR
+        # WSGI would need a thread for each open page.
+        if full or request.method == "HEAD" or "environ" in request.scope:
             return Response(status_code=204)  # the browser does not try again
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._events(request), headers=headers, media_type="text/event-stream")
+        events = self._events(request, actor, allowed)
+        return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
-    async def _events(self, request: Request) -> AsyncIterator[str]:
+    async def _events(
+        self, request: Request, actor: str, allowed: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[str]:
         await self._subscribe()
         changed = asyncio.Event()
-        self._pages.add(changed)
+        self._pages[changed] = actor
+        asked_at = time.monotonic()
         try:
             yield "retry: 3000\n\n"
             while not await request.is_disconnected():
@@ -54,10 +66,14 @@ class Live:
                     async with asyncio.timeout(LOOK_EVERY):
                         await changed.wait()
                 changed.clear()
+                if time.monotonic() - asked_at >= ASK_EVERY:
+                    if not await allowed():
+                        return
+                    asked_at = time.monotonic()
                 yield "event: changed\ndata: \n\n"
                 await asyncio.sleep(DEBOUNCE)
         finally:
-            self._pages.discard(changed)
+            self._pages.pop(changed, None)
             self._end_if_unused()
 
     async def _subscribe(self) -> None:

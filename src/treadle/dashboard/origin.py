@@ -30,13 +30,19 @@ def refused_origin(request: Request, origins: Collection[str]) -> str | None:
     if site is not None:
         return None if site in ("same-origin", "none") else f"it was made by another site ({site})"
     if origin is not None:
-        host = headers.get("host", "")
-        if host and origin.partition("://")[2] == host:
+        if _is_own(origin, request):
             return None
         return "it was made by a page of another origin"
     if _has_token(headers):
         return None
     return "it does not say which page made it: send Sec-Fetch-Site: none, an Origin, or a bearer token"
+
+
+def _is_own(origin: str, request: Request) -> bool:
+    """Whether it is the origin of the dashboard itself. A proxy may speak TLS to browsers, and not here."""
+    scheme, _, host = origin.partition("://")
+    schemes = ("http", "https") if request.url.scheme == "http" else ("https",)
+    return scheme in schemes and bool(host) and host == request.headers.get("host")
 
 
 def _has_token(headers: Mapping[str, str]) -> bool:

@@ -39,6 +39,7 @@ from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
 from .bulk_runs import BulkRuns
 from .cache import KeptReads
+from .cookies import keep
 from .forms import read_form
 from .live import Live
 from .menu import menu
@@ -194,6 +195,13 @@ class Site:
             return self._refusal(request, "you have no access to this dashboard")
         return msgspec.structs.replace(access, tenants=(bound,))
 
+    async def still_allows(self, request: Request) -> bool:
+        """Whether the visitor who made a request a while ago has access now."""
+        try:
+            return isinstance(await self._access_of(request), Access)
+        except Exception:  # noqa: BLE001  it is a function of the user: the next request shows the error
+            return False
+
     def changed(self) -> None:
         """Something was changed here: read it anew, and tell open pages."""
         self.reads.forget()
@@ -295,15 +303,7 @@ class Site:
         for name, allowed in SETTINGS.items():
             chosen = form.get(name)
             if chosen in allowed:
-                response.set_cookie(
-                    f"treadle_{name}",
-                    chosen,
-                    max_age=365 * 86_400,
-                    path=visit.root or "/",
-                    secure=visit.request.url.scheme == "https",
-                    httponly=True,
-                    samesite="strict",
-                )
+                keep(visit, response, f"treadle_{name}", chosen, seconds=365 * 86_400)
         return response
 
 

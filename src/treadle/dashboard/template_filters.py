@@ -11,6 +11,7 @@ import msgspec
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from treadle.metrics.names import SECONDS
 from treadle.wording import capped, duration, plain, plural
 
 from . import charts, item_filter, timeline
@@ -103,6 +104,15 @@ def span(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds, brief=True)
 
 
+def estimate(seconds: float | None, *, brief: bool = False) -> str:
+    """A quantile of durations: it is estimated from counts in buckets, of which the last has no end."""
+    if seconds is None:
+        return "–"
+    if seconds >= SECONDS[-1]:
+        return f"{'>' if brief else 'over'} {span(SECONDS[-1])}"
+    return span(seconds) if brief else f"about {span(seconds)}"
+
+
 def number(count: float | None) -> str:
     return "–" if count is None else f"{count:,.0f}"
 
@@ -143,6 +153,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "exact": exact,
     "utc": utc,
     "span": span,
+    "estimate": estimate,
     "number": number,
     "status": status,
     "lines": lines,

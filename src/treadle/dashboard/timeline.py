@@ -74,11 +74,11 @@ def _last_run(state: ItemState, now: float) -> tuple[float, float, bool] | None:
     if began is None or state.attempt == 0 or died_unrun(state):
         return None
     failures = _failures(state)
-    failed = bool(failures) and failures[-1].attempt == state.attempt
+    failed = bool(failures) and failures[-1].attempt == state.attempt and began <= failures[-1].at
     if state.status == "running" and not failed:
         return began, max(now, began), False
     if failed:
-        return (began, failures[-1].at, True) if began <= failures[-1].at else None
+        return began, failures[-1].at, True
     return (began, state.ended_at, state.status == "dead") if state.ended_at is not None else None
 
 
@@ -120,11 +120,15 @@ def _steps(state: ItemState, now: float, messages: bool) -> Iterator[Step]:
     yield Step("queued", state.queued_at, "queued")
     failures = _failures(state)
     unkept = failures[0].attempt - 1 if failures else 0
-    for failure in failures:
+    for before, failure in zip([None, *failures], failures, strict=False):
+        if before is not None and failure.attempt <= before.attempt:
+            yield _requeued(before.at)
         error = error_line(failure.error_type, failure.message if messages else "")
-        before = f" ({unkept} earlier ones are not kept)" if unkept and failure is failures[0] else ""
-        yield Step("failed", failure.at, f"attempt {failure.attempt} failed{before}: {error}")
+        kept = f" ({unkept} earlier ones are not kept)" if unkept and before is None else ""
+        yield Step("failed", failure.at, f"attempt {failure.attempt} failed{kept}: {error}")
     run = _last_run(state, now)
+    if failures and state.attempt <= failures[-1].attempt - (run is None or run[2]):
+        yield _requeued(failures[-1].at)
     if run is not None:
         yield Step("started", run[0], f"attempt {state.attempt} began{_by(state)}")
     match state.status:
@@ -142,6 +146,11 @@ def _steps(state: ItemState, now: float, messages: bool) -> Iterator[Step]:
             yield Step("now", now, "now: runs")
         case _:
             yield Step("now", now, f"now: {state.status}")
+
+
+def _requeued(after: float) -> Step:
+    """When it was requeued is not kept: after this failure, whose attempt has a higher number."""
+    return Step("queued", after, "requeued later: its attempts are counted anew")
 
 
 def _by(state: ItemState) -> str:

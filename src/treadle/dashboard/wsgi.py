@@ -55,9 +55,6 @@ def dashboard_wsgi(
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = _decoded(environ.get("PATH_INFO", ""))
-        if path == "/live":  # a thread for each open page would be needed: pages look by themselves
-            start_response("204 No Content", [("Cache-Control", "no-store")])
-            return []
         scope = scope_of(environ)
         if not path.startswith("/static/"):
             scope[_ANSWER] = _ask(access, sync, Request(scope))

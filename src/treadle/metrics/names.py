@@ -39,7 +39,13 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 # All floats: to compare a float with an int takes twice as long.
 SECONDS: Final[tuple[float, ...]] = tuple(
-    map(float, (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600))
+    map(
+        float,
+        (
+            *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+            *(60, 120, 300, 600, 1200, 1800, 3600),
+        ),
+    )
 )
 CALL_SECONDS: Final[tuple[float, ...]] = tuple(
     map(float, (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))

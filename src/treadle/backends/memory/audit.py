@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from treadle.item import Ref, Status
+from treadle.item import KILLING, Ref, Status
 
 from .backend import MemoryBackend
 from .dependencies import status_if_ended
@@ -305,6 +305,8 @@ def _ends(store: MemoryTables, rows: list[Row]) -> Iterator[str]:
     """Every deadline is watched, and every row that may be pruned will be."""
     if {row for row in rows if row.status == "dead"} != store.dead.keys():
         yield f"{len(store.dead)} dead items in the table of dead items"
+    if {row for row in rows if row.losses >= KILLING and row.ended_at is None} != store.killing.keys():
+        yield f"{len(store.killing)} items in the table of those that end workers"
     for row in rows:
         if row.mark and row.status != "dead":
             yield f"{_name(row)} has a mark, and is not dead"

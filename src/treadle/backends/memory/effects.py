@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from treadle.item import GROUP_MARK, Effects, EndedGroup, Ref, ReleasedItem, Status
+from treadle.item import GROUP_MARK, KILLING, Effects, EndedGroup, Ref, ReleasedItem, Status
 from treadle.rules.settlement import can_fail_group, group_status
 from treadle.rules.submission import Dependencies
 
@@ -48,6 +48,8 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
     row.ended_at = now
     row.verdict = None
     row.overdue = False
+    if row.losses >= KILLING:
+        del store.killing[row]
     if status == "dead":
         store.dead[row] = None
 

@@ -8,7 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from treadle.errors import InputError
-from treadle.item import TERMINAL, Count, Ended, Filter, GroupState, ItemState, Page, Ref, Status
+from treadle.item import (
+    KILLING,
+    OPEN,
+    TERMINAL,
+    Count,
+    Ended,
+    Filter,
+    GroupState,
+    ItemState,
+    Page,
+    Ref,
+    Status,
+)
 from treadle.rules.settlement import SHOWN_DEATHS
 
 from .groups import value_of
@@ -175,7 +187,9 @@ def _in_order(store: MemoryTables, where: Filter, cursor: int | None, *, oldest_
     """The rows that have to be looked at for a filter, in order."""
     candidates = _candidates(store, where)
     if candidates is None:
-        return store.rows(cursor, oldest_first=oldest_first)
+        log = store.rows(cursor, oldest_first=oldest_first)
+        only_open = where.status and OPEN.issuperset(where.status)
+        return (row for row in log if row.ended_at is None) if only_open else log
     rows = iter(sorted(candidates, key=lambda row: row.number, reverse=not oldest_first))
     if cursor is None:
         return rows
@@ -188,6 +202,8 @@ def _candidates(store: MemoryTables, where: Filter) -> Iterable[Row] | None:
         return _members(store, where.tenant, where.group_id)
     if where.workflow is not None and where.tenant is not None:
         return store.workflows.get((where.tenant, where.workflow), ())
+    if where.killing:
+        return store.killing
     if where.status == ("dead",) or where.mark is not None:
         return store.dead
     return None
@@ -214,6 +230,7 @@ def _matches(row: Row, where: Filter) -> bool:
         and where.reason in (None, row.reason)
         and (where.mark is None or (row.status == "dead" and row.mark == where.mark))
         and (not where.failed_group or row.failed_group)
+        and (not where.killing or (row.losses >= KILLING and row.ended_at is None))
         and (where.since is None or row.queued_at >= where.since)
         and (where.until is None or row.queued_at < where.until)
     )

@@ -89,6 +89,7 @@ def succeed_plain(
         or row.dependencies is not None
         or row.deadline is not None
         or row.held_lane is not None
+        or row.losses
         or row.settled_by
         or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
         or (store.waiters and _is_awaited(store, row))

@@ -54,6 +54,8 @@ class MemoryTables:
         self.keys: dict[KeyRef, Row] = {}
         self.workflows: dict[Ref, dict[Row, None]] = {}
         self.dead: dict[Row, None] = {}
+        self.killing: dict[Row, None] = {}
+        """The open rows that have lost `KILLING` workers in a row, or more."""
 
         self.place = 0
         """The last place that was given to a ready row."""
@@ -200,6 +202,7 @@ class MemoryTables:
         if item.workflow is not None:
             discard(self.workflows, (kind.tenant, item.workflow), row)
         self.dead.pop(row, None)
+        self.killing.pop(row, None)
         self.strict_lanes.free(row)
         _leave_family(row)
         if row.group is not None:

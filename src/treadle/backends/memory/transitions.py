@@ -9,7 +9,7 @@ from collections.abc import Container
 
 from msgspec.structs import replace
 
-from treadle.item import Attempt, Lease, Status, Verdict
+from treadle.item import KILLING, Attempt, Lease, Status, Verdict
 from treadle.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
 
 from .fairness import ParkedItems
@@ -202,6 +202,10 @@ def free(store: MemoryTables, row: Row, now: float) -> None:
 def wait_again(store: MemoryTables, row: Row, again: WaitingAgain, now: float) -> None:
     """Its attempt is over, and did not end it. The rules do not get the deadline: only claims notice that it
     has passed, and set `overdue`."""
+    if again.losses >= KILLING:
+        store.killing[row] = None
+    elif row.losses >= KILLING:
+        del store.killing[row]
     row.attempt, row.failures, row.losses, row.due_at = again.attempt, again.failures, again.losses, again.due
     if not again.keeps_place:
         row.place = 0

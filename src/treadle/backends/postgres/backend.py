@@ -96,6 +96,8 @@ class PostgresBackend(
             PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
         )
         self.apply_schema = apply_schema
+        self._takes_newer_schema = False
+        """A worker that has the store open during a migration must still get its heartbeats through."""
         connector = PostgresConnector(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         )
@@ -147,7 +149,7 @@ class PostgresBackend(
                     if self.apply_schema:
                         await self._schema.apply(connection)
                     else:
-                        await self._schema.check(connection)
+                        await self._schema.check(connection, newer=self._takes_newer_schema)
                     self._seal.use(await self._schema.wake_key(connection))
                     self._calls.store_identity = await connection.fetchval(self._calls.sql(IDENTITY))
             except TreadleError:
@@ -171,7 +173,9 @@ class PostgresBackend(
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         """A second backend, with one connection."""
-        return self._new_heartbeat_connection(self._address.url)
+        backend = self._new_heartbeat_connection(self._address.url)
+        backend._takes_newer_schema = True
+        return backend
 
     async def now(self) -> float:
         now: float = await self._calls.value(NOW)

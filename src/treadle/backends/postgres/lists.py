@@ -6,6 +6,7 @@ A list is a query for the numbers of its items, along an index:
 | --- | --- |
 | a group, a workflow, a key | that index of `item` |
 | only open statuses | `open_item` |
+| `killing` | the index of these in `open_item` |
 | only dead (or a reason), only cancelled | the index of these in `ended_item` |
 | a mark | the index of the marks of the dead in `ended_item` |
 | only ended statuses | `ended_item` |
@@ -26,7 +27,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.errors import InputError
-from treadle.item import TERMINAL, Filter, Status
+from treadle.item import OPEN, TERMINAL, Filter, Status
 from treadle.rules.watching import WalkEnd
 
 from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
@@ -164,6 +165,8 @@ class ListQuery:
             along.append(self._part("mark", mark=where.mark))
         if where.failed_group:
             self._add("failed_group")
+        if where.killing:
+            (self._along if self._front == "o" else self._conditions).append(self._part("is_killing"))
         if where.status and not statuses:
             self._add("nothing")  # only the dead have a reason, and fail groups
         if codes == [DEAD]:
@@ -211,10 +214,10 @@ def _listed(codes: Sequence[int]) -> str:
 
 def _statuses(where: Filter) -> set[Status]:
     statuses: set[Status] = set(where.status)
-    if where.reason is None and where.mark is None and not where.failed_group:
-        return statuses
-    dead: set[Status] = {"dead"}
-    return statuses & dead if statuses else dead
+    possible: set[Status] = set(OPEN) if where.killing else set()
+    if where.reason is not None or where.mark is not None or where.failed_group:
+        possible = {"dead"}
+    return statuses & possible if statuses and possible else statuses or possible
 
 
 def _front(where: Filter, statuses: set[Status]) -> str:

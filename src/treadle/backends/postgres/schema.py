@@ -55,12 +55,12 @@ class PostgresSchema:
         """`text`, which names the schema `treadle`, for this schema."""
         return _QUALIFIED.sub(self._qualifier, text)
 
-    async def check(self, connection: Connection) -> None:
+    async def check(self, connection: Connection, *, newer: bool = False) -> None:
         """Raise `SchemaError` unless the database has exactly this version, `UntrustedSchema` if an untrusted
-        role could change what it does."""
+        role could change what it does. newer: it may have a newer version."""
         await self._check_roles(connection)
         found = _version(await self._meta(connection))
-        if found != VERSION:
+        if found != VERSION and not (newer and found is not None and found > VERSION):
             raise SchemaError(found, VERSION)
 
     async def apply(self, connection: Connection) -> None:

@@ -24,8 +24,9 @@ from .status_codes import codes
 _LIST = statements("list")
 
 LARGEST_PAGE = 1000
-Source: TypeAlias = Literal["all", "open", "leased", "dead", "success", "cancelled"]
-"""What a listing reads: all items, the open ones, those with a lease, or those that ended in one way."""
+Source: TypeAlias = Literal["all", "open", "leased", "killing", "dead", "success", "cancelled"]
+"""What a listing reads: all items, the open ones, those with a lease, those that end workers, or those that
+ended in one way."""
 _DISORDER = 60.0
 """Seconds by which the order of numbers and that of instants may differ."""
 _CURSOR = re.compile(r"n([0-9a-f]{1,15})")
@@ -204,10 +205,14 @@ def _narrowest_source(where: Filter) -> Source | None:
     only_dead = where.mark is not None or where.reason is not None or where.failed_group
     if only_dead and where.status and "dead" not in where.status:
         return None
+    if where.killing and (only_dead or (where.status and not OPEN.intersection(where.status))):
+        return None
     if where.workflow is not None or where.group_id is not None or where.key is not None:
         return "all"
     if only_dead:
         return "dead"
+    if where.killing:
+        return "killing"
     match where.status:
         case ("dead" | "success" | "cancelled" as ended,):
             return ended
@@ -220,15 +225,17 @@ def _narrowest_source(where: Filter) -> Source | None:
 def _conditions(tx: Tx, where: Filter, source: Source, index: str | None = "any") -> Iterator[_Part]:
     """The conditions of a filter, each with its parameters. The narrow tables have columns of their own; what
     they lack is read from the item. `index`: the only one of `_INDEXED` whose index may be used, or any."""
-    wide = source not in ("open", "leased", "dead")
+    wide = source not in ("open", "leased", "killing", "dead")
     for name in ("tenant", "type", "queue", "workflow", "key", "reason", "since", "until", "mark"):
         value = getattr(where, name)
         if value is not None and name in _INDEXED and index not in ("any", name):
             yield _LIST[f"unindexed_{name}"], (value,)
         elif value is not None:
             yield _LIST[f"all_{name}" if wide and f"all_{name}" in _LIST else name], (value,)
-    if where.status and source in ("all", "open", "leased"):
+    if where.status and source in ("all", "open", "leased", "killing"):
         yield _LIST["all_status" if source == "all" else "open_status"], (array(codes(where.status)),)
+    if where.killing and source == "all":
+        yield _LIST["all_killing"], ()
     if where.failed_group:
         yield _LIST["failed_group"], ()
     if where.group_id is not None:

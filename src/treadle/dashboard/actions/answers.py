@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
@@ -10,11 +11,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from treadle.dashboard.access import Action
 from treadle.dashboard.forms import Form
-from treadle.dashboard.notices import done
+from treadle.dashboard.notices import done, keep_done
 from treadle.dashboard.site import status_of, wants_json
 from treadle.dashboard.view import Section
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, TreadleError
+from treadle.masking import MASK
 from treadle.wording import one_line
 
 
@@ -26,13 +28,17 @@ def finished(
     *,
     to: str,
     refused: int = 0,
+    item: tuple[str, str] | None = None,
     **facts: Any,
 ) -> Response:
     """It is done. Browsers go to the page that the form names, or to `to`. Programs get the counts and
-    `facts`."""
+    `facts`. item: the id and the tenant of an item that was queued, if the page that follows is another."""
     if wants_json(visit.request):
         return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
-    return RedirectResponse(_with_done(back_of(visit, form, to), done(action, count, refused)), 303)
+    said = done(action, count, refused)
+    response = RedirectResponse(_with_done(back_of(visit, form, to), said), 303)
+    keep_done(visit, response, said, item)
+    return response
 
 
 def back_of(visit: Visit, form: Form, to: str) -> str:
@@ -71,6 +77,14 @@ def asking(
         live=False,
         **values,
     )
+
+
+def hiding(error: InputError, secrets: Iterable[object]) -> InputError:
+    """The same error, with `***` for these values: a check of the user's own may quote what it refuses."""
+    message = str(error)
+    for text in sorted({str(each) for each in secrets} - {""}, key=len, reverse=True):
+        message = message.replace(repr(text)[1:-1], MASK).replace(text, MASK)
+    return InputError(message, parameters=error.parameters, work_type=error.work_type)
 
 
 def reason_of(form: Form, *, needed_for: str = "") -> str:

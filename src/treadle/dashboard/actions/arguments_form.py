@@ -62,7 +62,7 @@ def _field(parameter: Any, mask: SecretMask, form: Form | None) -> ArgumentField
     return ArgumentField(
         parameter.name,
         _kind(parameter),
-        one_line(type_text(parameter.type), LONGEST_HINT),
+        one_line(type_text(parameter.type), LONGEST_HINT) + (", secret" if secret else ""),
         parameter.is_required,
         MASK if secret and default else default,
         secret,
@@ -110,13 +110,11 @@ def _json(value: object) -> str:
 
 
 def read_arguments(type: AnyType, form: Form) -> dict[str, Any]:
-    """What was typed, as JSON values by name. An empty field is left out, unless the argument is a text that
-    must be given."""
+    """What was typed, as JSON values by name. An empty field is left out."""
     given: dict[str, Any] = {}
     for parameter in arguments_of(type).parameters:
-        name = f"input.{parameter.name}"
-        kind, text = _kind(parameter), form.text(name)
-        if text.strip() or (kind == "text" and parameter.is_required and form.has(name)):
+        kind, text = _kind(parameter), form.text(f"input.{parameter.name}")
+        if text.strip():
             given[parameter.name] = _read(kind, text, parameter.name)
     return given
 
@@ -129,5 +127,17 @@ def _read(kind: Kind, text: str, name: str) -> Any:
             if text not in ("true", "false"):
                 raise InputError.of(name, text, "must be true or false")
             return text == "true"
-        case _:
+        case "number":
+            return _read_number(text.strip(), name)
+        case "json":
             return read_json(text.strip(), name)
+
+
+def _read_number(text: str, name: str) -> int | float:
+    try:
+        value = read_json(text, name)
+    except InputError:
+        value = None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError.of(name, text, "must be a number")
+    return value

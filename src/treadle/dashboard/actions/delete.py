@@ -28,6 +28,10 @@ class DeletePage(msgspec.Struct, frozen=True):
     """Of the group's items, up to a bound."""
     more: bool
     open: int
+    nested: bool
+    """There are groups around it: whether these are open, and what they wait for, is not looked at."""
+    waits: bool
+    """Members wait for others, or waited."""
     typed: dict[str, str]
 
 
@@ -53,6 +57,8 @@ async def _page(visit: Visit, item: ItemState, form: Form) -> DeletePage:
         count=len(members.items),
         more=members.cursor is not None,
         open=0 if group is None else group.open,
+        nested=group is not None and group.outer is not None,
+        waits=any(each.after for each in members.items),
         typed={name: form.get(name) for name in FIELDS},
     )
 

@@ -9,12 +9,15 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
+from treadle.fleet import place_of
 
 from .answers import asking, finished, reason_of
 
 
 class DrainPage(msgspec.Struct, frozen=True):
     id: str
+    place: str
+    """Where it runs, as `host:pid`. Empty: not known."""
     running: int | None
     """None: this visitor is not told, since it may run items of others."""
     reason: str = ""
@@ -26,7 +29,7 @@ async def drain(visit: Visit) -> Response:
     worker = next((each for each in await visit.client.workers() if each.id == id), None)
     if worker is None:
         raise NotShown(f"there is no worker {id!r}")
-    page = DrainPage(id, worker.running)
+    page = DrainPage(id, place_of(worker) if visit.sees_fleet else "", worker.running)
     if visit.request.method != "POST":
         return asking(visit, "ask_worker.html", "workers", page)
     form = await read_form(visit.request)

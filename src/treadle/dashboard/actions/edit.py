@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from treadle.masking import MASK
 from treadle.operator import core_of
 from treadle.work_type import json_input
 
-from .answers import asking, finished, reason_of
+from .answers import asking, finished, hiding, reason_of
 from .fields import read_json
 from .named_item import ItemBrief, brief, read_item
 
@@ -81,7 +81,10 @@ async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown:
         raise InputError("input is nested too deeply", parameters=("input",)) from None
     if not isinstance(typed, dict):
         raise InputError("input must be a JSON object: the arguments by name", parameters=("input",))
-    work = type.from_input(json_input(type, cast("dict[str, Any]", typed)))
+    try:
+        work = type.from_input(json_input(type, cast("dict[str, Any]", typed)))
+    except InputError as error:
+        raise hiding(error, _secrets(shown, stored)) from None
     client = visit.acting("edit", tenant=item.tenant, reason=reason_of(form))
     handle = await submit_edited(client, item, work, key=form.get("key") or None)
     return finished(visit, form, "edit", to=visit.item_url(handle.id, item.tenant), id=handle.id)
@@ -104,6 +107,15 @@ def with_secrets(typed: object, shown: object, stored: object, path: str = "inpu
         old, own = _by_place(shown), _by_place(stored)
         return [with_secrets(each, old.get(at), own.get(at), f"{path}[{at}]") for at, each in parts.items()]
     return typed
+
+
+def _secrets(shown: object, stored: object) -> Iterator[object]:
+    """The stored values for which `***` is shown, and what is in them."""
+    own, old = {**_by_name(stored), **_by_place(stored)}, {**_by_name(shown), **_by_place(shown)}
+    if shown == MASK and not own:
+        yield stored
+    for step, each in own.items():
+        yield from _secrets(MASK if shown == MASK else old.get(step), each)
 
 
 def _by_name(value: object) -> dict[str, Any]:

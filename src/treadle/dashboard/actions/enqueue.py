@@ -15,7 +15,7 @@ from treadle.item import DEFAULT_TENANT
 from treadle.options import EnqueueOptions
 from treadle.work_type import json_input
 
-from .answers import asking, finished, reason_of
+from .answers import asking, finished, hiding, reason_of
 from .arguments_form import ArgumentField, argument_fields, read_arguments
 from .fields import read_duration, read_whole
 
@@ -46,12 +46,12 @@ async def enqueue(visit: Visit) -> Response:
     if visit.request.method != "POST":
         return asking(visit, "ask_enqueue.html", "types", page)
     try:
-        return await _enqueue(visit, type, form)
+        return await _enqueue(visit, type, form, fields)
     except (InputError, ConflictError, PayloadError) as error:
         return asking(visit, "ask_enqueue.html", "types", page, error=error)
 
 
-async def _enqueue(visit: Visit, type: AnyType, form: Form) -> Response:
+async def _enqueue(visit: Visit, type: AnyType, form: Form, fields: list[ArgumentField]) -> Response:
     options: EnqueueOptions = {}
     if queue := form.get("queue"):
         options["queue"] = queue
@@ -65,7 +65,10 @@ async def _enqueue(visit: Visit, type: AnyType, form: Form) -> Response:
         options["lane"] = lane
     tenant = check_name(form.get("tenant") or visit.tenant or DEFAULT_TENANT, field="tenant")
     client = visit.acting("enqueue", tenant=tenant, reason=reason_of(form))
-    work = type.from_input(json_input(type, read_arguments(type, form)))
+    try:
+        work = type.from_input(json_input(type, read_arguments(type, form)))
+    except InputError as error:
+        raise hiding(error, (form.text(f"input.{each.name}") for each in fields if each.secret)) from None
     handle = await client.enqueue(work, **options)
     if handle.existing:
         raise ConflictError(f"nothing was queued: the item {handle.id} has this key")

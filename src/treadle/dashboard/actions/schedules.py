@@ -36,8 +36,12 @@ async def trigger(visit: Visit) -> Response:
     """Run it now. Its code must be in this process."""
     form, name = await read_form(visit.request), visit.part("name")
     handle = await visit.acting("trigger_schedule", reason=form.get("reason")).schedules.trigger(name)
-    count, id = (0, None) if handle is None else (1, handle.id)
-    return finished(visit, form, "trigger_schedule", count, to=visit.url("/schedules"), id=id)
+    to = visit.url("/schedules")
+    if handle is None:
+        return finished(visit, form, "trigger_schedule", 0, to=to, id=None)
+    (state,) = await visit.client.get([handle.id])
+    item = None if state is None else (state.id, state.tenant)
+    return finished(visit, form, "trigger_schedule", to=to, item=item, id=handle.id)
 
 
 async def cancel(visit: Visit) -> Response:

@@ -8,12 +8,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from treadle.bulk_action import BULK_TYPE
+from treadle.bulk_action import BULK_TYPE, OPERATORS
 from treadle.dashboard.access import Action, NotShown
+from treadle.dashboard.addresses import segment
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
 from treadle.dashboard.timeline import Timeline, timeline_of
 from treadle.dashboard.traceback_parts import TracebackPart, traceback_parts
-from treadle.dashboard.view import View
+from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
 from treadle.fleet_json import reason_json
@@ -76,14 +77,16 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     verbs: list[Action]
 
 
-async def read(visit: Visit) -> ItemPage:
+async def read(visit: Visit) -> ItemPage | Elsewhere:
     id = check_id(visit.part("id"))
-    client = visit.item_client
+    client = visit.client if visit.query("of") == OPERATORS else visit.item_client
     (state,), why, related = await asyncio.gather(
         client.get(id), visit.in_time(client.why(id)), visit.in_time(client.related(id))
     )
     if state is None:
         raise NotShown(f"there is no item {id!r}: it never was, or it is not kept any more")
+    if state.type == BULK_TYPE:
+        return Elsewhere(visit.url(f"/bulk/{segment(state.group_id)}"))
     found = await _around(visit, state)
     trace_id = trace_id_of(state.options)
     return ItemPage(
@@ -157,8 +160,6 @@ def trace_url(visit: Visit, trace_id: str | None) -> str | None:
 
 def item_verbs(state: ItemState) -> list[Action]:
     """What can be done with an item in its status."""
-    if state.type == BULK_TYPE:
-        return []  # the page of the bulk action has what can be done
     own: list[Action] = ["complete"] if state.status in OPEN else ["edit"]
     if state.status in OPEN and state.status != "running":
         own = ["update", *own]

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from treadle.bulk_action import ActionVerb
+from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import Action
 from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
@@ -141,8 +141,7 @@ class FoundItems(msgspec.Struct):
 async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
     cursor = visit.query("cursor") or None
     if not where.conditions:
-        page = await _list(visit, where, ROWS, cursor)
-        return FoundItems([*page.items], page.cursor, page.reached_at, len(page.items))
+        return await _find_shown(visit, where, cursor)
     found = FoundItems([], cursor, None, 0)
     until = time.monotonic() + LOOK_SECONDS
     for _ in range(PORTIONS):
@@ -151,7 +150,7 @@ async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
         found.cursor = page.cursor
         for place, state in enumerate(page.items, 1):
             found.looked_at += 1
-            if matches(visit, state, where.conditions):
+            if is_shown(state, where) and matches(visit, state, where.conditions):
                 found.states.append(state)
                 if len(found.states) == ROWS and place < len(page.items):
                     # The same page, cut here: its cursor goes on after this item.
@@ -164,6 +163,24 @@ async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
     if found.cursor is None or len(found.states) >= ROWS:
         found.reached_at = None
     return found
+
+
+async def _find_shown(visit: Visit, where: ItemFilter, cursor: str | None) -> FoundItems:
+    """A page. If all of its items are parts of bulk actions: the next one, a few times at most."""
+    found = FoundItems([], cursor, None, 0)
+    for _ in range(PORTIONS):
+        page = await _list(visit, where, ROWS, found.cursor)
+        found.states = [state for state in page.items if is_shown(state, where)]
+        found.cursor, found.reached_at = page.cursor, page.reached_at
+        if found.states or page.cursor is None or page.reached_at is not None:
+            break
+    return found
+
+
+def is_shown(state: ItemState, where: ItemFilter) -> bool:
+    """Parts of bulk actions are left out, unless the filter names their type: these have a page of their
+    own."""
+    return state.type != BULK_TYPE or where.type == BULK_TYPE
 
 
 async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None) -> Page:

@@ -11,6 +11,7 @@ import msgspec
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import Per, read_limit_name
+from treadle.fleet import place_of
 from treadle.fleet_json import limit_json
 from treadle.item import Algorithm, ItemState, WorkerState
 from treadle.item_facts import LimitUse
@@ -86,7 +87,7 @@ def limit_rows(
 ) -> list[LimitRow]:
     """The limits, those that are reached first, then the fullest. items: those that hold permits, if they
     were looked up."""
-    names = {each.id: f"{info.host}:{info.pid}" for each in workers if (info := each.info) and info.host}
+    names = {each.id: place_of(each) for each in workers}
     rows = [_row(use, names, items) for use in uses]
     return sorted(rows, key=lambda row: (not row.reached, -_share(row), row.name))
 

@@ -86,6 +86,8 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewPage(msgspec.Struct, frozen=True):
     problems: list[ProblemRow] | None
     """None: not in time."""
+    unseen: str
+    """What was not looked for. Empty: all was."""
     statuses: list[StatusCount] | None
     queues: list[QueueRow]
     more_queues: int
@@ -105,6 +107,7 @@ async def read(visit: Visit) -> OverviewPage:
     queues = [] if overview is None else queue_rows(overview)
     return OverviewPage(
         problems=None if look is None else [problem_row(visit, each) for each in look.problems],
+        unseen="" if look is None else look.unseen,
         statuses=None if overview is None else status_counts(overview),
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),

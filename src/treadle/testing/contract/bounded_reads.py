@@ -56,6 +56,7 @@ FILTERS: Final = (
     Filter(status=("success", "dead"), type="mail"),
     Filter(status=("ready", "success"), type="mail"),
     Filter(failed_group=True, type="mail"),
+    Filter(killing=True, tenant="acme"),
     Filter(type="mail", since=1.0, until=1e12),
     Filter(status=("success",), since=1.0),
     Filter(until=1.0),

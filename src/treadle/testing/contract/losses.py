@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from treadle.backend import Backend
-from treadle.item import Demand, Lease
+from treadle.item import Demand, Filter, Lease
 
 from .build import (
     apply,
@@ -107,6 +109,44 @@ class LostLeaseCases:
             await subject.advance(3)
         await submit(subject.backend, item("b"))
         assert await claim_ids(subject.backend) == ["a", "b"]
+
+    @needs("watching")
+    async def test_items_that_lost_three_workers_in_a_row_are_found(self, subject: Subject) -> None:
+        """Without a look at the others, as long as they are open."""
+        backend = subject.backend
+
+        async def found(**where: Any) -> list[str]:
+            page = await backend.list(Filter(killing=True, **where), limit=1, oldest_first=True, reach=1)
+            return [each.id for each in page.items]
+
+        await submit(backend, *items(3, queue="bulk"), item("a", workflow="w"))
+        await backend.pause("bulk")
+        for _ in range(2):
+            await claim_and_die(backend)
+            await subject.advance(3)
+        assert await found() == []
+        await claim_and_die(backend)
+        assert await found() == await found(tenant="default", status=("scheduled",)) == ["a"]
+        assert await found(workflow="w") == await found(type="work", queue="default") == ["a"]
+        for none in (
+            {"status": ("ready", "dead")},
+            {"tenant": "acme"},
+            {"queue": "bulk"},
+            {"reason": "expired"},
+        ):
+            assert await found(**none) == []
+        await subject.advance(3)
+        lease = await claim_one(backend)
+        assert await found(status=("running",)) == ["a"]
+        await begin(backend, [lease])
+        await apply(backend, retry(lease))
+        assert await found() == []
+        for _ in range(3):
+            await claim_and_die(backend)
+            await subject.advance(3)
+        assert await found() == ["a"]
+        await apply(backend, succeed(await claim_one(backend)))
+        assert await found() == []
 
     async def test_a_failure_ends_the_row_of_losses(self, subject: Subject) -> None:
         """The next loss counts as the first one."""

@@ -52,6 +52,9 @@ create table treadle.schedule_run (
 -- Cancelled items, to list them.
 create index ended_item_cancelled on treadle.ended_item (no) where outcome = 8;
 
+-- Open items that have lost three workers in a row, or more: there are few of them.
+create index open_item_killing on treadle.open_item (no) where losses >= 3;
+
 -- The function has another parameter now. Processes of version 5 call the new one without it.
 drop function if exists treadle.fire(text, float8, float8, treadle.new_items, boolean, boolean);
 

@@ -53,4 +53,7 @@ ALTER TABLE treadle_worker ADD COLUMN drain INTEGER NOT NULL DEFAULT 0;
 -- Roots that name a parent: what was submitted in place of another item. Children are found by their group.
 CREATE INDEX treadle_item_parent ON treadle_item (parent, tenant) WHERE parent IS NOT NULL AND queued_by IS NULL;
 
+-- Open items that have lost three workers in a row, or more: there are few of them.
+CREATE INDEX treadle_open_killing ON treadle_open (no) WHERE losses >= 3;
+
 UPDATE treadle_meta SET value = 6 WHERE name = 'schema';

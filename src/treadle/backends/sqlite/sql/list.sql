@@ -9,6 +9,10 @@ SELECT s.no FROM treadle_open AS s LEFT JOIN treadle_done AS d ON d.no = s.no WH
 SELECT s.no FROM treadle_open AS s INDEXED BY treadle_open_worker LEFT JOIN treadle_done AS d ON d.no = s.no
 WHERE s.worker IS NOT NULL
 
+-- :name from_killing
+SELECT s.no FROM treadle_open AS s INDEXED BY treadle_open_killing LEFT JOIN treadle_done AS d ON d.no = s.no
+WHERE s.losses >= 3
+
 -- Those that have ended, by one outcome.
 -- :name from_success
 SELECT s.no FROM treadle_done AS d CROSS JOIN treadle_item AS s ON s.no = d.no WHERE d.outcome = 10
@@ -50,6 +54,9 @@ AND d.reason = ?
 
 -- :name failed_group
 AND d.failed_group IS NOT NULL
+
+-- :name all_killing
+AND o.losses >= 3
 
 -- :name since
 AND (SELECT i.queued_at FROM treadle_item AS i WHERE i.no = s.no) >= ?
@@ -114,6 +121,9 @@ SELECT s.no FROM treadle_open AS s WHERE 1
 
 -- :name walk_leased
 SELECT s.no FROM treadle_open AS s WHERE 1
+
+-- :name walk_killing
+SELECT s.no FROM treadle_open AS s INDEXED BY treadle_open_killing WHERE s.losses >= 3
 
 -- :name count_leased
 SELECT count(*) FROM (SELECT 1 FROM treadle_open INDEXED BY treadle_open_worker WHERE worker IS NOT NULL LIMIT ?)

@@ -59,6 +59,9 @@ o.status = 5 and o.verdict is null
 -- :name is_open_or_ended
 ({is_open} or e.outcome = any(array[{shown}]))
 
+-- :name is_killing
+o.losses >= 3
+
 -- :name tenant
 {labels}.tenant = :tenant
 
