@@ -21,7 +21,7 @@ async def ended(visitor: httpx.AsyncClient, bulk: str) -> Any:
     async with asyncio.timeout(20):
         while True:
             shown = (await visitor.get(bulk, headers=AS_JSON)).json()
-            if shown["ended"]:
+            if shown["ended_at"]:
                 return shown
             await asyncio.sleep(0.05)
 
@@ -94,7 +94,7 @@ async def test_a_filter_becomes_a_bulk_action_that_goes_on_here_without_a_worker
     assert re.fullmatch(r"/bulk/[0-9a-f]+", bulk)
 
     shown = await ended(ann, bulk)
-    assert (shown["action"]["changed"], shown["action"]["actor"], shown["action"]["reason"]) == (
+    assert (shown["changed"], shown["actor"], shown["reason"]) == (
         120,
         "ann",
         "flood",
@@ -179,13 +179,10 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     assert "Requeue 1,010 items" in page.text
     form = {"q": "status:dead", "confirmed": "1", "reason": "x", "canary": "2"}
     bulk = (await ann.post("/act/requeue", data=form)).headers["location"].partition("?")[0]
-    while (await ann.get(bulk, headers=AS_JSON)).json()["action"]["state"] != "canary":  # noqa: ASYNC110  it has no event
+    while (await ann.get(bulk, headers=AS_JSON)).json()["state"] != "canary":  # noqa: ASYNC110  it has no event
         await asyncio.sleep(0.05)
     await die(app, [send])
-    shown = await ended(ann, bulk)
-    assert [(each["status"], "no route" in each["error"]) for each in shown["held_back"]] == [
-        ("dead", True)
-    ] * 2
+    assert len((await ended(ann, bulk))["held_back_by"]) == 2
     page = (await ann.get(bulk)).text
     assert "no route" in page
     assert "waited for up to 5 min" in page
@@ -196,6 +193,5 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     taken = (await app.list("dead", limit=100)).items
     await app.delete(taken)
     shown = await ended(ann, bulk)
-    assert shown["done"] == shown["action"]["total"] == 1010
-    assert shown["action"]["matched"] == 910
+    assert (shown["total"], shown["matched"]) == (1010, 910)
     assert "100 items did not match any more" in (await ann.get(bulk)).text

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-<<<<<<< HEAD
 from treadle import Client, InputError, MemoryBackend, Treadle, work
-=======
-from treadle import InputError, MemoryBackend, Treadle, work
 from treadle.item import Demand, Heartbeat
->>>>>>> mendwhy
 from treadle.testing import CountingBackend
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -41,11 +37,8 @@ async def test_problems_are_found_by_at_most_five_reads() -> None:
     with pytest.raises(InputError, match="max_wait"):
         await app.problems(max_wait=-1)
     await app.close()
-<<<<<<< HEAD
     with Client(backend).sync as client:
         assert [each.kind for each in client.problems(quick=True)] == ["no_worker", "paused"]
-=======
-    assert [each.kind for each in Treadle(backend).sync.problems(quick=True)] == ["no_worker", "paused"]
 
 
 async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() -> None:
@@ -69,4 +62,3 @@ async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() 
     assert (found[0].kind, found[0].refs) == ("killing", ("poison",))
     assert backend.total() <= 5
     await app.close()
->>>>>>> mendwhy
