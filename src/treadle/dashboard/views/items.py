@@ -19,7 +19,7 @@ from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
 from treadle.item_condition import WhereCondition
-from treadle.item_words import matters_at, tries
+from treadle.item_words import attempt_words, matters_at
 from treadle.timing import iso
 
 ROWS: Final = 50
@@ -45,7 +45,7 @@ class ItemRow(msgspec.Struct, frozen=True):
     at: float | None
     """The instant that matters in its status."""
     queued_at: float
-    tries: str
+    attempts: str
     error: str
     reason: str | None
     key: str | None
@@ -218,7 +218,7 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         tenant=state.tenant,
         at=matters_at(state),
         queued_at=state.queued_at,
-        tries=tries(state),
+        attempts=attempt_words(state),
         error=shown_error(visit, state),
         reason=state.reason if state.reason != "exhausted" else None,
         key=state.key,
