@@ -113,7 +113,7 @@ def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
     for."""
     hidden = {} if visit.access.payloads else {"error": None}
     return {
-        **(page.group or {"id": page.id}),
+        **(page.group or {"id": page.id, "tenant": page.tenant}),
         "items": [{**member_json(item), **hidden} for item in page.items],
         "more": page.more,
     }
