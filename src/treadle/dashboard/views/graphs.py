@@ -102,8 +102,10 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
         return shown
     shown["value"] = None
     shown.pop("unreadable", None)
-    for each in (*shown["deaths"], shown["cancelled"] or {}):
-        each["error"] = None
+    named: list[dict[str, Any] | None] = [*shown["deaths"], shown["cancelled"]]
+    for each in named:
+        if each is not None:
+            each["error"] = None
     return shown
 
 
