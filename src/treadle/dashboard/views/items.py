@@ -9,7 +9,11 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+<<<<<<< HEAD
 from treadle.bulk_action import BULK_TYPE
+=======
+from treadle.bulk_action import ActionVerb
+>>>>>>> mendpages
 from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import Action
 from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
@@ -32,6 +36,8 @@ LOOK_SECONDS: Final = 0.06
 """After so long it looks into no further portion."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+OFFERED: Final[tuple[ActionVerb, ...]] = ("requeue", "trigger", "cancel", "delete")
+"""What items are changed by, in this order."""
 
 
 class ItemRow(msgspec.Struct, frozen=True):
@@ -280,8 +286,8 @@ def status_links(text: str, where: ItemFilter | None = None) -> list[StatusLink]
 
 def verbs_for(statuses: Iterable[Status]) -> list[Action]:
     """What can be done with items in these statuses."""
-    given, verbs = set(statuses), ("requeue", "trigger", "cancel", "delete")
-    return [verb for verb in verbs if given.intersection(VERBS[verb].allowed)]
+    given = set(statuses)
+    return [verb for verb in OFFERED if given.intersection(VERBS[verb].allowed)]
 
 
 def proposals_for(word: str) -> list[str]:
