@@ -37,7 +37,7 @@ def load(path: str) -> Treadle:
 def load_function(path: str) -> Callable[..., Any]:
     """Import the function `package.module:name`."""
     module, name = _import(path, "module:function, as in shop.web:access")
-    found = getattr(module, name, None)
+    found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
         raise CannotLoad(f"{module.__name__!r} has no function called {name!r}")
     return found

@@ -102,9 +102,10 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
         return shown
     shown["value"] = None
     shown.pop("unreadable", None)
-    items: list[dict[str, Any]] = [*shown["deaths"], *([shown["cancelled"]] if shown["cancelled"] else [])]
-    for each in items:
-        each["error"] = None
+    named: list[dict[str, Any] | None] = [*shown["deaths"], shown["cancelled"]]
+    for each in named:
+        if each is not None:
+            each["error"] = None
     return shown
 
 
