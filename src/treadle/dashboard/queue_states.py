@@ -65,8 +65,8 @@ def queue_states(
 
 
 def shown_queues(states: Iterable[QueueState]) -> list[QueueState]:
-    """The queues to list. That of bulk actions is listed if it is paused, or if nobody serves what is in
-    it."""
+    """The queues to list. That of bulk actions is listed if it is paused, or if no worker serves what is
+    in it."""
     return [each for each in states if each.name != BULK_QUEUE or _needs_help(each)]
 
 

@@ -41,7 +41,7 @@ _AWAY: Final = frozenset(
 )
 _LOCKED: Final = "55P03"
 _STOPPED: Final = "57014"
-"""The statement took longer than `statement_timeout`, or somebody stopped it."""
+"""The statement took longer than `statement_timeout`, or an operator stopped it."""
 _FULL: Final = "53100"
 MISSING: Final = frozenset({"3F000", "42P01", "42883", "42703"})
 """A schema, a table, a function or a column is not there."""
