@@ -46,7 +46,7 @@ def noted_about(note: AuditNote | None, about: str) -> AuditNote | None:
 
 
 def noted_for(note: AuditNote | None, tenant: str | None) -> AuditNote | None:
-    """The note of a change of which the store is not told whose it is."""
+    """The note with the tenant whose things are changed, for verbs that do not tell it to the store."""
     return note if note is None or tenant is None else replace(note, tenant=tenant)
 
 

@@ -86,7 +86,7 @@ class BulkProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     skipped: dict[str, int] = {}
     refused: tuple[BulkRefusal, ...] = ()
     cursor: str | None = None
-    """Where the next portion begins: a cursor of `list`, or the number of the named item."""
+    """Where the next portion begins: a cursor of `list`. If items were named: how many were taken."""
     tried: tuple[BulkItem, ...] = ()
     """The canary: the items that were changed first."""
     judged: bool = False

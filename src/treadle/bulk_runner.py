@@ -70,8 +70,8 @@ class BulkRunner:
             wait = min(LOOK_EVERY if wait is None else wait, left if left > 0 else LOOK_EVERY)
         return due, wait
 
-    async def run(self) -> None:
-        """Run bulk actions until cancelled."""
+    async def run(self, *, until_done: bool = False) -> None:
+        """Run bulk actions until cancelled, or until there is none that has not ended."""
         wake = asyncio.Event()
 
         def receive(message: Wake) -> None:
@@ -83,11 +83,13 @@ class BulkRunner:
         try:
             while True:
                 wake.clear()
-                wait: float | None = None
+                wait: float | None = LOOK_EVERY
                 try:
                     wait = await self.run_once()
                 except BackendError as error:
                     self._core.hooks.report(error, "claim", "could not run bulk actions; trying again")
+                if wait is None and until_done:
+                    return
                 await first_of(wake, self._core.settings.clock, LOOK_EVERY if wait is None else wait)
         finally:
             unlisten()

@@ -43,9 +43,9 @@ def _check_word(value: str, allowed: tuple[Any, ...], field: str) -> None:
         raise InputError.of(field, value, f"does not exist: it is one of {', '.join(allowed)}")
 
 
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+|\d+(?:\.\d+)?")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+|\d+(?:\.\d+)?")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|[smhdw])")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST_SECONDS: Final = 9
 """Digits. A longer number without a unit is epoch seconds."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .item import ItemState
 
 
-def tries(item: ItemState) -> str:
+def attempt_words(item: ItemState) -> str:
     """How many attempts have begun, and how many it may have."""
     if item.attempt == 0:
         return ""

@@ -130,7 +130,7 @@ async def _read_items(
     there = {count.status for count in overview.counts}
     found: dict[tuple[str, str], ItemState] = {}
     reads: list[tuple[Filter, int]] = []
-    if there.intersection(_TRIED):
+    if there.intersection(_BEGUN):
         reads.append((Filter(tenant=tenant, killing=True), KILLERS_LOOKED_AT))
     if fleet.blocked:
         reads.append((Filter(tenant=tenant, status=("running",)), RUNNING_LOOKED_AT))
@@ -140,7 +140,7 @@ async def _read_items(
     return list(found.values())
 
 
-_TRIED: Final[frozenset[Status]] = frozenset(("running", "scheduled", "ready"))
+_BEGUN: Final[frozenset[Status]] = frozenset(("running", "scheduled", "ready"))
 
 
 async def _read_stuck(

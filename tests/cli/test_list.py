@@ -16,7 +16,7 @@ from tests.cli.looked_at import log_in, order, report, send
 from treadle import Client, Retry, Treadle, work
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
-from treadle.item_words import tries
+from treadle.item_words import attempt_words
 
 
 async def _three(app: Treadle) -> list[str]:
@@ -299,7 +299,7 @@ def test_an_app_that_cannot_be_imported_shows_its_traceback(
 )
 def test_tries_count_as_failures_only_what_may_fail(state: ItemState, shown: str) -> None:
     """Attempts that were lost with their workers do not count."""
-    assert tries(state) == shown
+    assert attempt_words(state) == shown
 
 
 def test_secrets_are_shown_only_if_asked_for(memory: Store) -> None:

@@ -40,8 +40,6 @@ async def test_problems_are_found_by_at_most_five_reads() -> None:
     with Client(backend).sync as client:
         assert [each.kind for each in client.problems(quick=True)] == ["no_worker", "paused"]
 
-    assert [each.kind for each in Treadle(backend).sync.problems(quick=True)] == ["no_worker", "paused"]
-
 
 async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() -> None:
     """Also quickly, and by no more reads if a worker is blocked."""

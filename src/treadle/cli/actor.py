@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from treadle.audit_note import checked_note
 from treadle.errors import InputError, message_of
 
 if TYPE_CHECKING:
@@ -16,15 +17,23 @@ VARIABLE = "TREADLE_ACTOR"
 
 
 def named_by_host(client: Client, because: str) -> Client:
-    """A client whose changes are noted: by TREADLE_ACTOR, or by the user and the host of this process."""
-    host = _printable(socket.gethostname())
+    """A client whose changes are noted: by `actor_here`."""
+    return client.by(actor_here(), reason=because, address=_host())
+
+
+def actor_here() -> str:
+    """Who calls a command: TREADLE_ACTOR, or the user and the host of this process. `InputError`."""
     given = os.environ.get(VARIABLE)
     if not given:
-        return client.by(f"{_user()}@{host}", reason=because, address=host)
+        return f"{_user()}@{_host()}"
     try:
-        return client.by(given, reason=because, address=host)
+        return checked_note(given, "", "").actor
     except InputError as error:
         raise InputError(message_of(error).replace("actor=", f"{VARIABLE}=", 1)) from None
+
+
+def _host() -> str:
+    return _printable(socket.gethostname())
 
 
 def _user() -> str:

@@ -1,4 +1,4 @@
-"""Load the app that a command names as `module:app`."""
+"""Load the app or the function that a command names as `module:name`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from treadle.app import Treadle
 from treadle.backend import Backend
@@ -17,30 +20,44 @@ from treadle.wording import one_line
 
 
 class CannotLoad(Exception):
-    """The app was not found: the message says what was found instead. Or its module raised: the cause."""
+    """What was named was not found: the message says what was instead. Or its module raised: the cause."""
 
 
 def load(path: str) -> Treadle:
-    """Import the app `package.module:name`. The current directory is searched first, as for scripts."""
+    """Import the app `package.module:name`."""
+    module, name = _import(path, "module:app, as in shop.jobs:app")
+    found = getattr(module, name, None)
+    if isinstance(found, Treadle):
+        return found
+    apps = [key for key, value in vars(module).items() if isinstance(value, Treadle)]
+    hint = f"it has {', '.join(apps)}" if apps else "it has none"
+    raise CannotLoad(f"{module.__name__!r} has no Treadle app called {name!r}: {hint}")
+
+
+def load_function(path: str) -> Callable[..., Any]:
+    """Import the function `package.module:name`."""
+    module, name = _import(path, "module:function, as in shop.web:access")
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise CannotLoad(f"{module.__name__!r} has no function called {name!r}")
+    return found
+
+
+def _import(path: str, form: str) -> tuple[ModuleType, str]:
+    """The module, and the name in it. The current directory is searched first, as for scripts."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise CannotLoad(f"{path!r} is not of the form module:app, as in shop.jobs:app")
+        raise CannotLoad(f"{path!r} is not of the form {form}")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name), name
     except ModuleNotFoundError as error:
         if error.name not in (module_name, module_name.partition(".")[0]):
             raise _raised(module_name, error) from error
         raise CannotLoad(f"there is no module {module_name!r} in {here} or on the path") from None
     except Exception as error:
         raise _raised(module_name, error) from error
-    found = getattr(module, name, None)
-    if isinstance(found, Treadle):
-        return found
-    apps = [key for key, value in vars(module).items() if isinstance(value, Treadle)]
-    hint = f"it has {', '.join(apps)}" if apps else "it has none"
-    raise CannotLoad(f"{module_name!r} has no Treadle app called {name!r}: {hint}")
 
 
 def which_store(app: str | None, url: str | None) -> tuple[str | None, str | None]:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from treadle.item import GroupState, ItemState, Status
-from treadle.item_words import matters_at, tries
+from treadle.item_words import attempt_words, matters_at
 from treadle.wording import first_line, plural
 
 from .text import Cell, ago, json_line, speaks_unicode, table_lines, terminal_width
@@ -85,7 +85,7 @@ def item_lines(items: Sequence[ItemState], now: float, *, width: int | str | Non
             item.type,
             item.tenant if len(tenants) > 1 else "",
             item.queue if queues != {"default"} else "",
-            tries(item),
+            attempt_words(item),
             when(item, now),
             Cell(what(item), "dim"),
         )

@@ -20,7 +20,7 @@ from treadle.engine.read_refs import get_refs
 from treadle.errors import InputError
 from treadle.filter_words import OPEN_STATUSES
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
-from treadle.item_words import tries
+from treadle.item_words import attempt_words
 from treadle.timing import iso
 from treadle.wording import duration, first_line, plain
 
@@ -304,7 +304,7 @@ def _note(happened: Happened) -> str:
                 f"due in {duration(item.due_at - item.queued_at)}" if item.due_at > item.queued_at + 1 else ""
             )
         case "started" | "cancelled":
-            return tries(item) if happened.name == "started" else error
+            return attempt_words(item) if happened.name == "started" else error
         case "succeeded":
             return f"after {duration((item.ended_at or 0.0) - item.queued_at)}"
         case "failed" | "lost":

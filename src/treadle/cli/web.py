@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
-import importlib
 import ipaddress
 import signal
 import socket
-import sys
 from collections.abc import Generator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -20,6 +16,8 @@ from treadle.backend import store_name
 from treadle.errors import InputError
 from treadle.wording import one_line, plain
 
+from .actor import actor_here
+from .load import load_function
 from .shell import AppOption, Shell, TenantOption, UrlOption, run_command
 
 if TYPE_CHECKING:
@@ -101,11 +99,11 @@ async def _serve(
             "may do, or leave --host out"
         )
     link = LinkAccess(
-        f"{getpass.getuser()}@{socket.gethostname()}",
+        actor_here(),
         can="read" if read_only else "all",
         tenants=None if shown_tenant is None else [shown_tenant],
     )
-    allows: AccessFn = link if access is None else _load_function(access)
+    allows: AccessFn = link if access is None else load_function(access)
     site = dashboard(shell.client, access=allows)
     with _listening(host, port) as listener:
         address = f"http://{_shown_host(host)}:{listener.getsockname()[1]}/"
@@ -167,19 +165,3 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
         raise InputError(f"cannot listen at {plain(host)}:{port}: {error.strerror or error}") from None
     with listener:
         yield listener
-
-
-def _load_function(path: str) -> AccessFn:
-    """Import the function `package.module:name`. InputError."""
-    module_name, _, name = path.partition(":")
-    if not module_name or not name:
-        raise InputError.of("--access", path, "is not of the form module:function, as in shop.web:access")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(module_name), name, None)
-    except ModuleNotFoundError as error:
-        raise InputError.of("--access", path, f"cannot be imported: {error}") from None
-    if not callable(function):
-        raise InputError.of("--access", path, "is no function")
-    return function  # type: ignore[no-any-return]

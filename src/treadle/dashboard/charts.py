@@ -72,20 +72,6 @@ def _bar(
     return Markup("<g>{}{}</g>").format(Markup().join(rects), title)
 
 
-def sparkline(values: Sequence[float], label: str) -> Markup:
-    """A small line without axes."""
-    wide, tall = 96, 22
-    top = max(values, default=0) or 1
-    step = wide / max(1, len(values) - 1)
-    points = " ".join(
-        f"{_n(n * step)},{_n(tall - 2 - value / top * (tall - 4))}" for n, value in enumerate(values)
-    )
-    return Markup(
-        '<svg class="spark" viewBox="0 0 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
-        '<polyline points="{}"/></svg>'
-    ).format(wide, tall, wide, tall, label, points)
-
-
 def share_bar(part: float, whole: float, kind: str = "") -> Markup:
     """A horizontal bar that shows a share."""
     filled = 0.0 if whole <= 0 else min(1.0, part / whole)

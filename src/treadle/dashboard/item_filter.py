@@ -1,7 +1,7 @@
 """The filter of items as text: `status:dead type:mail.send since:2h input.order_id:17`, and what it selects.
 
 The items page, confirmations and bulk actions read it alike. All words must hold. A value with blanks is
-quoted: `lane:"new customers"`. A word without a colon is the id of an item.
+quoted: `key:"new customers"`. A word without a colon is the id of an item.
 """
 
 from __future__ import annotations

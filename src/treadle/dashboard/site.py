@@ -38,9 +38,9 @@ from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
 from .assets import Assets
 from .bulk_runs import BulkRuns
-from .cache import KeptReads
 from .cookies import keep
 from .forms import read_form
+from .kept_reads import KeptReads
 from .live import Live
 from .menu import menu
 from .notices import notice
@@ -105,7 +105,6 @@ class Site:
         self.access = access
         self.title = title
         self.links = links
-        self.mask = frozenset(mask)
         self.secrets = SecretMask(mask)
         self.origins = frozenset(origins)
         self.assets = Assets()

@@ -168,7 +168,6 @@ GLOBALS: Final[dict[str, Any]] = {
     "share": share,
     "shape": shape,
     "chart": charts.bars,
-    "sparkline": charts.sparkline,
     "share_bar": charts.share_bar,
     "series": SERIES,
     "timeline_svg": timeline.timeline_svg,

@@ -17,7 +17,7 @@ from treadle.secret_values import SecretMask
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses
 from .bulk_runs import BulkRuns
-from .cache import KeptReads
+from .kept_reads import KeptReads
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class VisitedSite(Protocol):
 
 class Visit(PageAddresses):
     """One request. `client` is for reading: it is bound to the tenant that is shown, if there is one. Changes
-    go through `verbs`, which ask for permission."""
+    go through `acting`, which asks for permission."""
 
     def __init__(self, site: VisitedSite, request: Request, access: Access) -> None:
         self.site = site

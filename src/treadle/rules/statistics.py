@@ -39,8 +39,10 @@ def kept_step(step: int) -> int:
 
 
 def labels(by: StatsBy, type: str | None, queue: str | None, found: str) -> tuple[str, str]:
-    """The type and the queue of a Stat of a read: those of which it is, empty if it is of all. `found`: the
-    type or the queue that it was grouped by."""
+    """The type and the queue that a Stat names. Empty: all of them.
+
+    type, queue: those that were asked for. found: the type or the queue of its group.
+    """
     return found if by == "type" else type or "", found if by == "queue" else queue or ""
 
 

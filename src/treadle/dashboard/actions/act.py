@@ -17,11 +17,11 @@ from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
 from treadle.item import Status
 
-from .answers import asking, finished, reason_of
+from .answers import asking, back_of, finished, reason_of
 from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
 from .fields import read_number, read_whole
 from .named_item import NO_FORM, ItemBrief
-from .portion import RefusedItem, change_items, refused_items
+from .portion import change_items, refused_items, tell_refused
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
 """What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
@@ -51,15 +51,6 @@ class ActPage(msgspec.Struct, frozen=True):
     typed: dict[str, str]
     others: tuple[BulkState, ...] = ()
     """Bulk actions that have not ended."""
-
-
-class RefusedPage(msgspec.Struct, frozen=True):
-    """What became of the items, where some were not changed."""
-
-    verb: ActionVerb
-    changed: int
-    refused: list[RefusedItem]
-    back: str
 
 
 async def act(visit: Visit) -> Response:
@@ -136,7 +127,4 @@ async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, 
         return JSONResponse(
             {"done": verb, "count": changed, "refused": len(refused), "not_changed": not_changed}
         )
-    back = visit.inside(form.get("back")) if form.get("back") else None
-    page = RefusedPage(verb, changed, refused_items(refused), back or to)
-    status = 200 if changed else 409
-    return visit.site.render(visit, "not_changed.html", status=status, section="items", page=page, live=False)
+    return tell_refused(visit, verb, changed, refused, back=back_of(visit, form, to))

@@ -10,6 +10,7 @@ from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import AnyType
 from treadle.errors import ConflictError, InputError, PayloadError
+from treadle.filter_words import read_duration
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT
 from treadle.options import EnqueueOptions
@@ -17,7 +18,7 @@ from treadle.work_type import json_input
 
 from .answers import asking, finished, hiding, reason_of
 from .arguments_form import ArgumentField, argument_fields, read_arguments
-from .fields import read_duration, read_whole
+from .fields import read_whole
 
 FIELDS = ("queue", "delay", "key", "priority", "lane", "tenant", "reason")
 

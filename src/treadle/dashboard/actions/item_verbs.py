@@ -6,11 +6,12 @@ from starlette.responses import Response
 
 from treadle.bulk_action import ActionVerb
 from treadle.dashboard.forms import read_form
+from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 
-from .answers import finished, reason_of
+from .answers import back_of, finished, reason_of
 from .named_item import read_item
-from .portion import change_items
+from .portion import change_items, tell_refused
 
 
 async def requeue(visit: Visit) -> Response:
@@ -26,10 +27,13 @@ async def trigger(visit: Visit) -> Response:
 
 
 async def _change(visit: Visit, verb: ActionVerb) -> Response:
-    """Change the item. Why it cannot be changed is raised."""
+    """Change the item. A page says why it cannot be changed; for programs that is raised."""
     form = await read_form(visit.request)
     item = await read_item(visit, form)
     count, refused = await change_items(visit, verb, [(item.id, item.tenant)], reason=reason_of(form))
-    if refused and not count:
+    to = visit.item_url(item.id, item.tenant)
+    if not refused or count:
+        return finished(visit, form, verb, count, to=to)
+    if wants_json(visit.request):
         raise refused[0].error
-    return finished(visit, form, verb, count, to=visit.item_url(item.id, item.tenant))
+    return tell_refused(visit, verb, count, refused, back=back_of(visit, form, to))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+from starlette.responses import Response
 
 from treadle.bulk_action import ActionVerb
 from treadle.bulk_portion import VERBS
@@ -36,6 +37,15 @@ class RefusedItem(msgspec.Struct, frozen=True):
     id: str
     tenant: str | None
     message: str
+
+
+class RefusedPage(msgspec.Struct, frozen=True):
+    """What became of the items, where some were not changed."""
+
+    verb: ActionVerb
+    changed: int
+    refused: list[RefusedItem]
+    back: str
 
 
 async def change_items(
@@ -96,6 +106,15 @@ def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:
     if verb in ("requeue", "trigger"):
         return refuse_status(item, VERBS[verb].allowed, VERBS[verb].advice)
     return None
+
+
+def tell_refused(
+    visit: Visit, verb: ActionVerb, changed: int, refused: Sequence[Refusal], *, back: str
+) -> Response:
+    """The page that says why items were not changed."""
+    page = RefusedPage(verb, changed, refused_items(refused), back)
+    status = 200 if changed else 409
+    return visit.site.render(visit, "not_changed.html", status=status, section="items", page=page, live=False)
 
 
 def refused_items(refused: Sequence[Refusal]) -> list[RefusedItem]:

@@ -1,30 +1,10 @@
 """ActionRoute: where a form is sent to, or a page that asks first.
 
-| method | path | fields |
-| --- | --- | --- |
-| POST | /items/{id}/requeue, /cancel, /trigger | `of`, `back`, `reason` |
-| GET, POST | /items/{id}/complete | `value` (JSON), `reason` |
-| GET, POST | /items/{id}/edit | `input` (JSON), `key`, `reason` |
-| GET, POST | /items/{id}/update | `run_at`, `priority`, `queue`, `lane`, `deadline`, `reason` |
-| GET, POST | /items/{id}/delete | `open`, `cascade`, `reason` |
-| POST | /groups/{id}/repair | `of`, `back`, `reason` |
-| GET, POST | /act/{verb} | `id` (several) or `q`, `reason`, `rate`, `canary`, `open`, `confirmed`, `back` |
-| POST | /queues/{queue}/pause, /resume | `back`, `reason` |
-| POST | /schedules/{name}/pause, /resume, /trigger | `back`, `reason` |
-| GET, POST | /schedules/{name}/cancel | `reason` |
-| GET, POST | /workers/{id}/drain | `reason` |
-| GET, POST | /types/{type}/enqueue | `input.NAME`, `queue`, `delay`, `key`, `priority`, `lane`, `tenant` |
-| POST | /bulk/{id}/stop | `back` |
-
-The verbs of /act are requeue, cancel, trigger and delete. Each form may have a `reason`.
+docs/dashboard-programs.md has the addresses and the fields. Besides those, forms of browsers have:
+- `back`: the page to go to afterwards, as `Visit.here_path` gives it.
 - `of`, also as a parameter of the URL: the tenant of an item where the page shows several. `visit.item_url`
   adds it.
-- `back`: the page to go to afterwards, as `Visit.here_path` gives it.
-- `id` of /act, any number of them: the items. The value is `ID`, or `ID TENANT` where several tenants are
-  shown. See `item_filter.split_id`.
-- `q` in place of ids: the text of a filter, for all items that match it. See `item_filter.parse_filter`.
-- A POST to /act asks, as a GET does, unless it has `confirmed`. A requeue or trigger of up to 100 ids acts
-  at once, and so does a cancel of one.
+- `id` of /act: see `item_filter.split_id`. `q`: see `item_filter.parse_filter`.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@
 
   // ------------------------------------------------------------------------------------------------ times
 
-  // The server writes instants in UTC. Whoever wants local time sees local time.
+  // The server writes instants in UTC. They are shown in local time, unless the visitor has chosen UTC.
   function zone() { return document.documentElement.dataset.zone === "local" ? undefined : "UTC"; }
   const FORMS = {
     exact: { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" },

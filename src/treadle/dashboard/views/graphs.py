@@ -10,6 +10,7 @@ import msgspec
 from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
+from treadle.dashboard.payloads import exact_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.item import GroupState, ItemState, Page, Status
@@ -97,21 +98,21 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
     """What is shown of a group. Its value is a payload."""
     shown = group_json(core_of(visit.client).registry, group)
     if visit.access.payloads:
-        shown["value"] = visit.site.secrets.masked(shown["value"])
-    else:
-        shown["value"], shown["deaths"], shown["cancelled"] = None, [], None
-        shown.pop("unreadable", None)
-    return {**shown, "ids_of_deaths": [death.id for death in group.deaths]}
+        shown["value"] = exact_json(visit.site.secrets.masked(shown["value"]))
+        return shown
+    shown["value"] = None
+    shown.pop("unreadable", None)
+    for each in (*shown["deaths"], shown["cancelled"] or {}):
+        each["error"] = None
+    return shown
 
 
 def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
     """The group or the workflow as `treadle group --json` has it: items, and what they come from and wait
     for."""
-    facts = dict(page.group or {"id": page.id})
-    facts.pop("ids_of_deaths", None)
     hidden = {} if visit.access.payloads else {"error": None}
     return {
-        **facts,
+        **(page.group or {"id": page.id}),
         "items": [{**member_json(item), **hidden} for item in page.items],
         "more": page.more,
     }

@@ -23,7 +23,7 @@ from treadle.headers import trace_id_of
 from treadle.ids import check_id
 from treadle.item import OPEN, ItemState
 from treadle.item_facts import PrerequisiteStatus
-from treadle.item_words import tries
+from treadle.item_words import attempt_words
 from treadle.records import Related
 from treadle.rules.watching import died_unrun
 from treadle.why import Reason
@@ -60,7 +60,7 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[Reason] | None
     """Why it is where it is. None: not in time."""
     timeline: Timeline
-    tries: str
+    attempts: str
     unrun: bool
     """It died without an attempt."""
     input: Payload | None
@@ -93,7 +93,7 @@ async def read(visit: Visit) -> ItemPage | Elsewhere:
         state=state,
         reasons=None if why is None else shown_reasons(visit, why),
         timeline=timeline_of(state, visit.site.now(), messages=visit.access.payloads),
-        tries=tries(state),
+        attempts=attempt_words(state),
         unrun=died_unrun(state),
         input=shown_payload(visit, state, "input"),
         result=shown_payload(visit, state, "result") if state.status == "success" else None,

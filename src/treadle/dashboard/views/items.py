@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from treadle.bulk_action import BULK_TYPE
+from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import Action
 from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
@@ -19,7 +19,7 @@ from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
 from treadle.item_condition import WhereCondition
-from treadle.item_words import matters_at, tries
+from treadle.item_words import attempt_words, matters_at
 from treadle.timing import iso
 
 ROWS: Final = 50
@@ -32,6 +32,8 @@ LOOK_SECONDS: Final = 0.06
 """After so long it looks into no further portion."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+OFFERED: Final[tuple[ActionVerb, ...]] = ("requeue", "trigger", "cancel", "delete")
+"""What items are changed by, in this order."""
 
 
 class ItemRow(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class ItemRow(msgspec.Struct, frozen=True):
     at: float | None
     """The instant that matters in its status."""
     queued_at: float
-    tries: str
+    attempts: str
     error: str
     reason: str | None
     key: str | None
@@ -216,7 +218,7 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         tenant=state.tenant,
         at=matters_at(state),
         queued_at=state.queued_at,
-        tries=tries(state),
+        attempts=attempt_words(state),
         error=shown_error(visit, state),
         reason=state.reason if state.reason != "exhausted" else None,
         key=state.key,
@@ -280,8 +282,8 @@ def status_links(text: str, where: ItemFilter | None = None) -> list[StatusLink]
 
 def verbs_for(statuses: Iterable[Status]) -> list[Action]:
     """What can be done with items in these statuses."""
-    given, verbs = set(statuses), ("requeue", "trigger", "cancel", "delete")
-    return [verb for verb in verbs if given.intersection(VERBS[verb].allowed)]
+    given = set(statuses)
+    return [verb for verb in OFFERED if given.intersection(VERBS[verb].allowed)]
 
 
 def proposals_for(word: str) -> list[str]:

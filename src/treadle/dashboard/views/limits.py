@@ -51,7 +51,7 @@ class LimitRow(msgspec.Struct, frozen=True):
     used: float
     limit: int | None
     reached: bool
-    """Nothing may start under it now, as far as is known."""
+    """As far as is known: no item can start now that counts under it."""
     retry_after: float
     holders: list[PermitHolders] = []
 

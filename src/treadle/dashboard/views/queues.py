@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from treadle.dashboard.access import NotShown
+from treadle.dashboard.depths import Depth, depth_json, depths
 from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.payloads import shown_reasons
+from treadle.dashboard.queue_states import (
+    QueueState,
+    declared_queues,
+    queue_json,
+    queue_states,
+    shown_queues,
+    unused,
+)
+from treadle.dashboard.throughput import (
+    Throughput,
+    read_rates,
+    read_throughput,
+    span_of,
+    throughput_json,
+)
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.fleet import Fleet, queues_of
+from treadle.fleet import Fleet
 from treadle.fleet_json import reason_json
 from treadle.ids import check_name
 from treadle.item_facts import Overview
@@ -21,10 +36,7 @@ from treadle.records import Line
 from treadle.timing import iso
 from treadle.why import Reason, Why
 
-from .depths import Depth, depth_json, depths
 from .limits import LimitRow, limit_rows, rows_json
-from .overview import Throughput, read_throughput, span_of, throughput_json
-from .rates import Rate, read_rates
 from .type_limits import limits_of_types
 from .workers import WorkerRow, row_json, worker_row
 
@@ -33,19 +45,6 @@ MOST_WORKERS: Final = 50
 MOST_LINES: Final = 200
 RECENT: Final = 600
 """Rates are those of so many seconds."""
-
-
-class QueueState(msgspec.Struct, frozen=True):
-    name: str
-    depth: Depth
-    oldest_ready: float | None
-    paused: bool
-    """For all tenants."""
-    paused_for: list[str]
-    """Tenants for which alone it is paused."""
-    workers: int
-    """Live workers that claim from it, or may."""
-    rate: Rate | None = None
 
 
 class QueuesPage(msgspec.Struct, frozen=True):
@@ -77,43 +76,9 @@ async def read_all(visit: Visit) -> QueuesPage:
     )
     if overview is None:
         return QueuesPage(None, Pages(1, 1, 0), False)
-    states = queue_states(overview, rates, _declared(visit))
+    states = shown_queues(queue_states(overview, rates, declared_queues(visit)))
     shown, pages = page_of(visit, states, PER_PAGE)
     return QueuesPage(shown, pages, rates is not None)
-
-
-def _declared(visit: Visit) -> set[str]:
-    """The queues that the code of this process names."""
-    named = (type.options.get("queue") for type in visit.client.types.values())
-    return {queue for queue in named if isinstance(queue, str)}
-
-
-def queue_states(
-    overview: Overview, rates: dict[str, Rate] | None, declared: Iterable[str] = ()
-) -> list[QueueState]:
-    """The queues. Those in which items have waited for the longest time come first."""
-    found = depths(overview.counts, lambda count: count.queue)
-    ages = {age.queue: age.oldest_ready for age in overview.ages}
-    fleet = Fleet(overview.workers, overview.now)
-    paused: dict[str, list[str | None]] = {}
-    for queue, tenant in overview.paused:
-        paused.setdefault(queue, []).append(tenant)
-    names = {*found, *ages, *paused, *(rates or ()), *queues_of(fleet.live), *declared}
-    states = [
-        QueueState(
-            name=name,
-            depth=found.get(name, Depth()),
-            oldest_ready=ages.get(name),
-            paused=None in paused.get(name, ()),
-            paused_for=sorted(tenant for tenant in paused.get(name, ()) if tenant is not None),
-            workers=len(fleet.serving(queue=name)),
-            rate=(rates or {}).get(name),
-        )
-        for name in names
-    ]
-    return sorted(
-        states, key=lambda state: (state.oldest_ready or float("inf"), -state.depth.open, state.name)
-    )
 
 
 async def read_one(visit: Visit) -> QueuePage:
@@ -126,7 +91,7 @@ async def read_one(visit: Visit) -> QueuePage:
         visit.in_time(client.limits()),
     )
     overview = overview or Overview(now=0.0)
-    known = {each.name: each for each in queue_states(overview, None, _declared(visit))}
+    known = {each.name: each for each in queue_states(overview, None, declared_queues(visit))}
     if overview.now and name not in known and not (throughput is not None and throughput.started):
         raise NotShown(f"there is no queue {name!r}")
     types, fleet = _types(overview, name), Fleet(overview.workers, overview.now)
@@ -145,11 +110,6 @@ async def read_one(visit: Visit) -> QueuePage:
         workers=workers[:MOST_WORKERS],
         more_workers=max(0, len(workers) - MOST_WORKERS),
     )
-
-
-def unused(name: str, workers: int = 0) -> QueueState:
-    """A queue in which nothing is."""
-    return QueueState(name, Depth(), None, False, [], workers)
 
 
 async def _overview_and_why(visit: Visit, name: str) -> tuple[Overview | None, Why | None]:
@@ -184,19 +144,6 @@ def one_json(visit: Visit, page: QueuePage) -> dict[str, Any]:
         "limits": rows_json(page.limits),
         "workers": [row_json(visit, each) for each in page.workers],
         "more_workers": page.more_workers,
-    }
-
-
-def queue_json(state: QueueState) -> dict[str, Any]:
-    """A queue as `treadle status --json` has it, and more."""
-    return {
-        "queue": state.name,
-        **depth_json(state.depth),
-        "oldest_ready_at": iso(state.oldest_ready),
-        "paused": state.paused,
-        "paused_for": state.paused_for,
-        "worker_count": state.workers,
-        "rate": state.rate,
     }
 
 

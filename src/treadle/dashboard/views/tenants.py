@@ -7,11 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from treadle.bulk_action import OPERATORS
+from treadle.dashboard.depths import Depth, depth_json, depths
 from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-
-from .depths import Depth, depth_json, depths
 
 PER_PAGE: Final = 200
 

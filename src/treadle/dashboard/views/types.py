@@ -9,7 +9,17 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from treadle.dashboard.access import NotShown
+from treadle.dashboard.depths import Depth, depth_json, depths
 from treadle.dashboard.paging import Pages, page_of, pages_json
+from treadle.dashboard.throughput import (
+    SPANS,
+    Rate,
+    Throughput,
+    read_rates,
+    read_throughput,
+    span_of,
+    throughput_json,
+)
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import BUILT_IN
@@ -23,10 +33,7 @@ from treadle.retry import Retry
 from treadle.wording import duration, one_line
 from treadle.work_type import AnyWorkType, arguments_of
 
-from .depths import Depth, depth_json, depths
 from .limits import LimitRow, limit_rows, rows_json
-from .overview import SPANS, Throughput, read_throughput, span_of, throughput_json
-from .rates import Rate, read_rates
 from .type_limits import doer_words, limits_of_types
 from .workers import WorkerRow, row_json, worker_row
 

@@ -24,8 +24,8 @@ class KeptReads:
         self._running: set[asyncio.Task[object]] = set()
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> object:
-        """What the read for this key returned, a short time ago, or returns now. A read that another
-        request began is waited for. A visitor who leaves does not end it for the others."""
+        """What a read of this key returns. It is not repeated within `seconds`, and requests at the same time
+        share one. It goes on if the request that began it is given up."""
         kept = self._reads.get(key)
         if kept is None or self._is_old(*kept):
             self._forget_old()

@@ -1,0 +1,92 @@
+"""Queue states: how each queue stands, as an overview of the store tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from treadle.bulk_action import BULK_QUEUE
+from treadle.fleet import Fleet, queues_of
+from treadle.item_facts import Overview
+from treadle.timing import iso
+
+from .depths import Depth, depth_json, depths
+from .throughput import Rate
+from .visit import Visit
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    name: str
+    depth: Depth
+    oldest_ready: float | None
+    paused: bool
+    """For all tenants."""
+    paused_for: list[str]
+    """Tenants for which alone it is paused."""
+    workers: int
+    """Live workers that claim from it, or may."""
+    rate: Rate | None = None
+
+
+def declared_queues(visit: Visit) -> set[str]:
+    """The queues that the code of this process names."""
+    named = (type.options.get("queue") for type in visit.client.types.values())
+    return {queue for queue in named if isinstance(queue, str)}
+
+
+def queue_states(
+    overview: Overview, rates: dict[str, Rate] | None, declared: Iterable[str] = ()
+) -> list[QueueState]:
+    """The queues. Those in which items have waited for the longest time come first."""
+    found = depths(overview.counts, lambda count: count.queue)
+    ages = {age.queue: age.oldest_ready for age in overview.ages}
+    fleet = Fleet(overview.workers, overview.now)
+    paused: dict[str, list[str | None]] = {}
+    for queue, tenant in overview.paused:
+        paused.setdefault(queue, []).append(tenant)
+    names = {*found, *ages, *paused, *(rates or ()), *queues_of(fleet.live), *declared}
+    states = [
+        QueueState(
+            name=name,
+            depth=found.get(name, Depth()),
+            oldest_ready=ages.get(name),
+            paused=None in paused.get(name, ()),
+            paused_for=sorted(tenant for tenant in paused.get(name, ()) if tenant is not None),
+            workers=len(fleet.serving(queue=name)),
+            rate=(rates or {}).get(name),
+        )
+        for name in names
+    ]
+    return sorted(
+        states, key=lambda state: (state.oldest_ready or float("inf"), -state.depth.open, state.name)
+    )
+
+
+def shown_queues(states: Iterable[QueueState]) -> list[QueueState]:
+    """The queues to list. That of bulk actions is listed if it is paused, or if nobody serves what is in
+    it."""
+    return [each for each in states if each.name != BULK_QUEUE or _needs_help(each)]
+
+
+def _needs_help(state: QueueState) -> bool:
+    return state.paused or bool(state.paused_for) or (state.depth.open > 0 and not state.workers)
+
+
+def unused(name: str, workers: int = 0) -> QueueState:
+    """A queue in which nothing is."""
+    return QueueState(name, Depth(), None, False, [], workers)
+
+
+def queue_json(state: QueueState) -> dict[str, Any]:
+    """A queue as `treadle status --json` has it, and more."""
+    return {
+        "queue": state.name,
+        **depth_json(state.depth),
+        "oldest_ready_at": iso(state.oldest_ready),
+        "paused": state.paused,
+        "paused_for": state.paused_for,
+        "worker_count": state.workers,
+        "rate": state.rate,
+    }

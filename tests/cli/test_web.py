@@ -1,0 +1,46 @@
+"""`treadle web`: what it refuses before it serves."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import call
+from treadle.cli.actor import actor_here
+
+
+def refused(*arguments: str, **env: str) -> str:
+    seen = call("web", "--url", "memory://", *arguments, env=env)
+    assert (seen.code, seen.out) == (2, ""), seen
+    return seen.err
+
+
+def test_the_access_function_is_loaded_as_apps_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_access.py").write_text("raise ValueError('no settings')\n")
+    (tmp_path / "own_access.py").write_text("import nosuch_library\n")
+    (tmp_path / "plain_access.py").write_text("access = 5\n")
+    assert "'access' is not of the form module:function" in refused("--access", "access")
+    assert "there is no module 'nosuch'" in refused("--access", "nosuch:access")
+    assert "'plain_access' has no function called 'access'" in refused("--access", "plain_access:access")
+    for name, error in (("broken_access", "no settings"), ("own_access", "nosuch_library")):
+        said = refused("--access", f"{name}:access")
+        assert f"the module '{name}' cannot be imported" in said
+        assert error in said
+        assert f'{name}.py", line 1' in said, "the traceback names the line"
+
+
+def test_another_host_needs_an_access_function() -> None:
+    assert "--access" in refused("--host", "0.0.0.0")
+    assert "--read-only" in refused("--access", "a:b", "--read-only")
+
+
+def test_the_actor_is_that_of_all_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "TREADLE_ACTOR='a\\tb'" in refused(TREADLE_ACTOR="a\tb")
+    monkeypatch.setenv("TREADLE_ACTOR", "deploy-bot")
+    assert actor_here() == "deploy-bot"
+    monkeypatch.delenv("TREADLE_ACTOR")
+    monkeypatch.setattr(getpass, "getuser", lambda: {}["no entry for this uid"])
+    assert actor_here().startswith("uid-")
