@@ -44,7 +44,7 @@ def test_requeue_two_thousand_with_progress_and_stop(site: Site, open_page: Open
 
     page = open_page(site.url("/dead"))
     page.get_by_role("link", name="Requeue all…").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Requeue 1,000+ items")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Requeue 2,000 items")
     page.get_by_label("Items a second").fill("200")
     page.get_by_role("button", name="Requeue").click()
     assert site.call(count_dead(site)) == MANY, "a change of so many items needs a reason"
