@@ -6,6 +6,7 @@ facts about one item into reasons: `treadle.engine.why`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -158,3 +159,20 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """The id of the newest of them."""
     tenant: str
     """Of the newest of them. They may belong to several tenants."""
+
+
+By: TypeAlias = Literal["queue", "type", "tenant"]
+
+
+def counts_by(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
+    """The counts by queue, type or tenant, in the order of names."""
+    found: dict[str, list[Count]] = {}
+    for each in counts:
+        found.setdefault(getattr(each, by), []).append(each)
+    return dict(sorted(found.items()))
+
+
+def total(counts: Iterable[Count]) -> tuple[int, bool]:
+    """The sum, and whether there may be more."""
+    given = list(counts)
+    return sum(each.count for each in given), any(each.capped for each in given)

@@ -18,7 +18,7 @@ The kinds, the most urgent first:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from treadle.engine.why.wording import (
 )
 from treadle.fleet import Fleet
 from treadle.item import KILLING, Count, Filter, ItemState, Status, WorkerState
-from treadle.item_facts import Overview
+from treadle.item_facts import By, Overview, counts_by, total
 from treadle.schedule_state import ScheduleState, StoredSchedules
 from treadle.why import Reason
 from treadle.wording import duration, listed, plural
@@ -73,7 +73,6 @@ MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 UNSERVED_CAP: Final = 10_000
 """So many ready items of a type that no worker has are counted."""
-By = Literal["queue", "type", "tenant"]
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
 
 
@@ -225,20 +224,18 @@ def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
         text += f"at fault: {_named(first)}"
         fix = "see the logs of those that died. Each of the items runs beside ever fewer others, until it is "
         fix += "known which one it is"
-        yield Problem("killing", text, fix, _ids(first))
+        yield Problem("killing", text, fix, tuple(each.id for each in first))
     if others:
         have = "has" if len(others) == 1 else "have"
         text = f"{plural(len(others), 'other item')} {have} lost {KILLING} workers in a row or more, and may "
         text += f"have run beside {'it' if len(first) == 1 else 'them'}: {_named(others)}"
-        yield Problem("killing", text, "see what the logs say of the first", _ids(others))
+        yield Problem(
+            "killing", text, "see what the logs say of the first", tuple(each.id for each in others)
+        )
 
 
 def _named(items: Sequence[ItemState]) -> str:
     return listed((item_name(each.id, each.type) for each in items), MOST_OF_KIND)
-
-
-def _ids(items: Sequence[ItemState]) -> tuple[str, ...]:
-    return tuple(each.id for each in items)
 
 
 def _no_worker(
@@ -400,20 +397,3 @@ def _unfired_text(schedules: Sequence[ScheduleState]) -> str:
 
 def _orphaned(schedules: Sequence[ScheduleState]) -> list[ScheduleState]:
     return [each for each in schedules if each.state == "orphaned"]
-
-
-# -- counts --------------------------------------------------------------------------------------------
-
-
-def counts_by(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
-    """The counts by queue, type or tenant, in the order of names."""
-    found: dict[str, list[Count]] = {}
-    for each in counts:
-        found.setdefault(getattr(each, by), []).append(each)
-    return dict(sorted(found.items()))
-
-
-def total(counts: Iterable[Count]) -> tuple[int, bool]:
-    """The sum, and whether there may be more."""
-    given = list(counts)
-    return sum(each.count for each in given), any(each.capped for each in given)

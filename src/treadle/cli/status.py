@@ -17,9 +17,9 @@ from treadle.filter_words import read_duration
 from treadle.fleet import Fleet
 from treadle.fleet_json import COUNTED, counts_json, unserved_json, worker_json
 from treadle.item import Count, Status
-from treadle.item_facts import Overview
+from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operator import core_of
-from treadle.problems import PROBLEM_KINDS, By, Problem, counts_by, look_at, total
+from treadle.problems import PROBLEM_KINDS, Problem, look_at
 from treadle.timing import iso
 from treadle.wording import capped, duration, listed, plain, plural
 
