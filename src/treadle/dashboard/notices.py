@@ -44,13 +44,13 @@ TEXTS: Final = {
 _DONE = re.compile(r"([a-z_]{1,30})\.(\d{1,9})(?:\.(\d{1,9}))?")
 
 
-class Notice(NamedTuple):
+class PageNotice(NamedTuple):
     text: str
     item: tuple[str, str] | None = None
     """The id and the tenant of the item that was queued."""
 
 
-def notice(visit: Visit) -> Notice | None:
+def notice(visit: Visit) -> PageNotice | None:
     """What to say about the last action: `?done=requeue.3`, or `requeue.3.1` if one was refused. None if
     there was none, or if this browser did not do it just now."""
     kept, *item = visit.request.cookies.get(COOKIE, "").split("/")
@@ -60,7 +60,9 @@ def notice(visit: Visit) -> Notice | None:
     text = TEXTS[found[1]].format(items=plural(int(found[2]), "item"))
     if refused := int(found[3] or 0):
         text += f"; {plural(refused, 'item')} could not be changed"
-    return Notice(text, (name_of(unquote(item[0])), name_of(unquote(item[1]))) if len(item) == 2 else None)
+    return PageNotice(
+        text, (name_of(unquote(item[0])), name_of(unquote(item[1]))) if len(item) == 2 else None
+    )
 
 
 def done(action: str, count: int, refused: int = 0) -> str:
