@@ -32,8 +32,8 @@ _TEXT: Final = (
 # Without an exponent: `Fraction("1e10000000")` would compute ten million digits.
 _FRACTION: Final = re.compile(r"[-+]?[0-9]{1,4300}(?:[./][0-9]{1,4300})?")
 
-MOST_TOLD: Final = 5
-"""How many of the mistakes in a value are told."""
+MOST_MISTAKES: Final = 5
+"""How many of the mistakes in a value are named."""
 
 _to_json = msgspec.json.Encoder().encode
 
@@ -103,10 +103,10 @@ def _without_values(error: Any) -> str:
     shown."""
     try:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        told = [_mistake(each["loc"], each["msg"]) for each in found]
+        mistakes = [_mistake(each["loc"], each["msg"]) for each in found]
     except Exception:  # noqa: BLE001  an error of the user's own, which has no such method
         return type(error).__name__
-    return "; ".join(told[:MOST_TOLD]) + ("; ..." if len(told) > MOST_TOLD else "")
+    return "; ".join(mistakes[:MOST_MISTAKES]) + ("; ..." if len(mistakes) > MOST_MISTAKES else "")
 
 
 def _mistake(steps: Sequence[object], message: str) -> str:
