@@ -482,7 +482,9 @@ class Backend(Protocol):
         cursor: str | None = None,
     ) -> AuditPage:
         """Return audit entries, newest first: those of one tenant, or all. Portions of bulk actions are left
-        out unless the action is named. `InputError` for a cursor that this method did not return."""
+        out unless the action is named. But of one tenant, those with an `about` are there: they are of
+        actions of all tenants, whose own entries have no tenant. `InputError` for a cursor that this method
+        did not return."""
         ...
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:

@@ -250,7 +250,13 @@ class BulkPortion:
     def _client_of(self, tenant: str) -> Operator:
         order, note = self._order, None
         if order.actor:
-            note = AuditNote(actor=order.actor, reason=order.reason, address=order.address, bulk=self._bulk)
+            note = AuditNote(
+                actor=order.actor,
+                reason=order.reason,
+                address=order.address,
+                bulk=self._bulk,
+                about=order.about if self._tenant is None else "",  # so that each tenant can read it
+            )
         return Operator(self._core, tenant, note)
 
     def _refusal(self, item: ItemState) -> Refusal | None:

@@ -49,6 +49,13 @@ class Fleet:
         info = worker.info
         return info is not None and info.pressed_until is not None and info.pressed_until > self.now
 
+    def is_on_trial(self, worker: WorkerState) -> bool:
+        """Whether an item on trial keeps it from claiming."""
+        info = worker.info
+        if info is None or info.trial is None or info.trial.until <= self.now:
+            return False
+        return info.full or info.trial.waits or (worker.running or 0) >= info.trial.most
+
     def serving(
         self, *, type: str | None = None, queue: str | None = None, tenant: str | None = None
     ) -> list[WorkerState]:

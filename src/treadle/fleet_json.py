@@ -136,6 +136,7 @@ def bulk_json(action: BulkState) -> dict[str, Any]:
         ],
         "rate": action.rate,
         "canary": action.canary,
+        "canary_wait": action.canary_wait,
         "held_back_by": [{"id": each.id, "tenant": each.tenant} for each in action.held_back_by],
         "started_at": iso(action.started_at),
         "ended_at": iso(action.ended_at),

@@ -1,7 +1,7 @@
 """Secret values: what is shown as `***` in place of values that only handlers should see.
 
 A value is secret if its type says so (`Annotated[str, Secret]`), or if it stands under a name that tells so,
-such as `password`. It is stored as it is, and handlers get it as it is.
+such as `password`. In URLs, the password is. It is stored as it is, and handlers get it as it is.
 """
 
 from __future__ import annotations
@@ -22,30 +22,46 @@ from .masking import MASK
 
 SECRET_NAMES: Final = (
     "access_key",
+    "access_tokens",
+    "accesskey",
     "api_key",
     "api_keys",
+    "api_tokens",
     "apikey",
     "authorization",
+    "basic_auth",
     "bearer",
     "cookie",
     "cookies",
     "credential",
     "credentials",
     "jwt",
+    "otp",
     "passphrase",
     "passwd",
     "password",
     "passwords",
     "private_key",
+    "privatekey",
     "pwd",
+    "refresh_tokens",
     "secret",
     "secrets",
+    "session_id",
+    "sessionid",
     "token",
 )
 """Names that tell that a value is secret. As whole words: `access_token`, `apiKey` and `X-Api-Key` are such
 names, `max_tokens` is not."""
+ALONE: Final = ("auth", "pass", "signature", "tokens")
+"""Names that tell it only if nothing else is in the name: `auth_type` and `max_tokens` are no secrets."""
+ENDINGS: Final = ("password", "passwords", "passwd", "passphrase", "secret", "token")
+"""Ends of words that tell it: `mypassword`, `clientsecret`."""
 LONGEST_CACHED: Final = 100
 """Characters of a name that is kept in memory."""
+
+
+_URL_PASSWORD: Final = re.compile(r"(://[^\s/:@?#]*:)[^\s/?#]*@")
 
 
 class Secret:
@@ -61,8 +77,9 @@ class SecretMask:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        wanted = (_words(name) for name in (*SECRET_NAMES, *check_mask(names)))
-        self._pattern = re.compile("|".join(map(re.escape, dict.fromkeys(wanted))))
+        wanted = {re.escape(_words(name)): None for name in (*SECRET_NAMES, *check_mask(names))}
+        alone = (rf"\A{_words(name)}\Z" for name in ALONE)
+        self._pattern = re.compile("|".join((*wanted, *alone, *(f"{end}_" for end in ENDINGS))))
         self._is_secret_name = functools.lru_cache(maxsize=4096)(self._tells)
 
     def masked(self, value: Any, *declared: Any) -> Any:
@@ -89,6 +106,8 @@ class SecretMask:
         if isinstance(value, list | tuple):
             parts = cast("Sequence[Any]", value)
             return [self._masked(each, _element_types(declared, at)) for at, each in enumerate(parts)]
+        if isinstance(value, str) and "://" in value:
+            return _URL_PASSWORD.sub(rf"\1{MASK}@", value)
         return value
 
     def _of_field(self, name: str, value: Any, declared: Sequence[Any]) -> Any:

@@ -20,6 +20,9 @@ from .errors import PayloadError
 _TREADLE: Final = str(Path(__file__).parent / "_")[:-1]
 _PYTHON: Final = tuple(str(Path(sysconfig.get_path(name)) / "_")[:-1] for name in ("stdlib", "platstdlib"))
 _PACKAGE: Final = re.compile(r".*[\\/](?:site|dist)-packages[\\/][^\\/]+")
+FIRST_FRAMES: Final = 20
+LAST_FRAMES: Final = 80
+"""Of a deep stack only the first and the last frames are shown."""
 _frames = vars(BaseException)["__traceback__"].__get__
 
 
@@ -48,12 +51,15 @@ def traceback_text(error: BaseException, *, whole: bool = False) -> str:
     """The traceback of an error as text, with those of its causes. whole: with the frames before the user's
     code. Empty if it cannot be read: the error's attributes may be the user's."""
     try:
-        exception = traceback.TracebackException(type(error), error, frames_of(error))
+        exception = traceback.TracebackException(type(error), error, frames_of(error), lookup_lines=False)
         if not whole:
             # The user's code is in the text of the cause, or is what cannot be read.
             elsewhere = isinstance(error.__cause__, RemoteTraceback) or isinstance(error, SyntaxError)
             if not _trim(exception, elsewhere=elsewhere) and isinstance(error, PayloadError):
                 return ""
+        for each in _chain(exception):
+            if each.stack:  # None: it was left out
+                each.stack = _shorten(each.stack)
         return "".join(exception.format())
     except BaseException:  # noqa: BLE001
         return ""
@@ -89,6 +95,24 @@ def _from_user(stack: traceback.StackSummary) -> traceback.StackSummary:
         for n, frame in enumerate(stack)
         if n >= last or (n >= first and not frame.filename.startswith(_TREADLE))
     )
+
+
+class _ShortenedStack(traceback.StackSummary):
+    """A stack without the frames in its middle. The frame without a file says how many they are."""
+
+    def format_frame_summary(self, frame_summary: traceback.FrameSummary, **options: Any) -> str:
+        if not frame_summary.filename:
+            return f"  [{frame_summary.lineno:,} frames are left out]\n"
+        return super().format_frame_summary(frame_summary, **options)
+
+
+def _shorten(stack: traceback.StackSummary) -> traceback.StackSummary:
+    """The first and the last frames of a deep stack: each costs time, and texts are cut anyway."""
+    left_out = len(stack) - FIRST_FRAMES - LAST_FRAMES
+    if left_out <= 0:
+        return stack
+    mark = traceback.FrameSummary("", left_out, "", lookup_line=False, line="")
+    return _ShortenedStack([*stack[:FIRST_FRAMES], mark, *stack[-LAST_FRAMES:]])
 
 
 @lru_cache(10_000)

@@ -23,6 +23,7 @@ ReasonKind: TypeAlias = Literal[
     "lane_held",  # an earlier item of its lane holds the lane
     "rate",  # a limit on starts per time is reached
     "worker_full",  # the workers that could run it have no room
+    "trial",  # an item on trial runs where it could, beside few others
     "worker_blocked",  # the event loop of the worker does not run
     "pressed",  # back-pressure
     "declined",  # `accept` of the workers declines its type

@@ -21,6 +21,22 @@ class UndecodableType(msgspec.Struct, frozen=True, gc=False):
     before, and the time counts from then."""
 
 
+class WorkerTrial(msgspec.Struct, frozen=True, gc=False):
+    """An item whose workers died. While it is on trial, the worker runs few others."""
+
+    id: str
+    """Empty: not shown to another tenant."""
+    tenant: str
+    losses: int
+    """How many workers in a row died while they ran it."""
+    most: int
+    """How many items the worker runs at once meanwhile, this one included."""
+    until: float
+    """When the trial, or the wait for it, ends at the latest, by the store's clock."""
+    waits: bool = False
+    """It has not begun: it waits until few enough others run, and nothing is claimed."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a worker says about itself. It is sent with the first heartbeat, and when it has changed."""
 
@@ -47,6 +63,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """It had no room for anything when it last asked for work."""
     full_types: tuple[str, ...] = ()
     """Types for which it had no room then, although it had room for others."""
+    trial: WorkerTrial | None = None
+    """The item on trial that leaves the least room for others."""
     pressed_until: float | None = None
     """Back-pressure: it claims nothing before this instant of the store's clock."""
     declined: Mapping[str, int] = {}

@@ -54,7 +54,7 @@ def test_commands_note_who_called_them(memory: Store, monkeypatch: pytest.Monkey
         ("ann@example.org", "delete", 1, ""),
         ("ann@example.org", "cancel", 1, entries[5]["about"]),
     ]
-    assert entries[5]["about"].startswith("status=blocked,scheduled,ready,running type=report until=")
+    assert entries[5]["about"].startswith("status:blocked,scheduled,ready,running type:report until:")
     assert [(entry["verb"], entry["tenant"]) for entry in entries[6:]] == [
         ("pause", "acme"),
         ("enqueue", "acme"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Any
 
@@ -53,3 +54,4 @@ async def test_a_worker_is_asked_to_stop(store: Any, make_app: Any, visitor: Any
     (entry,) = (await app.audits()).entries
     assert (entry.verb, entry.ids, entry.reason) == ("drain_worker", (worker.id,), "move")
     assert (await ann.get("/workers/unknown/drain")).status_code == 404
+    assert re.search('title="ann">asked to stop ', (await ann.get("/workers")).text)

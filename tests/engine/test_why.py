@@ -409,6 +409,30 @@ async def test_full_workers_and_items_that_go_first(make_app: MakeApp, backend: 
         barrier.go.set()
 
 
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_an_item_on_trial_keeps_others_waiting(make_app: MakeApp) -> None:
+    barrier = Barrier()
+
+    @work(name="slow")
+    async def slow() -> None:
+        await barrier.wait()
+
+    app = make_app(slow, doer=balanced(4), worker_id="w1", **QUICK)
+    lost = await app.enqueue(slow())
+    for n in range(4):
+        assert await silent_worker(app.backend, f"dead{n}", lease=60) == [lost.id]
+        await app.backend.remove_worker(f"dead{n}")
+        await app.trigger([lost.id] if n else [])
+    async with app:
+        await barrier.reached()
+        behind = await app.enqueue(slow())
+        reason = await until_kind(app, behind, "trial")
+        assert f"takes no other items: {lost.id} is on trial, and runs alone" in reason.text
+        assert reason.refs == (lost.id, "w1")
+        barrier.go.set()
+        await behind.result(PATIENCE)
+
+
 async def test_back_pressure(make_app: MakeApp) -> None:
     app = make_app(send, backpressure=lambda info: 300, **QUICK)
     async with app:

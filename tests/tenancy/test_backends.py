@@ -13,7 +13,7 @@ from tests.tenancy.leaky_backend import LeakyBackend
 from tests.tenancy.shared_store import SharedStore, compare
 from treadle.item import OPEN, TERMINAL
 
-SEEDS = int(os.environ.get("TREADLE_TENANCY_SEEDS", "4"))
+SEEDS = int(os.environ.get("TREADLE_TENANCY_SEEDS", "3"))
 ACME, ZOO = "acme", "zoo'; --"
 
 

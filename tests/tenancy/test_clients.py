@@ -21,7 +21,7 @@ from treadle import Abort, Client, Context, Result, Retry, Treadle, Work, Worker
 from treadle.errors import TreadleError
 from treadle.item import TERMINAL
 
-SEEDS = int(os.environ.get("TREADLE_TENANCY_SEEDS", "3"))
+SEEDS = int(os.environ.get("TREADLE_TENANCY_SEEDS", "2"))
 ROUNDS = 40
 PATIENCE = 30.0
 ACME, ZOO = "acme", "zoo"

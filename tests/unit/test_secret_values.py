@@ -98,10 +98,11 @@ def test_what_is_annotated_is_masked(declared: Any, value: Any, expected: Any) -
 
 
 SECRET = "password Password userPassword DB-PASSWORD apiKey APIKey X-Api-Key access_token token2 token_2"
-MORE = "Authorization set-cookie privateKeyPem clientSecret credentials"
+MORE = "Authorization set-cookie privateKeyPem clientSecret credentials accesskey privatekey pass auth"
+LESS_PLAIN = "mypassword tokens refreshTokens otp sessionId session_id signature authtoken"
 
 
-@pytest.mark.parametrize("name", f"{SECRET} {MORE}".split())
+@pytest.mark.parametrize("name", f"{SECRET} {MORE} {LESS_PLAIN}".split())
 def test_names_tell_what_is_secret(name: str) -> None:
     masked = MASK.masked(
         {name: {"a": "x"}, "deep": [{name: "x"}], "other": {name: None}, "has": {name: True}}
@@ -110,10 +111,17 @@ def test_names_tell_what_is_secret(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["max_tokens", "secretary", "tokenize", "passworded", "key", "keys", "", "_"]
+    "name",
+    ["max_tokens", "secretary", "tokenize", "passworded", "key", "keys", "first_pass", "auth_type", "", "_"],
 )
 def test_other_names_tell_nothing(name: str) -> None:
     assert MASK.masked({name: "x"}) == {name: "x"}
+
+
+def test_passwords_in_urls_are_masked() -> None:
+    shown = {"at": ["postgres://u:***@h/db", "see https://h:80/a@b?c=d:e@f"], "n": "a:b@c"}
+    given = {"at": ["postgres://u:p:w@1@h/db", *shown["at"][1:]], "n": "a:b@c"}
+    assert MASK.masked(given) == shown
 
 
 def test_more_names_are_given_by_mask() -> None:

@@ -125,3 +125,23 @@ def test_no_error_breaks_its_log_line(caplog: pytest.LogCaptureFixture) -> None:
     assert first.exc_info is None
     assert second.exc_text == "a text of its own"
     assert third.getMessage() == "a hook failed: Hostile: (its message cannot be shown)"
+
+
+def test_of_a_deep_stack_both_ends_are_shown() -> None:
+    """Each frame costs time on the event loop, and texts are cut anyway. A short stack is whole."""
+
+    def down(left: int) -> None:
+        if not left:
+            raise ValueError("the bottom")
+        up(left - 1)
+
+    def up(left: int) -> None:
+        down(left)
+
+    for whole in (False, True):
+        text = traceback_text(raised(partial(down, 300)), whole=whole)
+        assert text.count("File ") == 100
+        assert "\n  [" in text
+        assert " frames are left out]\n  File " in text
+        assert text.endswith("ValueError: the bottom\n")
+        assert "left out" not in traceback_text(raised(partial(down, 40)), whole=whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from treadle.engine.tenant_view import seen_workers
 from treadle.engine.why.facts import (
@@ -39,7 +40,7 @@ from treadle.item_facts import (
 )
 from treadle.why import Reason
 from treadle.wording import duration
-from treadle.worker_info import UndecodableType, WorkerInfo
+from treadle.worker_info import UndecodableType, WorkerInfo, WorkerTrial
 
 NOW = 1_794_820_000.0
 
@@ -430,6 +431,50 @@ def test_workers_without_room() -> None:
     )
 
 
+def test_a_worker_with_an_item_on_trial_says_so() -> None:
+    """Its doer is not full. What ended meanwhile, and a doer that is really full, is something else."""
+    alone = WorkerTrial("x1", "acme", 8, 1, NOW + 180)
+    reason = only(facts("ready", worker(running=1, room=200, full=True, trial=alone)), "trial")
+    assert reason.text == (
+        "w1 (host h, pid 7) takes no other items: x1 is on trial, and runs alone for 3 min more at the "
+        "longest (8 workers in a row died, or lost the lease, while they ran it)"
+    )
+    assert reason.fix == (
+        "wait, or start more workers; if x1 is at fault, give it up: treadle cancel x1 --tenant acme"
+    )
+    assert (reason.refs, reason.until) == (("x1", "w1"), NOW + 180)
+    few = WorkerTrial("x1", "default", 3, 3, NOW + 20)
+    two = (
+        worker(running=3, room=8, trial=few),
+        worker("w2", running=3, room=8, trial=replace(few, waits=True)),
+    )
+    reason = only(facts("ready", *two), "trial")
+    assert (
+        "w1 (host h, pid 7) takes few items: x1 is on trial, and runs beside at most 2 others for "
+        in reason.text
+    )
+    assert (
+        "w2 (host h, pid 7) takes no items: x1 is on trial, and waits until at most 2 others run, "
+        in reason.text
+    )
+    assert kinds(facts("ready", *two, ahead=1)) == ["trial", "turn"]
+    hidden = seen_workers([worker(running=1, full=True, trial=alone)], "other")
+    reason = only(facts("ready", *hidden), "trial")
+    assert (
+        reason.text
+        == "w1 takes no other items: an item is on trial, and runs alone for 3 min more at the longest"
+    )
+    assert (reason.refs, reason.fix) == (("w1",), "wait, or start more workers")
+    (own,) = seen_workers([worker(trial=alone)], "acme")
+    assert own.info is not None
+    assert own.info.trial == alone
+    assert kinds(facts("ready", worker(running=2, room=8, trial=few))) == ["next"]
+    assert kinds(facts("ready", worker(running=1, full=True, trial=replace(alone, until=NOW)))) == [
+        "worker_full"
+    ]
+    assert kinds(facts("ready", worker(running=8, room=8, trial=few))) == ["worker_full"]
+
+
 @pytest.mark.parametrize(
     ("info", "text"),
     [
@@ -602,9 +647,11 @@ def test_a_success_says_when_and_where() -> None:
 
 
 def test_a_cancelled_item_says_what_it_was_told() -> None:
-    reason = only(ended("cancelled", error="LimitReached: full"), "ended")
+    reason = only(ended("cancelled", error="LimitReached: full", error_type="LimitReached"), "ended")
     assert reason.text == "it was cancelled 3 min ago: LimitReached: full"
     assert reason.fix == "to run it again: treadle requeue --cancelled a1"
+    earlier = only(ended("cancelled", error="LeaseLost: w1 died", error_type="LeaseLost"), "ended")
+    assert earlier.text == "it was cancelled 3 min ago; its last attempt had failed: LeaseLost: w1 died"
 
 
 def test_a_death_says_why_and_how_to_run_it_again() -> None:

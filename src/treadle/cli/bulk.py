@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from treadle.bulk_action import PORTION
+from treadle.client import Client
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
 from treadle.filter_words import filter_text
@@ -247,7 +248,11 @@ class PortionedChange:
         self._rate = rate
         self._portion = PORTION if rate is None else max(1, min(PORTION, math.ceil(rate)))
         self._stop = asyncio.Event()
-        self._changer = PortionChanger(shell.client.tenant, verb.change, verb.refusal)
+        self._changer = PortionChanger(self._client_of, verb.change, verb.refusal)
+
+    def _client_of(self, tenant: str) -> Client:
+        """Read when it is needed: by then the client has a note of what was asked for."""
+        return self._shell.client.tenant(tenant)
 
     @property
     def matched(self) -> int:

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from treadle.metrics.names import SECONDS
 from treadle.wording import capped, duration, plain, plural
 
-from . import charts, item_filter, timeline
+from . import charts, item_filter, reason_links, timeline
 from .addresses import segment
 
 SERIES: Final = (("succeeded", "success"), ("retried", "retry"), ("dead", "dead"))
@@ -174,6 +174,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "timeline_ticks": timeline.timeline_ticks,
     "filter_word": item_filter.filter_word,
     "chosen_id": item_filter.chosen_id,
+    "reason_links": reason_links.reason_links,
 }
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.tracebacks import is_users, package_of
 
-_FRAME: Final = re.compile(r'(\s*)(?:\| )*\s*File "(.+)", line \d+')
+_FRAME: Final = re.compile(r'[\s|]*+File "(.+)", line \d+')
 _PYTHON: Final = re.compile(r"[\\/]lib(?:64)?[\\/]python3[^\\/]*[\\/]|^<frozen ")
 """Where Python's own modules are, on the machine of any worker."""
 _CODE: Final = re.compile(r"[\\/]src[\\/]treadle[\\/]")
@@ -55,7 +55,7 @@ def _blocks(text: str) -> Iterator[tuple[bool, bool, str]]:
                 yield is_frame, own, "\n".join(block)
             block = []
             is_frame = found is not None
-            own = found is None or is_own(found[2])
+            own = found is None or is_own(found[1])
             indent = len(line) - len(line.lstrip(" |"))
         block.append(line)
     if block:

@@ -14,7 +14,7 @@ from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
 from treadle.fleet import serves
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
-from treadle.worker_info import UndecodableType
+from treadle.worker_info import UndecodableType, WorkerTrial
 
 
 def seen_workers(workers: Iterable[WorkerState], tenant: str | None) -> tuple[WorkerState, ...]:
@@ -39,9 +39,16 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
             declined={},
             undecodable=undecodable,
             waiting=0,
+            trial=_seen_trial(info.trial, tenant),
             schedules=None,
         )
     return replace(worker, running=None, info=info)
+
+
+def _seen_trial(trial: WorkerTrial | None, tenant: str) -> WorkerTrial | None:
+    if trial is None or trial.tenant == tenant:
+        return trial
+    return replace(trial, id="", tenant="", losses=0)
 
 
 def has_others(workers: Iterable[WorkerState], tenant: str | None, now: float) -> bool:

@@ -47,6 +47,10 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
+    def now(self) -> float:
+        """The instant by the clock of the timers."""
+        return self._clock.monotonic()
+
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         when = self._clock.monotonic() + max(0.0, seconds)
         timer = Timer(self, call)

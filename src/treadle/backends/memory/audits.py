@@ -46,7 +46,8 @@ def audits(
     found = (
         entry
         for entry in (entries[place] for place in range(end - 1, -1, -1))
-        if entry.bulk == bulk and tenant in (None, entry.tenant)
+        if tenant in (None, entry.tenant)
+        and (entry.bulk == bulk or (bulk is None and tenant is not None and entry.about))
     )
     return audit_page(list(islice(found, most + 1)), most)
 

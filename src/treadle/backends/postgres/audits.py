@@ -27,7 +27,8 @@ class PostgresAudits(PostgresVerbs):
         most = page_size(limit)
         before = NO_CURSOR if cursor is None else number_of(cursor)
         named = [each for each in (tenant, bulk) if each is not None]
-        sql = _page(of_tenant=tenant is not None, of_bulk=bulk is not None)
+        name = "audits" if bulk is None else "portions"
+        sql = _statement("audits", name if tenant is None else f"{name}_of_tenant")
         rows = await self._calls.rows(sql, *named, before, most + 1)
         return audit_page([_entry(row) for row in rows], most)
 
@@ -53,12 +54,6 @@ _statement = cache(statement)
 def noted_statement(kind: str, file: str, name: str) -> str:
     """A statement of another file, with the entry of what it changes."""
     return statement("audits", kind, change=text(file, name))
-
-
-@cache
-def _page(*, of_tenant: bool, of_bulk: bool) -> str:
-    portions = text("audits", "portions" if of_bulk else "no_portions")
-    return statement("audits", "audits_of_tenant" if of_tenant else "audits", portions=portions)
 
 
 def note_values(change: NotedChange) -> dict[str, object]:

@@ -46,8 +46,10 @@ def audits(tx: Tx, tenant: str | None, bulk: str | None, limit: int, cursor: str
     before = 2**62 if cursor is None else number_of(cursor)
     if tenant is None:
         rows = tx.rows(_SQL["audits"], bulk, before, most + 1)
+    elif bulk is None:
+        rows = tx.rows(_SQL["audits_of_tenant"], tenant, before, most + 1)
     else:
-        rows = tx.rows(_SQL["audits_of_tenant"], tenant, bulk, before, most + 1)
+        rows = tx.rows(_SQL["portions_of_tenant"], tenant, bulk, before, most + 1)
     return audit_page([_entry(row) for row in rows], most)
 
 

@@ -18,7 +18,7 @@ from treadle.errors import ConflictError, InputError
 from treadle.item import Status
 
 from .answers import asking, back_of, finished, reason_of
-from .chosen import MOST_AT_ONCE, Chosen, read_chosen, read_items
+from .chosen import MOST_AT_ONCE, Chosen, read_chosen, with_tenants
 from .fields import read_number, read_whole
 from .named_item import NO_FORM, ItemBrief
 from .portion import change_items, refused_items, tell_refused
@@ -107,7 +107,7 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
     canary = read_whole(form.get("canary"), "canary") if form.get("canary") and page.has_canary else 0
     bulk = visit.acting(verb, reason=reason).bulk
     if chosen.filter is None:
-        items = await read_items(visit, chosen.refs)
+        items = await with_tenants(visit, chosen.refs)
         if not items:
             raise ConflictError("none of these items exists any more")
         state = await bulk.start(verb, ids=items, rate=rate, canary=canary)

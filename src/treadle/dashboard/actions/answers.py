@@ -35,20 +35,15 @@ def finished(
     `facts`. item: the id and the tenant of an item that was queued, if the page that follows is another."""
     if wants_json(visit.request):
         return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
-<<<<<<< HEAD
-    back = visit.inside(form.get("back")) if form.get("back") else None
     said = done(action, count, refused)
-    response = RedirectResponse(_with_done(back or to, said), 303)
+    response = RedirectResponse(_with_done(back_of(visit, form, to), said), 303)
     keep_done(visit, response, said, item)
     return response
-=======
-    return RedirectResponse(_with_done(back_of(visit, form, to), done(action, count, refused)), 303)
 
 
 def back_of(visit: Visit, form: Form, to: str) -> str:
     """The page that a form names to go to afterwards, or `to`."""
     return (visit.inside(form.get("back")) if form.get("back") else None) or to
->>>>>>> mendpages
 
 
 def _with_done(address: str, said: str) -> str:

@@ -16,6 +16,7 @@ from treadle.dashboard.item_filter import ItemFilter, parse_filter, split_id
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError
 from treadle.item import ItemState
+from treadle.portions import WantedItem
 
 from .named_item import ItemBrief, brief
 
@@ -100,6 +101,14 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     return Chosen(
         filter=found, count=min(count, COUNTED), more=more, examples=tuple(brief(each) for each in examples)
     )
+
+
+async def with_tenants(visit: Visit, refs: Sequence[tuple[str, str | None]]) -> list[WantedItem]:
+    """The items that are named, with their tenants. Only those without one are looked up, in one call: a
+    bulk action finds out which of the others exist."""
+    found = await read_items(visit, [(id, tenant) for id, tenant in refs if tenant is None])
+    named = [WantedItem(id, tenant) for id, tenant in refs if tenant is not None]
+    return named + [WantedItem(item.id, item.tenant) for item in found]
 
 
 async def read_items(visit: Visit, refs: Sequence[tuple[str, str | None]]) -> list[ItemState]:

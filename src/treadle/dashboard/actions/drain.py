@@ -9,7 +9,7 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
-from treadle.fleet import place_of
+from treadle.fleet import is_blocked, place_of
 
 from .answers import asking, finished, reason_of
 
@@ -20,6 +20,8 @@ class DrainPage(msgspec.Struct, frozen=True):
     """Where it runs, as `host:pid`. Empty: not known."""
     running: int | None
     """None: this visitor is not told, since it may run items of others."""
+    blocked: bool
+    """Its event loop does not run."""
     reason: str = ""
 
 
@@ -29,7 +31,8 @@ async def drain(visit: Visit) -> Response:
     worker = next((each for each in await visit.client.workers() if each.id == id), None)
     if worker is None:
         raise NotShown(f"there is no worker {id!r}")
-    page = DrainPage(id, place_of(worker) if visit.sees_fleet else "", worker.running)
+    place = place_of(worker) if visit.sees_fleet else ""
+    page = DrainPage(id, place, worker.running, is_blocked(worker))
     if visit.request.method != "POST":
         return asking(visit, "ask_worker.html", "workers", page)
     form = await read_form(visit.request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 from starlette.responses import Response
@@ -23,6 +23,9 @@ from .answers import asking, finished, hiding, reason_of
 from .fields import read_json
 from .named_item import ItemBrief, brief, read_item
 
+MOST_CHARACTERS: Final = 64_000
+"""Browsers take seconds to show more of it in a form."""
+
 
 class EditPage(msgspec.Struct, frozen=True):
     item: ItemBrief
@@ -32,6 +35,8 @@ class EditPage(msgspec.Struct, frozen=True):
     masked: bool
     """There are secrets that are kept as they are."""
     unreadable: str = ""
+    too_large: bool = False
+    """It has no place in a form."""
     reason: str = ""
 
 
@@ -41,7 +46,10 @@ async def edit(visit: Visit) -> Response:
     item = await read_item(visit, form)
     shown, unreadable = _shown_input(visit, item)
     text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode("utf-8", "replace")
-    page = EditPage(brief(item), text, item.key or "", f'"{MASK}"' in text, unreadable)
+    page = EditPage(brief(item), text, item.key or "", MASK in text, unreadable)
+    if len(text) > MOST_CHARACTERS and visit.request.method != "POST":
+        page = msgspec.structs.replace(page, input="", too_large=True)
+        return asking(visit, "ask_edit.html", "items", page)
     error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
         page = msgspec.structs.replace(
@@ -92,8 +100,8 @@ async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown:
 
 def with_secrets(typed: object, shown: object, stored: object, path: str = "input") -> Any:
     """What was typed, with the stored value in place of each `***` that still stands where it was shown."""
-    if typed == MASK:
-        if shown != MASK:
+    if typed == MASK or (isinstance(typed, str) and f":{MASK}@" in typed):
+        if typed != shown:
             raise InputError(f"{MASK} at {path} stands for no secret: type the value", parameters=("input",))
         return stored
     fields, parts = _by_name(typed), _by_place(typed)
@@ -112,7 +120,7 @@ def with_secrets(typed: object, shown: object, stored: object, path: str = "inpu
 def _secrets(shown: object, stored: object) -> Iterator[object]:
     """The stored values for which `***` is shown, and what is in them."""
     own, old = {**_by_name(stored), **_by_place(stored)}, {**_by_name(shown), **_by_place(shown)}
-    if shown == MASK and not own:
+    if shown != stored and not own:
         yield stored
     for step, each in own.items():
         yield from _secrets(MASK if shown == MASK else old.get(step), each)

@@ -14,6 +14,8 @@
   let again = false;
   let sent = 0; // forms: what was asked for before the last one may be out of date
   let acting = 0; // forms without an answer yet: theirs is shown first
+  let done = new URL(location.href).searchParams.get("done"); // what the page says was done
+  let doneUntil = 8000; // until then it is read
   let paused = false;
   let slow = 5; // seconds between two looks where no events come
 
@@ -53,6 +55,8 @@
 
   const keeps = (node) =>
     node.nodeType === 1 && (node.hasAttribute("data-touched") || node.hasAttribute("data-keep"));
+
+  const broken = main().hasAttribute("data-error"); // the page was opened in an outage: all of it is to come
 
   const mainOf = (html) => new DOMParser().parseFromString(html, "text/html").getElementById("main");
 
@@ -95,7 +99,8 @@
     const began = performance.now();
     try {
       const url = new URL(location.href);
-      if (performance.now() > 8000) url.searchParams.delete("done"); // until then it is read
+      url.searchParams.delete("done");
+      if (done && performance.now() < doneUntil) url.searchParams.set("done", done);
       const headers = { "X-Fragment": "main", Accept: "text/html" };
       if (tag) headers["If-None-Match"] = tag;
       const answer = await fetch(url, { headers, credentials: "same-origin", signal: AbortSignal.timeout(30000) });
@@ -103,6 +108,7 @@
       if (paused) { /* it shows nothing new */ }
       else if ([401, 403].includes(answer.status) || (answer.status === 200 && !fresh)) signedOut(); // or a page to sign in
       else if (answer.ok || answer.status === 304) {
+        if (broken) { location.reload(); return; }
         shownAt = Date.now();
         if (fresh && before === sent) {
           tag = answer.headers.get("ETag");
@@ -186,6 +192,7 @@
         document.getElementById("alerts").replaceChildren();
         for (const field of form.querySelectorAll("[data-touched]")) field.removeAttribute("data-touched");
         show(fresh);
+        [done, doneUntil] = [here.searchParams.get("done"), performance.now() + 8000];
         state("live", "live");
         say(said ?? "done");
         if (!answer.ok) main().querySelector("[role=alert]")?.scrollIntoView({ block: "nearest" });

@@ -102,10 +102,9 @@ def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
         return shown
     shown["value"] = None
     shown.pop("unreadable", None)
-    named: list[dict[str, Any] | None] = [*shown["deaths"], shown["cancelled"]]
-    for each in named:
-        if each is not None:
-            each["error"] = None
+    items: list[dict[str, Any]] = [*shown["deaths"], *([shown["cancelled"]] if shown["cancelled"] else [])]
+    for each in items:
+        each["error"] = None
     return shown
 
 
@@ -114,7 +113,7 @@ def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
     for."""
     hidden = {} if visit.access.payloads else {"error": None}
     return {
-        **(page.group or {"id": page.id}),
+        **(page.group or {"id": page.id, "tenant": page.tenant}),
         "items": [{**member_json(item), **hidden} for item in page.items],
         "more": page.more,
     }

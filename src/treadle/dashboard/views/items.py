@@ -9,11 +9,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-<<<<<<< HEAD
-from treadle.bulk_action import BULK_TYPE
-=======
-from treadle.bulk_action import ActionVerb
->>>>>>> mendpages
+from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import Action
 from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word

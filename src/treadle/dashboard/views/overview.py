@@ -17,6 +17,8 @@ from treadle.dashboard.visit import Visit
 from treadle.operator import core_of
 from treadle.problems import Problem, ProblemKind, look_at
 
+from .limits import limit_rows
+
 MOST_QUEUES: Final = 12
 BEYOND_STATUS: Final = ("paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
@@ -43,6 +45,8 @@ class OverviewPage(msgspec.Struct, frozen=True):
     queues: list[QueueState]
     more_queues: int
     workers: int
+    full_limits: list[str]
+    """Limits that are reached now, by the type or name that they belong to."""
     throughput: Throughput | None
     """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
 
@@ -50,9 +54,10 @@ class OverviewPage(msgspec.Struct, frozen=True):
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
     await visit.client.connect()
-    look, throughput = await asyncio.gather(
+    look, throughput, uses = await asyncio.gather(
         visit.in_time(look_at(core_of(visit.client), visit.tenant, quick=True)),
         read_throughput(visit, span),
+        visit.in_time(visit.client.limits()),
     )
     overview = None if look is None else look.overview
     states = [] if overview is None else shown_queues(queue_states(overview, None))
@@ -64,6 +69,7 @@ async def read(visit: Visit) -> OverviewPage:
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
         workers=0 if overview is None else len(overview.workers),
+        full_limits=[row.owner or row.name for row in limit_rows(uses or (), ()) if row.reached],
         throughput=throughput,
     )
 

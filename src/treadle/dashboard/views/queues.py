@@ -68,6 +68,7 @@ class QueuePage(msgspec.Struct, frozen=True):
     limits: list[LimitRow] | None
     workers: list[WorkerRow]
     more_workers: int
+    """Visitors of single tenants are told only how many there are."""
 
 
 async def read_all(visit: Visit) -> QueuesPage:
@@ -77,6 +78,8 @@ async def read_all(visit: Visit) -> QueuesPage:
     if overview is None:
         return QueuesPage(None, Pages(1, 1, 0), False)
     states = shown_queues(queue_states(overview, rates, declared_queues(visit)))
+    if visit.access.tenants is not None:  # what others use is not told
+        states = [state for state in states if state.depth.counts or state.paused or state.paused_for]
     shown, pages = page_of(visit, states, PER_PAGE)
     return QueuesPage(shown, pages, rates is not None)
 
@@ -96,6 +99,7 @@ async def read_one(visit: Visit) -> QueuePage:
         raise NotShown(f"there is no queue {name!r}")
     types, fleet = _types(overview, name), Fleet(overview.workers, overview.now)
     workers = [worker_row(fleet, worker) for worker in fleet.serving(queue=name)]
+    most = MOST_WORKERS if visit.access.tenants is None else 0
     limits = None if uses is None else limits_of_types(uses, client.types, types)
     return QueuePage(
         name=name,
@@ -107,8 +111,8 @@ async def read_one(visit: Visit) -> QueuePage:
         more_lines=lines is not None and len(lines) > MOST_LINES,
         types=types,
         limits=None if limits is None else limit_rows(limits, overview.workers),
-        workers=workers[:MOST_WORKERS],
-        more_workers=max(0, len(workers) - MOST_WORKERS),
+        workers=workers[:most],
+        more_workers=max(0, len(workers) - most),
     )
 
 

@@ -19,6 +19,7 @@ from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.errors import CronError
 from treadle.fleet_json import reason_json, schedule_json
 from treadle.item import Status
+from treadle.operator import core_of
 from treadle.records import ScheduleRun
 from treadle.schedule_state import ScheduleState
 from treadle.timing import iso
@@ -67,6 +68,8 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     skipped: int
     """How many of these were skipped or missed."""
     reasons: list[Reason]
+    here: bool = True
+    """This process has its code: it can be run now."""
 
 
 class SchedulesPage(msgspec.Struct, frozen=True):
@@ -83,8 +86,11 @@ async def read(visit: Visit) -> SchedulesPage:
     states, runs = await asyncio.gather(schedules.list(), _runs(visit))
     states.sort(key=lambda state: (ORDER.index(state.state), state.name))
     shown, pages = page_of(visit, states, PER_PAGE)
+    known = core_of(visit.client).scheduler.entries
     return SchedulesPage(
-        schedules=[schedule_row(state, (runs or {}).get(state.name, [])) for state in shown],
+        schedules=[
+            schedule_row(state, (runs or {}).get(state.name, []), here=state.name in known) for state in shown
+        ],
         pages=pages,
         states=dict(Counter(state.state for state in states)),
         runs_known=runs is not None,
@@ -97,8 +103,8 @@ async def _runs(visit: Visit) -> dict[str, list[ScheduleRun]] | None:
     return await visit.in_time(visit.client.schedules.runs(MOST_RUNS))
 
 
-def schedule_row(state: ScheduleState, runs: list[ScheduleRun]) -> ScheduleRow:
-    """A schedule, with its runs, newest first."""
+def schedule_row(state: ScheduleState, runs: list[ScheduleRun], *, here: bool = True) -> ScheduleRow:
+    """A schedule, with its runs, newest first. here: this process has its code."""
     words, expression = timing_words(state.timing), str(state.timing.get("cron", ""))
     fires = state.state in ("active", "overdue")
     dots = [RunDot(run.at, run.fired_at, run.id, run.tenant, run.status) for run in reversed(runs)]
@@ -115,6 +121,7 @@ def schedule_row(state: ScheduleState, runs: list[ScheduleRun]) -> ScheduleRow:
         runs=dots,
         skipped=sum(dot.id is None for dot in dots),
         reasons=list(state.reasons),
+        here=here,
     )
 
 

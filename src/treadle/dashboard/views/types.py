@@ -23,9 +23,11 @@ from treadle.dashboard.throughput import (
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import BUILT_IN
+from treadle.engine.why.undecodable import misfit_text
 from treadle.fleet import Fleet
 from treadle.fleet_json import unserved_json
 from treadle.ids import check_name
+from treadle.item import WorkerState
 from treadle.item_facts import Overview, UnservedType
 from treadle.retry import Retry
 from treadle.wording import duration, one_line
@@ -85,6 +87,9 @@ class TypePage(msgspec.Struct, frozen=True):
     """Where its items are."""
     workers: list[WorkerRow]
     more_workers: int
+    """Visitors of single tenants are told only how many there are."""
+    misfits: str = ""
+    """That workers could not decode arguments of its items. Empty: none says so."""
 
 
 async def read_all(visit: Visit) -> TypesPage:
@@ -94,7 +99,10 @@ async def read_all(visit: Visit) -> TypesPage:
     )
     if overview is None:
         return TypesPage(None, Pages(1, 1, 0), span, False)
-    shown, pages = page_of(visit, type_states(visit, overview, rates), PER_PAGE)
+    states = type_states(visit, overview, rates)
+    if visit.access.tenants is not None:  # what others use is not told
+        states = [state for state in states if state.depth.counts]
+    shown, pages = page_of(visit, states, PER_PAGE)
     return TypesPage(shown, pages, span, rates is not None)
 
 
@@ -145,7 +153,7 @@ async def read_one(visit: Visit) -> TypePage:
     state = next((each for each in type_states(visit, overview, None) if each.name == name), None)
     if state is None and not (throughput is not None and throughput.started):
         raise NotShown(f"there is no type {name!r}")
-    serving = fleet.serving(type=name)
+    serving, most = fleet.serving(type=name), MOST_WORKERS if visit.access.tenants is None else 0
     queues = depths((count for count in overview.counts if count.type == name), lambda count: count.queue)
     return TypePage(
         state=state or TypeState(name, "none", Depth(), len(serving)),
@@ -155,9 +163,18 @@ async def read_one(visit: Visit) -> TypePage:
         if uses is None
         else limit_rows(limits_of_types(uses, visit.client.types, [name]), overview.workers),
         queues=dict(sorted(queues.items(), key=lambda each: (-each[1].open, each[0]))),
-        workers=[worker_row(fleet, worker) for worker in serving[:MOST_WORKERS]],
-        more_workers=max(0, len(serving) - MOST_WORKERS),
+        workers=[worker_row(fleet, worker) for worker in serving[:most]],
+        more_workers=max(0, len(serving) - most),
+        misfits=_misfits(visit, name, serving),
     )
+
+
+def _misfits(visit: Visit, type: str, workers: list[WorkerState]) -> str:
+    said = [(each, found) for each in workers if each.info and (found := each.info.undecodable.get(type))]
+    if not said:
+        return ""
+    error = said[0][1].error if visit.access.payloads else ""
+    return misfit_text("the arguments of items of this type", [each for each, _ in said], error)
 
 
 # ---------------------------------------------------------------------------------------------- the code

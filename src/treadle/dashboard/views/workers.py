@@ -16,11 +16,14 @@ from treadle.engine.registry import BUILT_IN
 from treadle.fleet import Fleet, WorkerStanding, last_beat
 from treadle.fleet_json import worker_json
 from treadle.item import ItemState, WorkerState
+from treadle.records import AuditEntry
 from treadle.timing import iso
 
 PER_PAGE: Final = 100
 MOST_RUNNING: Final = 100
 """Running items that are shown, of all workers together: those that were submitted first."""
+MOST_ENTRIES: Final = 200
+"""Of the audit."""
 ORDER: Final[tuple[WorkerStanding, ...]] = ("silent", "blocked", "draining", "pressed", "alive", "manual")
 
 
@@ -58,6 +61,9 @@ class WorkerRow(msgspec.Struct, frozen=True):
     blocked_since: float | None
     pressed_until: float | None
     items: list[RunningItem] = []
+    asked_at: float | None = None
+    """When someone asked it to stop, as far as the audit says."""
+    asked_by: str = ""
 
 
 class WorkersPage(msgspec.Struct, frozen=True):
@@ -75,16 +81,17 @@ class WorkersPage(msgspec.Struct, frozen=True):
 
 
 async def read(visit: Visit) -> WorkersPage:
-    workers, running = await asyncio.gather(
+    workers, running, asked = await asyncio.gather(
         visit.client.workers(),
         visit.in_time(visit.client.list(status="running", limit=MOST_RUNNING, oldest_first=True)),
+        _asked(visit),
     )
     fleet = Fleet(workers, visit.site.now())
     items = by_worker(() if running is None else running.items)
     rows = sorted((worker_row(fleet, worker) for worker in fleet.workers), key=_order)
     shown, pages = page_of(visit, rows, PER_PAGE)
     return WorkersPage(
-        workers=[msgspec.structs.replace(row, items=items.get(row.id, [])) for row in shown],
+        workers=[_with_news(row, items.get(row.id, []), asked.get(row.id)) for row in shown],
         pages=pages,
         standings=dict(Counter(row.standing for row in rows)),
         versions=sorted({row.version for row in rows if row.version}),
@@ -92,6 +99,21 @@ async def read(visit: Visit) -> WorkersPage:
         items_known=running is not None,
         more_items=running is not None and running.cursor is not None,
     )
+
+
+async def _asked(visit: Visit) -> dict[str, AuditEntry]:
+    """Who was asked to stop: one page of the audit is looked at."""
+    if "recording" not in visit.client.backend.capabilities:
+        return {}
+    page = await visit.in_time(visit.client.audits(limit=MOST_ENTRIES))
+    entries = () if page is None else page.entries
+    return {id: entry for entry in reversed(entries) if entry.verb == "drain_worker" for id in entry.ids}
+
+
+def _with_news(row: WorkerRow, items: list[RunningItem], asked: AuditEntry | None) -> WorkerRow:
+    if asked is None or asked.at < (row.started_at or 0.0):  # it was an earlier worker with this id
+        return msgspec.structs.replace(row, items=items)
+    return msgspec.structs.replace(row, items=items, asked_at=asked.at, asked_by=asked.actor)
 
 
 def _order(row: WorkerRow) -> tuple[int, str, int, str]:

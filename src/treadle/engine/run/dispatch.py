@@ -171,7 +171,7 @@ class Dispatcher:
         self.yields = undecodable_items.yields
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
-        self._isolation = Isolation(
+        self.isolation = Isolation(
             types.doer.limit, held, runner.timers, core.settings.lease, self.give_back_one, on_room
         )
         self._demand = Demand(
@@ -200,7 +200,7 @@ class Dispatcher:
         pools = self._batches.pool_rooms(all_types)
         rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
         own = sum(rooms[bound.name] for bound in all_types if bound.own_doer)
-        limit = int(min(shared + own, PORTION, self._isolation.room()))
+        limit = int(min(shared + own, PORTION, self.isolation.room()))
         rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
         if self._types.runs_bulk and not self._unrun.runs_bulk:
             rooms[BULK_TYPE] = min(limit, 1)
@@ -230,7 +230,7 @@ class Dispatcher:
             return False
         pools = self._batches.pool_rooms(self._types.all) if bound.pooled else {}
         room = self._room(bound, self._doer.available(), pools)
-        return room > 0 and self._isolation.room() > 0
+        return room > 0 and self.isolation.room() > 0
 
     # -- what was claimed ------------------------------------------------------------------------------
 
@@ -265,9 +265,9 @@ class Dispatcher:
 
     def _admit(self, leases: list[Lease]) -> list[Lease]:
         """Give back the items that would run beside too many others. Returns those to run."""
-        taken, refused = self._isolation.admit(leases)
+        taken, refused = self.isolation.admit(leases)
         for lease in refused:
-            self._unrun.settle(lease, GiveBack(self._isolation.delay(lease)))
+            self._unrun.settle(lease, GiveBack(self.isolation.delay(lease)))
         return taken
 
     def _take(self, lease: Lease, bound: BoundType, sent: float, received: float) -> None:
@@ -282,8 +282,8 @@ class Dispatcher:
         self._held.take(held)
         if lease.deadline is not None:
             self._runner.watch_deadline(held)
-        if lease.losses >= LOSSES_BEFORE_TRIAL and self._isolation.is_on_trial(lease):
-            self._isolation.start(held, functools.partial(self._start_or_collect, held))
+        if lease.losses >= LOSSES_BEFORE_TRIAL and self.isolation.is_on_trial(lease):
+            self.isolation.start(held, functools.partial(self._start_or_collect, held))
         else:
             self._start_or_collect(held)
 
@@ -342,7 +342,7 @@ class Dispatcher:
 
     def give_back_waiting(self) -> None:
         """Give back what waits in a doer, and the lost item that waits for the others to end."""
-        if (held := self._isolation.clear()) is not None:
+        if (held := self.isolation.clear()) is not None:
             self.give_back_one(held)
         for doer in self._types.doers():
             self.give_back_tasks(doer.cancel_pending())

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from treadle.engine.timers import Timer, Timers
 from treadle.item import Lease, Ref
+from treadle.worker_info import WorkerTrial
 
 from .held import HeldLease, HeldLeases
 
@@ -40,17 +41,21 @@ REMEMBERED = 1000
 
 
 class Trial(NamedTuple):
-    """An item on trial that runs here. most: how many may be in flight, with itself."""
+    """An item on trial that runs here. most: how many may be in flight, with itself. until: when it ends at
+    the latest."""
 
+    lease: Lease
     most: int
+    until: float
     end: Timer
 
 
 class Waiting(NamedTuple):
-    """The item on trial that waits for room. start: starts it."""
+    """The item on trial that waits for room. start: starts it. until: when it is given back."""
 
     held: HeldLease
     start: Callable[[], None]
+    until: float
     end: Timer
 
 
@@ -140,8 +145,23 @@ class Isolation:
         if self._fits(held.lease, others=self._in_flight() - 1):
             self._begin(held, start)
         else:
-            end = self._timers.after(self._patience(held.lease), self._lose_patience)
-            self._waiting = Waiting(held, start, end)
+            patience = self._patience(held.lease)
+            end = self._timers.after(patience, self._lose_patience)
+            self._waiting = Waiting(held, start, self._timers.now() + patience, end)
+
+    def binding(self, at: Callable[[float], float]) -> WorkerTrial | None:
+        """The item on trial that leaves the least room for others. at: from the clock of the timers to the
+        store's."""
+        if self._waiting is not None:
+            lease, until = self._waiting.held.lease, self._waiting.until
+            most, waits = int(min(self.most_beside(lease), self._limit)), True
+        elif self._trials:
+            lease, most, until, _ = min(self._trials.values(), key=lambda trial: trial.most)
+            waits = False
+        else:
+            return None
+        # Not exact to the last digit: the same instant has to look the same in the next heartbeat.
+        return WorkerTrial(lease.id, lease.tenant, lease.losses, most, round(at(until), 3), waits)
 
     def clear(self) -> HeldLease | None:
         """Forget the item that waits, and return it."""
@@ -156,7 +176,8 @@ class Isolation:
         lease = held.lease
         seconds = min(self._lease * 2.0 ** min(lease.losses - 2, 30), LONGEST_TRIAL)
         end = self._timers.after(seconds, lambda: self._end_trial(lease))
-        self._trials[lease.token] = Trial(int(self.most_beside(lease)), end)
+        most, until = int(self.most_beside(lease)), self._timers.now() + seconds
+        self._trials[lease.token] = Trial(lease, most, until, end)
         self._in_vain.pop((lease.tenant, lease.id), None)
         start()
 
@@ -196,7 +217,7 @@ class Isolation:
     def _go_on(self) -> None:
         """There may be room: for the item that waits, or for a claim."""
         if self._waiting is not None:
-            held, start, _ = self._waiting
+            held, start, *_ = self._waiting
             if self._fits(held.lease, others=self._in_flight()):
                 self.clear()
                 self._begin(held, start)

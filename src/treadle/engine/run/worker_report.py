@@ -127,6 +127,7 @@ class WorkerReport:
             rooms=self._rooms(),
             full=full,
             full_types=() if full else full_types,
+            trial=self._dispatcher.isolation.binding(self._store_clock.at),
             pressed_until=pressed_until,
             declined=self._declines.last_minute(self._monotonic()),
             undecodable=self._undecodable_types(),

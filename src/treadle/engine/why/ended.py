@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from treadle.item import GROUP_MARK, DeathReason, ItemState
+from treadle.item import GROUP_MARK, LIMIT_REACHED, DeathReason, ItemState
 from treadle.rules.watching import died_unrun
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain, plural
@@ -34,9 +34,11 @@ def _ended(facts: ItemFacts) -> Reason:
             )
             return Reason(kind="ended", text=f"it succeeded{when}{by}")
         case "cancelled":
-            error = "" if item.error is None else f": {first_line(item.error)}"
+            text = f"it was cancelled{when}"
+            if item.error is not None:
+                because = item.error_type == LIMIT_REACHED
+                text += f"{':' if because else '; its last attempt had failed:'} {first_line(item.error)}"
             again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
-            text = f"it was cancelled{when}{error}"
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
             text = f"it died{when}{'' if died_unrun(item) else where}: {_death(item)}"

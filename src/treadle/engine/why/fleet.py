@@ -12,7 +12,17 @@ from treadle.item import WorkerState
 from treadle.why import Reason
 from treadle.wording import close_to, duration, listed, plain, plural
 
-from .wording import command, kill_command, last_seen, process_name, since_text, until_text, worker_name
+from .wording import (
+    command,
+    kill_command,
+    killed_text,
+    last_seen,
+    process_name,
+    since_text,
+    tenant_option,
+    until_text,
+    worker_name,
+)
 
 START_WORKER: Final = "start one: treadle worker MODULE:APP"
 
@@ -90,14 +100,16 @@ class WorkerFleet(Fleet):
         blocked = [worker for worker in workers if is_blocked(worker)]
         pressed = [worker for worker in workers if self.is_pressed(worker)]
         declining = [worker for worker in workers if _declines(worker, type)]
-        full = [worker for worker in workers if _is_full(worker, type)]
-        held_back = {worker.id for worker in (*blocked, *pressed, *declining, *full)}
+        tried = [worker for worker in workers if self.is_on_trial(worker) and not _is_counted_full(worker)]
+        full = [worker for worker in workers if _is_full(worker, type) and worker not in tried]
+        held_back = {worker.id for worker in (*blocked, *pressed, *declining, *tried, *full)}
         if any(worker.id not in held_back for worker in workers):
             return []
         return [
             *([self.worker_blocked(blocked)] if blocked else ()),
             *([self._pressed(pressed)] if pressed else ()),
             *self.declining(declining, type),
+            *([self._tried(tried)] if tried else ()),
             *([_worker_full(full, type)] if full else ()),
         ]
 
@@ -130,6 +142,36 @@ class WorkerFleet(Fleet):
             refs=_ids(workers),
             fix="see what the hook `backpressure` measures, or start more workers",
         )
+
+    def _tried(self, workers: Sequence[WorkerState]) -> Reason:
+        """An item on trial runs, or waits, on each of these."""
+        trials = [info.trial for worker in workers if (info := worker.info) and info.trial]
+        first, ids = trials[0], tuple(dict.fromkeys(trial.id for trial in trials if trial.id))
+        fix = "wait, or start more workers"
+        if first.id:
+            cancel = command("cancel", first.id, tenant=tenant_option(first.tenant))
+            fix += f"; if {plain(first.id)} is at fault, give it up: {cancel}"
+        return Reason(
+            kind="trial",
+            text=listed(map(self._trial_text, workers)),
+            until=min(trial.until for trial in trials),
+            refs=(*ids, *_ids(workers)),
+            fix=fix,
+        )
+
+    def _trial_text(self, worker: WorkerState) -> str:
+        trial = None if worker.info is None else worker.info.trial
+        assert trial is not None
+        others = plural(trial.most - 1, "other")
+        takes, runs = "few items", f"runs beside at most {others}"
+        if trial.most == 1:
+            takes, runs = "no other items", "runs alone"
+        if trial.waits:
+            takes = "no items"
+            runs = "waits until no other runs," if trial.most == 1 else f"waits until at most {others} run,"
+        text = f"{worker_name(worker)} takes {takes}: {plain(trial.id) or 'an item'} is on trial, and {runs} "
+        text += f"for {duration(trial.until - self.now)} more at the longest"
+        return f"{text} ({killed_text(trial.losses)})" if trial.losses else text
 
     def _since(self, at: float) -> str:
         return since_text(self.now, at)
@@ -186,11 +228,16 @@ def _declined(workers: Sequence[WorkerState], type: str) -> Reason:
 
 def _is_full(worker: WorkerState, type: str) -> bool:
     info = worker.info
-    if info is None:
-        return False
-    # The count of the store is newer than what the worker said. It says all if all types share one doer.
-    counted_full = not info.rooms and info.room is not None and (worker.running or 0) >= info.room
-    return counted_full or info.full or type in info.full_types
+    return _is_counted_full(worker) or (info is not None and (info.full or type in info.full_types))
+
+
+def _is_counted_full(worker: WorkerState) -> bool:
+    """By the count of the store, which is newer than what the worker said. It says all if all types share one
+    doer."""
+    info = worker.info
+    return (
+        info is not None and not info.rooms and info.room is not None and (worker.running or 0) >= info.room
+    )
 
 
 def has_no_place(worker: WorkerState, type: str) -> bool:

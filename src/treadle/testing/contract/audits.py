@@ -171,6 +171,23 @@ class AuditCases:
                 await backend.audits(cursor=wrong)
 
     @needs("recording")
+    async def test_a_tenant_reads_what_actions_of_all_tenants_did(self, backend: Backend) -> None:
+        """Portions that say what was asked for are of such actions: their first entry is of no tenant."""
+        await backend.pause("q", tenant="t", note=NOTE)
+        for n in range(3):
+            note = AuditNote(actor="ann", bulk="b1", about="type:mail")
+            for tenant in ("t", "other"):
+                await backend.cancel([f"all{n}"], tenant=tenant, note=note)
+            await backend.cancel([f"own{n}"], tenant="t", note=AuditNote(actor="ann", bulk="b2"))
+        await backend.pause("r", tenant="t", note=NOTE)
+        first = await backend.audits(tenant="t", limit=3)
+        second = await backend.audits(tenant="t", limit=3, cursor=first.cursor)
+        found = [only(entry.ids) for entry in (*first.entries, *second.entries)]
+        assert found == ["r", "all2", "all1", "all0", "q"]
+        assert second.cursor is None
+        assert [only(entry.ids) for entry in await entries(backend)] == ["r", "q"]
+
+    @needs("recording")
     async def test_a_submission_with_a_note_stores_one_entry(self, backend: Backend) -> None:
         """Each of one call its own, if it stored or changed something. A repeated call stores none."""
         submission = await submit_noted(backend, item("a", key="k"), item("b"))

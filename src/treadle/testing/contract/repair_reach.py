@@ -128,8 +128,8 @@ class RepairReachCases:
 
     @needs("operating", "nested")
     async def test_a_long_chain_of_cancelled_items_comes_back(self, backend: Backend) -> None:
-        """A thousand items, each waiting for the one before, in the reverse order."""
-        chain = [item("n0"), *(dependent(f"n{n - 1}", id=f"n{n}") for n in range(1, 1000))]
+        """Three hundred items, each waiting for the one before, in the reverse order."""
+        chain = [item("n0"), *(dependent(f"n{n - 1}", id=f"n{n}") for n in range(1, 300))]
         await submit(backend, *chain)
         ids = [one.id for one in chain]
         await backend.cancel(ids)
@@ -139,8 +139,8 @@ class RepairReachCases:
 
     @needs("operating", "nested")
     async def test_a_long_chain_of_deaths_is_revived(self, backend: Backend) -> None:
-        """A thousand items died unsatisfiable, one because of the other."""
-        chain = [item("n0"), *(dependent(f"n{n - 1}", id=f"n{n}") for n in range(1, 1000))]
+        """Three hundred items died unsatisfiable, one because of the other."""
+        chain = [item("n0"), *(dependent(f"n{n - 1}", id=f"n{n}") for n in range(1, 300))]
         await submit(backend, *chain)
         await kill(backend, "n0")
         assert await requeue(backend, "n0") == [one.id for one in chain]

@@ -36,6 +36,7 @@ create table treadle.audit (
 );
 create index audit_bulk on treadle.audit (bulk, no);
 create index audit_tenant on treadle.audit (tenant, bulk, no);
+create index audit_portions on treadle.audit (tenant, no) where bulk is not null and about <> '';
 create index audit_at on treadle.audit (at);
 
 -- The last runs of schedules.

@@ -35,6 +35,7 @@ CREATE TABLE treadle_audit (
 );
 CREATE INDEX treadle_audit_bulk ON treadle_audit (bulk, no);
 CREATE INDEX treadle_audit_tenant ON treadle_audit (tenant, bulk, no);
+CREATE INDEX treadle_audit_portions ON treadle_audit (tenant, no) WHERE bulk IS NOT NULL AND about <> '';
 CREATE INDEX treadle_audit_at ON treadle_audit (at);
 
 -- The last runs of schedules. `id`: NULL if the occurrence was skipped, or submitted nothing.

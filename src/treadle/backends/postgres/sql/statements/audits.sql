@@ -31,14 +31,22 @@ c.now, :note_actor::text, :note_verb::text, :note_tenant::text, :note_ids::text[
 :note_reason::text, :note_address::text, :note_bulk::text
 
 -- :name audits
-select no, {columns} from treadle.audit where {portions} and no < :before::bigint order by no desc limit :limit::int
+select no, {columns} from treadle.audit where bulk is null and no < :before::bigint order by no desc limit :limit::int
 
+-- With the portions of bulk actions of all tenants.
 -- :name audits_of_tenant
-select no, {columns} from treadle.audit where tenant = :tenant::text and {portions} and no < :before::bigint
+(select no, {columns} from treadle.audit where tenant = :tenant::text and bulk is null and no < :before::bigint
+order by no desc limit :limit::int)
+union all
+(select no, {columns} from treadle.audit
+where tenant = :tenant::text and bulk is not null and about <> '' and no < :before::bigint
+order by no desc limit :limit::int)
 order by no desc limit :limit::int
 
--- :name no_portions
-bulk is null
-
 -- :name portions
-bulk = :bulk::text
+select no, {columns} from treadle.audit where bulk = :bulk::text and no < :before::bigint
+order by no desc limit :limit::int
+
+-- :name portions_of_tenant
+select no, {columns} from treadle.audit where tenant = :tenant::text and bulk = :bulk::text and no < :before::bigint
+order by no desc limit :limit::int

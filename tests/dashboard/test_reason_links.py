@@ -1,0 +1,53 @@
+"""What reasons, problems and types name is shown where an operator looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.dashboard.jobs import die, send
+from treadle import Treadle
+from treadle.item import Heartbeat
+from treadle.worker_info import UndecodableType, WorkerInfo, encode_worker_info
+
+
+async def test_what_is_named_can_be_opened(memory_store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(memory_store, send)
+    acme = app.tenant("acme")
+    first = await acme.enqueue(send("x"))
+    waits = await acme.enqueue(send("y"), after=[first])
+    alone = await app.enqueue(send("z"), queue="far/away")
+    await app.pause("far/away")
+    ann, payloadless = visitor(app), visitor(app, payloads=False)
+
+    assert (
+        f'<a class="about mono" href="/items/{first.id}?of=acme">'
+        in (await ann.get(f"/items/{waits.id}?of=acme")).text
+    )
+    assert (
+        '<a class="about mono" href="/queues/far~2Faway">far/away</a>'
+        in (await ann.get(f"/items/{alone.id}")).text
+    )
+    assert 'href="/queues/far~2Faway">far' not in (await ann.get("/queues/far~2Faway")).text
+
+    said = {"mail.send": UndecodableType(count=1, error="no field <hue>", until=2e9)}
+    info = encode_worker_info(WorkerInfo(undecodable=said))
+    await app.backend.beat(Heartbeat(worker="old", lease=60, info=info))
+    page = (await ann.get("/types/mail.send")).text
+    assert "the arguments of items of this type do not fit the code of" in page
+    assert "no field &lt;hue&gt;" in page
+    assert "hue" not in (await payloadless.get("/types/mail.send")).text
+
+    await app.resume("far/away")
+    await die(app)
+    page = (await visitor(app).get(f"/groups/{first.id}?of=acme")).text
+    assert '<span class="status failed">' in page
+
+
+async def test_a_large_input_has_no_form(memory_store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(memory_store, send)
+    item = await app.enqueue(send("x" * 70_000))
+    await app.cancel(item)
+    page = await visitor(app).get(f"/items/{item.id}/edit")
+    assert "too much for a form" in page.text
+    assert f'href="/items/{item.id}/input" download' in page.text
+    assert "<textarea" not in page.text
