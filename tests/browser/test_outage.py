@@ -17,7 +17,11 @@ def test_a_page_says_that_it_is_old_and_goes_on_by_itself(open_page: OpenPage) -
 
     backend = FaultyBackend(MemoryBackend())
     granted: list[Access | None] = [Access(actor="ada", can="all")]
-    with serve(make_app(backend=backend), works=False, access=lambda _: granted[0]) as site:
+
+    def access(_: object) -> Access | None:
+        return granted[0]
+
+    with serve(make_app(backend=backend), works=False, access=access) as site:
         site.call(site.app.pause("mail"))
         page = open_page(site.url("/queues/mail"), faults=EXPECTED)
         alert, banner = page.locator("#alerts"), page.locator("#banner")
