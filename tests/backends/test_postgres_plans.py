@@ -87,6 +87,7 @@ FILTERS = [
     Filter(key="k"),
     Filter(status=("dead",)),
     Filter(group_id="g", failed_group=True),
+    Filter(killing=True),
     Filter(reason="aborted"),
     Filter(mark="m"),
     Filter(mark="m", tenant="default", type="work"),
