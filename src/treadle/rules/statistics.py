@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, MINUTE, QUARTER, Stat, StatsBy
 
 StatKey: TypeAlias = tuple[int, float, str, str]
@@ -24,7 +26,10 @@ def rows_to_add(stats: Iterable[Stat]) -> list[tuple[StatKey, Stat]]:
             at = begin_of(stat.at, step)
             key = (step, at, stat.type, stat.queue)
             earlier = found.get(key)
-            found[key] = added(at, stat.type, stat.queue, (stat,) if earlier is None else (earlier, stat))
+            if earlier is None:
+                found[key] = replace(stat, at=at)
+            else:
+                found[key] = added(at, stat.type, stat.queue, (earlier, stat))
     return sorted(found.items(), key=lambda row: row[0])
 
 
