@@ -11,7 +11,7 @@ from treadle.dashboard.visit import Visit
 
 from .answers import back_of, finished, reason_of
 from .named_item import read_item
-from .portion import change_items, tell_refused
+from .portion import change, change_of, tell_refused
 
 
 async def requeue(visit: Visit) -> Response:
@@ -30,7 +30,7 @@ async def _change(visit: Visit, verb: ActionVerb) -> Response:
     """Change the item. A page says why it cannot be changed; for programs that is raised."""
     form = await read_form(visit.request)
     item = await read_item(visit, form)
-    count, refused = await change_items(visit, verb, [(item.id, item.tenant)], reason=reason_of(form))
+    count, refused = await change(visit, verb, [item], change_of(verb), reason=reason_of(form))
     to = visit.item_url(item.id, item.tenant)
     if not refused or count:
         return finished(visit, form, verb, count, to=to)

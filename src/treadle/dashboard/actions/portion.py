@@ -64,7 +64,7 @@ async def change_items(
     items = await read_items(visit, refs)
     found = {(item.id, item.tenant) for item in items} | {(item.id, None) for item in items}
     missing = [Refusal(id, tenant, NotFound(id)) for id, tenant in refs if (id, tenant) not in found]
-    return await change(visit, verb, items, _change_of(verb, open), reason=reason, missing=missing)
+    return await change(visit, verb, items, change_of(verb, open=open), reason=reason, missing=missing)
 
 
 async def change(
@@ -86,7 +86,8 @@ async def change(
     return changer.changed, list(refused)
 
 
-def _change_of(verb: ActionVerb, open: bool) -> Change:
+def change_of(verb: ActionVerb, *, open: bool = False) -> Change:
+    """The function for a verb. open: delete groups that are still open too."""
     match verb:
         case "requeue":
             return Requeue(alone=False, cancelled=True).change
