@@ -16,7 +16,7 @@ from treadle.dashboard.item_filter import ItemFilter, parse_filter, split_id
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError
 from treadle.item import ItemState
-from treadle.portions import WantedItem
+from treadle.portions import Refusal, WantedItem, read_named
 
 from .named_item import ItemBrief, brief
 
@@ -35,7 +35,7 @@ EXAMPLES: Final = 5
 class Chosen(msgspec.Struct, frozen=True):
     """What was chosen, and how much that is."""
 
-    refs: tuple[tuple[str, str | None], ...] = ()
+    refs: tuple[WantedItem, ...] = ()
     """Items by id and tenant. Empty: the filter says which."""
     filter: ItemFilter | None = None
     count: int = 0
@@ -65,13 +65,13 @@ async def read_chosen(visit: Visit, verb: ActionVerb, form: Form) -> Chosen:
 
 
 async def _named(visit: Visit, given: Sequence[tuple[str, str | None]]) -> Chosen:
-    refs = tuple(dict.fromkeys((id, tenant or visit.tenant) for id, tenant in given))
+    refs = tuple(dict.fromkeys(WantedItem(id, tenant or visit.tenant) for id, tenant in given))
     if len(refs) > MOST_NAMED:
         raise InputError(f"{len(refs):,} items are chosen, and at most {MOST_NAMED:,} can be: use a filter")
     for _, tenant in refs:
         if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
             raise NotShown("there are no such items")
-    examples = await read_items(visit, refs[:EXAMPLES])
+    examples, _ = await read_items(visit, refs[:EXAMPLES])
     return Chosen(refs=refs, count=len(refs), examples=tuple(brief(each) for each in examples))
 
 
@@ -103,21 +103,17 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     )
 
 
-async def with_tenants(visit: Visit, refs: Sequence[tuple[str, str | None]]) -> list[WantedItem]:
+async def with_tenants(visit: Visit, wanted: Sequence[WantedItem]) -> list[WantedItem]:
     """The items that are named, with their tenants. Only those without one are looked up, in one call: a
     bulk action finds out which of the others exist."""
-    found = await read_items(visit, [(id, tenant) for id, tenant in refs if tenant is None])
-    named = [WantedItem(id, tenant) for id, tenant in refs if tenant is not None]
+    found, _ = await read_items(visit, [each for each in wanted if each.tenant is None])
+    named = [each for each in wanted if each.tenant is not None]
     return named + [WantedItem(item.id, item.tenant) for item in found]
 
 
-async def read_items(visit: Visit, refs: Sequence[tuple[str, str | None]]) -> list[ItemState]:
-    """The items that are named, in their order. Those that do not exist are left out."""
-    tenants = dict.fromkeys(tenant for _, tenant in refs)
-    by_ref: dict[tuple[str, str | None], ItemState] = {}
-    for tenant in tenants:
-        ids = [id for id, own in refs if own == tenant]
-        for id, item in zip(ids, await visit.client_of(tenant).get(ids), strict=True):
-            if item is not None:
-                by_ref[id, tenant] = item
-    return [by_ref[ref] for ref in refs if ref in by_ref]
+async def read_items(visit: Visit, wanted: Sequence[WantedItem]) -> tuple[list[ItemState], list[Refusal]]:
+    """The items that are named, in their order, and those that do not exist. `NotShown` if one is not for
+    this visitor."""
+    for tenant in {each.tenant for each in wanted}:
+        visit.client_of(tenant)
+    return await read_named(visit.client.backend, wanted)

@@ -11,7 +11,7 @@ from treadle.bulk_action import ActionVerb
 from treadle.bulk_portion import VERBS
 from treadle.client import Client
 from treadle.dashboard.visit import Visit
-from treadle.errors import ConflictError, NotFound
+from treadle.errors import ConflictError
 from treadle.item import ItemState
 from treadle.portions import (
     Deletion,
@@ -19,6 +19,7 @@ from treadle.portions import (
     PortionOutcome,
     Refusal,
     Requeue,
+    WantedItem,
     cancel_items,
     refuse_status,
     trigger_items,
@@ -51,19 +52,17 @@ class RefusedPage(msgspec.Struct, frozen=True):
 async def change_items(
     visit: Visit,
     verb: ActionVerb,
-    refs: Sequence[tuple[str, str | None]],
+    wanted: Sequence[WantedItem],
     *,
     reason: str,
     open: bool = False,
 ) -> tuple[int, list[Refusal]]:
-    """Change items that are named by id and tenant. Returns how many were changed, with those that changed
-    along with them, and the refusals.
+    """Change items that are named. Returns how many were changed, with those that changed along with them,
+    and the refusals.
 
     open: delete groups that are still open too.
     """
-    items = await read_items(visit, refs)
-    found = {(item.id, item.tenant) for item in items} | {(item.id, None) for item in items}
-    missing = [Refusal(id, tenant, NotFound(id)) for id, tenant in refs if (id, tenant) not in found]
+    items, missing = await read_items(visit, wanted)
     return await change(visit, verb, items, change_of(verb, open=open), reason=reason, missing=missing)
 
 
