@@ -13,8 +13,8 @@ import httpx
 from rich.progress import Progress
 
 from benchmarks.measure import Stopwatch, percentile
-from benchmarks.operate import ERRORS, QUEUES, STRANGE, TENANTS, TYPES, Filling, mark_of
-from benchmarks.stores import Stores, backend
+from benchmarks.operate import ERRORS, QUEUES, STRANGE, TENANTS, TYPES, filled, mark_of
+from benchmarks.stores import Stores
 from treadle import Client
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
@@ -39,20 +39,15 @@ async def pages(
     for kind in kinds:
         if kind == "memory":
             continue
-        async with stores.fresh(kind) as url:
-            store = backend(url)
-            await store.open()
-            filling = Filling(store, url, kind, ended, open)
-            await filling.fill()
+        async with filled(stores, kind, ended, open) as filling:
+            store, waiting = filling.store, filling.waiting
             await _count_a_day(store)
-            waiting = filling.waiting
             for status in ("success", "dead"):
                 waiting[status] = [one.id for one in (await store.list(Filter(status=(status,)))).items]
             counting = CountingBackend(store)
             async with _visitor(counting) as visitor:
                 figures = await _measure(visitor, _addresses(waiting), calls, kind)
                 found[kind] = figures, await _open_tabs(visitor, counting)
-            await store.close()
     return found
 
 

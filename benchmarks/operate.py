@@ -109,8 +109,8 @@ class Filling:
     verbs of the backend."""
 
     def __init__(self, store: Backend, url: str, kind: str, ended: int, open: int) -> None:
-        self._store = store
-        self._url = url
+        self.store = store
+        self.url = url
         self._kind = kind
         self._ended = ended
         self._open = open
@@ -134,9 +134,9 @@ class Filling:
 
     async def _succeed(self, count: int) -> None:
         if self._kind == "sqlite":
-            await asyncio.to_thread(self._succeed_in_sqlite, count, await self._store.now())
+            await asyncio.to_thread(self._succeed_in_sqlite, count, await self.store.now())
             return
-        connection = await asyncpg.connect(self._url)
+        connection = await asyncpg.connect(self.url)
         try:
             last = await connection.fetchval(PG_NUMBERS, count)
             await connection.execute(PG_ITEMS, last - count + 1, last, TENANTS, TYPES, TYPE_QUEUES)
@@ -145,7 +145,7 @@ class Filling:
             await connection.close()
 
     def _succeed_in_sqlite(self, count: int, now: float) -> None:
-        with sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=60) as connection:
+        with sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60) as connection:
             (last,) = connection.execute(
                 "UPDATE treadle_counter SET no = no + ? RETURNING no", (count,)
             ).fetchone()
@@ -158,12 +158,12 @@ class Filling:
 
     async def _die(self, count: int) -> None:
         """Submit items and let them die, each with one of a few dozen marks."""
-        await alive(self._store, "undertaker")
+        await alive(self.store, "undertaker")
         for start in range(0, count, BATCH):
             await self._submit([self._item() for _ in range(min(BATCH, count - start))])
             demand = Demand(worker="undertaker", limit=BATCH, types=None)
-            while leases := (await self._store.claim(demand)).leases:
-                await self._store.settle([self._death(lease) for lease in leases])
+            while leases := (await self.store.claim(demand)).leases:
+                await self.store.settle([self._death(lease) for lease in leases])
 
     def _death(self, lease: Lease) -> Settlement:
         error = self._random.choice(ERRORS)
@@ -199,24 +199,38 @@ class Filling:
         return Item(id=generate_id(), type=type, input=b'{"order":123456}', **(labels | fields))
 
     async def _submit(self, new: list[Item]) -> None:
-        await self._store.submit([Submission((item,)) for item in new])
+        await self.store.submit([Submission((item,)) for item in new])
 
     async def _analyse(self) -> None:
         """As the store does it itself, sooner."""
         if self._kind == "postgres":
-            connection = await asyncpg.connect(self._url)
+            connection = await asyncpg.connect(self.url)
             await connection.execute("vacuum analyze")
             await connection.close()
 
     async def _run(self) -> None:
         """Some workers, each with items that it runs."""
         for n in range(WORKERS):
-            await alive(self._store, f"worker{n}")
-            claim = await self._store.claim(
+            await alive(self.store, f"worker{n}")
+            claim = await self.store.claim(
                 Demand(worker=f"worker{n}", limit=RUNNING, types=dict.fromkeys(TYPES, RUNNING))
             )
             self.waiting.setdefault("running", []).extend(lease.id for lease in claim.leases)
             self.waiting["ready"] = [id for id in self.waiting["ready"] if id not in self.waiting["running"]]
+
+
+@asynccontextmanager
+async def filled(stores: Stores, kind: str, ended: int, open: int) -> AsyncGenerator[Filling]:
+    """A fresh store, filled and open."""
+    async with stores.fresh(kind) as url:
+        store = backend(url)
+        await store.open()
+        try:
+            filling = Filling(store, url, kind, ended, open)
+            await filling.fill()
+            yield filling
+        finally:
+            await store.close()
 
 
 async def alive(store: Backend, worker: str) -> None:
@@ -319,17 +333,12 @@ async def operate(
     for kind in kinds:
         if kind == "memory":
             continue
-        async with stores.fresh(kind) as url:
-            store = backend(url)
-            await store.open()
-            filling = Filling(store, url, kind, ended, open)
-            await filling.fill()
-            cases = OperateCases(store, filling.waiting)
+        async with filled(stores, kind, ended, open) as filling:
+            cases = OperateCases(filling.store, filling.waiting)
             alone = await cases.measure(calls, f"{kind}, alone")
             alone["for comparison: counts()"] = await cases.counts(10)
-            async with _draining(url):
+            async with _draining(filling.url):
                 found[kind] = {"alone": alone, "while a worker drains": await cases.measure(calls, kind)}
-            await store.close()
     return found
 
 
