@@ -32,7 +32,7 @@ async def complete(visit: Visit) -> Response:
     page = CompletePage(brief(item), "" if type is None else result_text(type))
     error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
-        page = msgspec.structs.replace(page, value=form.text("value"), reason=form.get("reason"))
+        page = msgspec.structs.replace(page, value=form.text("value"), reason=reason_of(form))
         try:
             return await _complete(visit, item, form)
         except (InputError, ConflictError, PayloadError) as refused:

@@ -40,6 +40,6 @@ async def drain(visit: Visit) -> Response:
         if not await visit.acting("drain_worker", reason=reason_of(form)).drain_worker(id):
             raise ConflictError(f"the worker {id!r} is gone, or it serves others too")
     except (InputError, ConflictError) as error:
-        page = msgspec.structs.replace(page, reason=form.get("reason"))
+        page = msgspec.structs.replace(page, reason=reason_of(form))
         return asking(visit, "ask_worker.html", "workers", page, error=error)
     return finished(visit, form, "drain_worker", to=visit.url("/workers"))

@@ -53,7 +53,7 @@ async def edit(visit: Visit) -> Response:
     error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
         page = msgspec.structs.replace(
-            page, input=form.text("input"), key=form.get("key"), reason=form.get("reason")
+            page, input=form.text("input"), key=form.get("key"), reason=reason_of(form)
         )
     try:
         type = _check_editable(visit, item)

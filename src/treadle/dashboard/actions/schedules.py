@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 from starlette.responses import Response
 
@@ -21,21 +23,24 @@ class CancelSchedulePage(msgspec.Struct, frozen=True):
 
 
 async def pause(visit: Visit) -> Response:
-    form, name = await read_form(visit.request), visit.part("name")
-    await visit.acting("pause_schedule", reason=form.get("reason")).schedules.pause(name)
-    return finished(visit, form, "pause_schedule", to=visit.url("/schedules"))
+    return await _change(visit, "pause_schedule")
 
 
 async def resume(visit: Visit) -> Response:
+    return await _change(visit, "resume_schedule")
+
+
+async def _change(visit: Visit, verb: Literal["pause_schedule", "resume_schedule"]) -> Response:
     form, name = await read_form(visit.request), visit.part("name")
-    await visit.acting("resume_schedule", reason=form.get("reason")).schedules.resume(name)
-    return finished(visit, form, "resume_schedule", to=visit.url("/schedules"))
+    schedules = visit.acting(verb, reason=reason_of(form)).schedules
+    await (schedules.pause(name) if verb == "pause_schedule" else schedules.resume(name))
+    return finished(visit, form, verb, to=visit.url("/schedules"))
 
 
 async def trigger(visit: Visit) -> Response:
     """Run it now. Its code must be in this process."""
     form, name = await read_form(visit.request), visit.part("name")
-    handle = await visit.acting("trigger_schedule", reason=form.get("reason")).schedules.trigger(name)
+    handle = await visit.acting("trigger_schedule", reason=reason_of(form)).schedules.trigger(name)
     to = visit.url("/schedules")
     if handle is None:
         return finished(visit, form, "trigger_schedule", 0, to=to, id=None)
@@ -57,7 +62,7 @@ async def cancel(visit: Visit) -> Response:
     try:
         return await _cancel(visit, name, form)
     except InputError as error:
-        page = msgspec.structs.replace(page, reason=form.get("reason"))
+        page = msgspec.structs.replace(page, reason=reason_of(form))
         return asking(visit, "ask_schedule.html", "schedules", page, error=error)
 
 
