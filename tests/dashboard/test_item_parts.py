@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from treadle.dashboard.input_diff import MOST_ROWS, DiffRow, diff_of
 from treadle.dashboard.payloads import exact_json, pretty_text
-from treadle.dashboard.timeline import Stretch, timeline_of, timeline_svg, timeline_ticks
+from treadle.dashboard.timeline import Stretch, Timeline, timeline_of, timeline_svg, timeline_ticks
 from treadle.dashboard.traceback_parts import is_own, traceback_parts
 from treadle.item import Attempt, ItemState
 
@@ -59,6 +59,8 @@ def test_a_timeline_of_failures_and_a_success() -> None:
     ]
     assert found.steps[-1].text == "succeeded after 2 s"
     assert timeline_ticks(found) == ["0", "+2.8 s", "+5.5 s", "+8.2 s", "+11 s"]
+    brief = timeline_ticks(Timeline(100.0, 100.002, [], []))
+    assert brief == ["0", "+0.5 ms", "+1.0 ms", "+1.5 ms", "+2.0 ms"]
 
 
 def test_a_death_ends_the_last_run() -> None:

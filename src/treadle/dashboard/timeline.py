@@ -14,6 +14,8 @@ from treadle.wording import duration, error_line, plain
 
 WIDTH: Final = 1000
 HEIGHT: Final = 24
+SHORT: Final = 0.01
+"""Seconds. A shorter life is shown with tenths of milliseconds."""
 LEAST: Final = 2.5
 """Units of width: what is shorter is still seen."""
 MARGIN: Final = 0.25
@@ -198,4 +200,7 @@ def timeline_svg(timeline: Timeline) -> Markup:
 def timeline_ticks(timeline: Timeline) -> list[str]:
     """What stands under the picture: how long after the beginning, at five places."""
     whole = timeline.until - timeline.since
-    return ["0", *(f"+{duration(whole * part / 4)}" for part in range(1, 5))]
+    places = [whole * part / 4 for part in range(1, 5)]
+    if whole < SHORT:
+        return ["0", *(f"+{1000 * place:.1f} ms" for place in places)]
+    return ["0", *(f"+{duration(place)}" for place in places)]
