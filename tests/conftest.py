@@ -5,12 +5,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 
-from tests.support.keeper import start_postgres
-from tests.support.run import Run
+from tests.support.keeper import start_postgres, start_server
+from tests.support.run import OWN, Run
+from tests.support.valkey import database
 
 if TYPE_CHECKING:
     from tests.support.databases import Postgres, Prepared
@@ -32,6 +35,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection() -> None:
     """Collect tests without garbage collection, which would look at them again and again."""
     gc.disable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most tests of what is marked `sample(n)`: one of n is run, the same ones each time. With
+    `TREADLE_ALL=1` all are."""
+    if os.environ.get("TREADLE_ALL"):
+        return
+    left_out = [each for each in items if is_left_out(each)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [each for each in items if not is_left_out(each)]
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("sample")
+    return mark is not None and crc32(item.nodeid.encode()) % mark.args[0] != 0
 
 
 def pytest_collection_finish() -> None:
@@ -103,3 +122,28 @@ def prepared_url(prepared: "Prepared") -> Iterator[str]:
     """The URL of a database with empty tables, for this test only."""
     with prepared.database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def valkey(run_directory: Path) -> str:
+    """The URL of a Valkey server: the one of `TREADLE_TEST_REDIS`, or one that the whole run shares."""
+    return os.environ.get("TREADLE_TEST_REDIS") or start_server(run_directory, "valkey")
+
+
+@pytest.fixture
+def valkey_url(valkey: str) -> Iterator[str]:
+    """The URL of an empty Redis database for this test only."""
+    with database(valkey) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def valkey_home(run_directory: Path) -> Path:
+    """A directory for the Valkey servers of one module. They are stopped with the run at the latest."""
+    return Path(mkdtemp(prefix=OWN, dir=run_directory))
+
+
+@pytest.fixture(scope="session")
+def nats_url(run_directory: Path) -> str:
+    """The URL of a NATS server: the one of `TREADLE_TEST_NATS`, or one that the whole run shares."""
+    return os.environ.get("TREADLE_TEST_NATS") or start_server(run_directory, "nats")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tests.support import postgres
+from tests.support import nats, postgres, valkey
 from tests.support.unprivileged import reachable
 
 PREFIX = "treadle-run-"
@@ -53,6 +53,8 @@ def remove(directory: Path) -> None:
     """Stop the servers of a run and remove its directory."""
     for home in (directory, *directory.glob(f"{OWN}*")):
         postgres.stop(home)
+        valkey.stop(home)
+        nats.stop(home)
     shutil.rmtree(directory, ignore_errors=True)
 
 
