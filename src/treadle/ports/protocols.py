@@ -10,14 +10,13 @@ tells the winner that it lost.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol
 
-T = TypeVar("T")
+from treadle.pubsub import Answer, PubSub
 
-Answer: TypeAlias = T | Awaitable[T]
-"""The return type of a method that may be sync or async."""
+__all__ = ["Answer", "PubSub", "Pulled", "Queue", "Store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +65,6 @@ class Queue(Protocol):
     def fail(self, pulled: Pulled, delay: float = 0, /) -> Answer[None]:
         """End the lease. The body is visible again after `delay` seconds, with the same attempt. Without a
         delay it should get its old place back."""
-        ...
-
-
-class PubSub(Protocol):
-    """Delivers each published message to every subscriber in every process. It may lose messages: that costs
-    time, never work."""
-
-    def publish(self, message: str, /) -> Answer[None]: ...
-
-    def subscribe(self, receive: Callable[[str], None], /) -> Answer[Callable[[], Answer[None] | None]]:
-        """Call `receive`, from any thread, for each message from now on. Return a function that ends the
-        subscription."""
         ...
 
 

@@ -6,16 +6,19 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from treadle.item import Wake
 from treadle.loop_mark import LoopMark
+from treadle.pubsub import MISSED
 
 from .async_ports import AsyncPorts
 
 log = logging.getLogger("treadle")
 
+EVERYTHING: Final = Wake(ready=True, everything=True)
 _decoder = msgspec.json.Decoder(Wake)
 _UNSUBSCRIBING: set[asyncio.Future[object]] = set()
 
@@ -64,7 +67,7 @@ class PortsSubscription:
     def receive(self, message: str) -> None:
         """Called from any thread."""
         try:
-            wake = _decoder.decode(message)
+            wake = EVERYTHING if message == MISSED else _decoder.decode(message)
         except (msgspec.DecodeError, RecursionError):
             log.warning("ignored a message that is not a wake-up: %.200s", message)
             return

@@ -13,6 +13,7 @@ from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
 from treadle.masking import Address, masked
+from treadle.pubsub import PubSub
 
 from .audits import PostgresAudits
 from .claim import PostgresClaim
@@ -22,6 +23,7 @@ from .limits import PostgresLimits
 from .long_transactions import LongTransactions
 from .operate import PostgresOperate
 from .pool import PostgresConnector, PostgresPool, abandon_dead_pools
+from .pubsub_wakeups import PubSubWakeups
 from .read import PostgresRead
 from .schedules import PostgresSchedules
 from .schema import PostgresSchema
@@ -31,7 +33,7 @@ from .statements import statement
 from .stats import PostgresStats
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
-from .wakeups import PostgresListener, PostgresNotifier
+from .wakeups import NotifyWakeups, NoWakeups, PostgresListener, PostgresNotifier
 from .watch import PostgresWatch
 
 NOTIFY: Final = statement("wakeups", "notify")
@@ -63,7 +65,8 @@ class PostgresBackend(
     - `pool_size`: connections of this process, `reserved` of them for settling and heartbeats only.
     - `prepare`: False behind a pooler in transaction mode that cannot handle prepared statements (PgBouncer
       before 1.21): costs two more round trips per call.
-    - `notify`: wake other processes by NOTIFY. Without it everything works, a poll later.
+    - `notify`: wake other processes by NOTIFY (True) or through a `PubSub` of `treadle.ports`. With False or
+      None everything works, a poll later. `close_notify`: close that PubSub together with the backend.
     - `listen_url`: where to LISTEN, if not at `url`: a pooler in transaction mode cannot.
     - `patience`: seconds that a call may take before its connection is closed; `statement_timeout`: seconds
       after which the server itself ends a statement, a handler's in `ctx.transaction()` too.
@@ -82,7 +85,8 @@ class PostgresBackend(
         pool_size: int = POOL_SIZE,
         reserved: int = RESERVED,
         prepare: bool = True,
-        notify: bool = True,
+        notify: bool | PubSub | None = True,
+        close_notify: bool = False,
         listen_url: str | None = None,
         patience: float = 30.0,
         connect_timeout: float = 3.0,
@@ -93,7 +97,8 @@ class PostgresBackend(
         self._channel = f"treadle.{schema}"
         self._schema = PostgresSchema(schema, schema_owner)
         super().__init__(
-            PostgresCalls(self._schema, prepare=prepare, patience=patience), self._channel if notify else None
+            PostgresCalls(self._schema, prepare=prepare, patience=patience),
+            self._channel if notify is True else None,
         )
         self.apply_schema = apply_schema
         self._takes_newer_schema = False
@@ -103,16 +108,23 @@ class PostgresBackend(
         )
         listen_address = Address(listen_url) if listen_url else self._address
         self._seal = WakeSeal()
-        self._listener = PostgresListener(
-            partial(connector.connect, listen_address), self._channel, self._seal
-        )
+        self._wakeups: NotifyWakeups | PubSubWakeups | NoWakeups
+        if notify is True:
+            self._wakeups = NotifyWakeups(
+                PostgresNotifier(self._send, self._seal),
+                PostgresListener(partial(connector.connect, listen_address), self._channel, self._seal),
+            )
+        elif notify is False or notify is None:
+            self._wakeups = NoWakeups()
+        else:
+            self._wakeups = PubSubWakeups(notify, self._seal, owned=close_notify)
         self._new_pool = partial(
             PostgresPool,
             partial(connector.connect, self._address),
             partial(connector.greet, self._address),
             size=pool_size,
             reserved=reserved,
-            away=self._listener.reconnect,
+            away=self._wakeups.reconnect,
         )
         self._new_heartbeat_connection = partial(
             PostgresBackend,
@@ -127,8 +139,6 @@ class PostgresBackend(
             statement_timeout=statement_timeout,
         )
         self._opening = asyncio.Lock()
-        self._notify = notify
-        self._notifier = PostgresNotifier(self._send, self._seal)
         self._long_transactions = LongTransactions(self._calls, long_transaction)
 
     @property
@@ -163,12 +173,12 @@ class PostgresBackend(
 
     async def close(self) -> None:
         async with self._opening:
-            await self._listener.close()
+            await self._wakeups.close()
             await self._calls.stop()
 
     def abandon(self) -> None:
         self._opening = asyncio.Lock()
-        self._listener.abandon()
+        self._wakeups.abandon()
         self._calls.abandon()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
@@ -182,18 +192,20 @@ class PostgresBackend(
         return now
 
     async def inspect(self) -> Sequence[BackendError]:
-        return await self._long_transactions.inspect()
+        return [*await self._long_transactions.inspect(), *self._wakeups.problems()]
 
     # -- wake-ups --------------------------------------------------------------------------------------
 
+    @property
+    def wakeup_carrier(self) -> str | None:
+        return self._wakeups.carrier
+
     async def publish(self, wake: Wake) -> None:
-        if not self._notify:
-            self._listener.deliver(wake)
-        elif self._calls.is_open:
-            await self._notifier.publish(wake)
+        if self._calls.is_open:
+            await self._wakeups.publish(wake)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return await self._listener.subscribe(receive, listen=self._notify)
+        return await self._wakeups.subscribe(receive)
 
     async def _send(self, payload: str) -> None:
         await self._calls.rows(NOTIFY, self._channel, payload)

@@ -7,6 +7,9 @@ a payload takes some 10 us, and 200 us if it names 150 items: it is then 2.9 kB 
 
 A transaction of the user sends `UNSEALED_WAKE`, from a function in the database. It says only that there may
 be something to claim. A process that gets anything else ignores it.
+
+Wake-ups through another server (pubsub_wakeups.py) are sealed too: its other users are strangers. There no
+transaction sends any, so nothing unsealed is read.
 """
 
 from __future__ import annotations

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import asyncpg
 
-from treadle.errors import InputError
+from treadle.errors import BackendError, InputError
 from treadle.item import Wake
 from treadle.loop_mark import LoopMark
 from treadle.retry import STORE_BACKOFF
@@ -48,9 +48,12 @@ ABSENCE_SECONDS: Final = 60.0
 class PostgresNotifier:
     """Sends wake-ups, but not too often: the publisher collects those that come meanwhile."""
 
-    def __init__(self, send: Callable[[str], Awaitable[object]], seal: WakeSeal) -> None:
+    def __init__(
+        self, send: Callable[[str], Awaitable[object]], seal: WakeSeal, *, per_second: float = PER_SECOND
+    ) -> None:
         self._send = send
         self._seal = seal
+        self._per_second = per_second
         self._free_at = 0.0
 
     async def publish(self, wake: Wake) -> None:
@@ -59,13 +62,45 @@ class PostgresNotifier:
             return
         now = time.monotonic()
         wait = self._free_at - now
-        self._free_at = max(self._free_at, now) + min(wake.times / PER_SECOND, 1 / WHEN_BUSY)
+        self._free_at = max(self._free_at, now) + min(wake.times / self._per_second, 1 / WHEN_BUSY)
         if wait > 0:
             await asyncio.sleep(wait)
         try:
             await self._send(self._seal.sealed(wake))
         except Exception:
             log.debug("a wake-up was not sent", exc_info=True)
+
+
+class WakeReceivers:
+    """The receivers of wake-ups. Each is called on its own event loop."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[object, tuple[Callable[[Wake], None], LoopMark]] = {}
+
+    def add(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
+        """Returns a function that removes it."""
+        key = object()
+        self._receivers[key] = (receive, LoopMark())
+
+        def remove() -> None:
+            self._receivers.pop(key, None)
+
+        return remove
+
+    def clear(self) -> None:
+        self._receivers.clear()
+
+    def abandon(self) -> None:
+        """Forget the receivers whose event loops are gone."""
+        self._receivers = {key: each for key, each in self._receivers.items() if not each[1].is_gone}
+
+    def deliver(self, wake: Wake) -> None:
+        here = asyncio.get_running_loop()
+        for receive, mark in list(self._receivers.values()):
+            if mark.loop is here:
+                _receive(receive, wake)
+            elif not mark.is_gone:
+                mark.loop.call_soon_threadsafe(_receive, receive, wake)
 
 
 class PostgresListener:
@@ -75,26 +110,20 @@ class PostgresListener:
         self._connect = connect
         self._channel = channel
         self._seal = seal
-        self._receivers: dict[object, tuple[Callable[[Wake], None], LoopMark]] = {}
+        self._receivers = WakeReceivers()
         self._task: asyncio.Task[None] | None = None
         self._mark: LoopMark | None = None
         """Where the task runs."""
         self._connection: Connection | None = None
         self._tried = asyncio.Event()
 
-    async def subscribe(self, receive: Callable[[Wake], None], *, listen: bool) -> Callable[[], None]:
-        """If `listen`, the first try to connect is over when this returns."""
-        mark = object()
-        self._receivers[mark] = (receive, LoopMark())
-        if listen:
-            if self._task is None:
-                self._tried, self._mark = asyncio.Event(), LoopMark()
-                self._task = asyncio.create_task(self._run(), name="treadle-listen")
-            await self._tried.wait()
-
-        def unsubscribe() -> None:
-            self._receivers.pop(mark, None)
-
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
+        """When this returns, the first try to connect is over."""
+        unsubscribe = self._receivers.add(receive)
+        if self._task is None:
+            self._tried, self._mark = asyncio.Event(), LoopMark()
+            self._task = asyncio.create_task(self._run(), name="treadle-listen")
+        await self._tried.wait()
         return unsubscribe
 
     async def close(self) -> None:
@@ -111,7 +140,7 @@ class PostgresListener:
 
     def abandon(self) -> None:
         """Forget the receivers whose event loops are gone, and the connection if its loop is."""
-        self._receivers = {key: each for key, each in self._receivers.items() if not each[1].is_gone}
+        self._receivers.abandon()
         if self._mark is not None and self._mark.is_gone:
             if self._connection is not None:
                 abandon_connection(self._connection, self._mark)
@@ -148,7 +177,7 @@ class PostgresListener:
             await connection.add_listener(self._channel, self._on_notify)
         self._tried.set()
         if missed:
-            self.deliver(EVERYTHING)
+            self._receivers.deliver(EVERYTHING)
         while not lost.is_set():
             try:
                 await asyncio.wait_for(lost.wait(), PROBE_SECONDS)
@@ -159,15 +188,48 @@ class PostgresListener:
     def _on_notify(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
         wake = self._seal.opened(str(text))
         if wake is not None:
-            self.deliver(wake)
+            self._receivers.deliver(wake)
 
-    def deliver(self, wake: Wake) -> None:
-        here = asyncio.get_running_loop()
-        for receive, mark in list(self._receivers.values()):
-            if mark.loop is here:
-                _receive(receive, wake)
-            elif not mark.is_gone:
-                mark.loop.call_soon_threadsafe(_receive, receive, wake)
+
+class NotifyWakeups:
+    """Wake-ups by NOTIFY and LISTEN."""
+
+    carrier = "LISTEN/NOTIFY"
+
+    def __init__(self, notifier: PostgresNotifier, listener: PostgresListener) -> None:
+        self.publish = notifier.publish
+        self.subscribe = listener.subscribe
+        self.close = listener.close
+        self.abandon = listener.abandon
+        self.reconnect = listener.reconnect
+
+    def problems(self) -> Sequence[BackendError]:
+        """None: what keeps the listener away shows in the calls too."""
+        return ()
+
+
+class NoWakeups:
+    """Wake-ups within this process only. Other processes find work by polling."""
+
+    carrier = None
+
+    def __init__(self) -> None:
+        self._receivers = WakeReceivers()
+        self.abandon = self._receivers.abandon
+
+    async def publish(self, wake: Wake) -> None:
+        self._receivers.deliver(wake)
+
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
+        return self._receivers.add(receive)
+
+    async def close(self) -> None:
+        self._receivers.clear()
+
+    def reconnect(self) -> None: ...
+
+    def problems(self) -> Sequence[BackendError]:
+        return ()
 
 
 class ListenerAbsence:

@@ -1,0 +1,221 @@
+"""Wake-ups through a PubSub of another server, instead of NOTIFY and LISTEN.
+
+They are sealed as those of NOTIFY are (sealing.py): other users of that server can neither read nor make
+them, and what strangers publish is ignored.
+
+The other server may be away, and a PubSub need not tell. So a process checks that what it publishes arrives
+at itself: each wake-up of its own is a check, and after a silence it publishes one that says nothing. While
+the check fails, nothing else is published, work is found by polling, and the subscription is made anew, with
+back-off. When it succeeds again, the receivers get a wake-up that says that everything may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from treadle.backend import store_name
+from treadle.errors import BackendError, WakeupsLost
+from treadle.item import Wake
+from treadle.loop_mark import LoopMark
+from treadle.pubsub import MISSED, Answer, PubSub, resolved
+from treadle.retry import STORE_BACKOFF
+
+from .errors import brief
+from .sealing import EVERYTHING, MOST_BYTES, UNSEALED_WAKE, WakeSeal
+from .wakeups import ANSWER_SECONDS, PROBE_SECONDS, PostgresNotifier, WakeReceivers
+
+log = logging.getLogger("treadle.postgres")
+
+PER_SECOND: Final = 1000
+"""More often than NOTIFY: a PubSub takes no lock of the database."""
+_NOTHING: Final = Wake()
+
+
+class PubSubWakeups:
+    """Publishes wake-ups through a PubSub, and delivers those that arrive. `owned`: close it too."""
+
+    def __init__(self, pubsub: PubSub, seal: WakeSeal, *, owned: bool) -> None:
+        self.carrier = store_name(pubsub)
+        self._pubsub = pubsub
+        self._seal = seal
+        self._owned = owned
+        self._receivers = WakeReceivers()
+        self.publish = PostgresNotifier(self._send, seal, per_second=PER_SECOND).publish
+        self._absence = WakeupsAbsence(self.carrier)
+        self._task: asyncio.Task[None] | None = None
+        self._mark: LoopMark | None = None
+        """Where the task runs."""
+        self._end: Callable[[], Answer[None] | None] | None = None
+        """Ends the subscription."""
+        self._sent = ""
+        """The last payload that this process has published."""
+        self._arrived_at = 0.0
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._task = self._mark = self._end = None
+        self._tried = asyncio.Event()
+        self._arrived = asyncio.Event()
+        """The last payload has come back."""
+        self._check_now = asyncio.Event()
+
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
+        """When this returns, the first check is over."""
+        unsubscribe = self._receivers.add(receive)
+        if self._task is None:
+            self._start_anew()
+            self._mark = LoopMark()
+            self._task = asyncio.create_task(self._run(), name="treadle-wakeups")
+        await self._tried.wait()
+        return unsubscribe
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        self._receivers.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await self._unsubscribe()
+        close: Callable[[], Answer[None]] | None = getattr(self._pubsub, "close", None)
+        if self._owned and close is not None:
+            await _quietly(close)
+
+    def abandon(self) -> None:
+        """Forget what belongs to event loops that are gone."""
+        self._receivers.abandon()
+        if self._mark is not None and self._mark.is_gone:
+            self._start_anew()
+        abandon: Callable[[], None] | None = getattr(self._pubsub, "abandon", None)
+        if abandon is not None:
+            abandon()
+
+    def reconnect(self) -> None:
+        """The database gave no sign of life. The other server may be fine."""
+
+    def problems(self) -> Sequence[BackendError]:
+        return self._absence.news()
+
+    # -- publishing ------------------------------------------------------------------------------------
+
+    async def _send(self, payload: str) -> None:
+        if self._absence.lasts:
+            return  # `_run` tells when it is worth while again
+        self._sent = payload
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await resolved(self._pubsub.publish(payload))
+        except Exception:
+            self._check_now.set()
+            raise
+
+    # -- receiving -------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Stay subscribed, and check now and then that wake-ups arrive."""
+        failures = 0
+        while True:
+            self._check_now.clear()
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._check()
+            except Exception as error:  # noqa: BLE001  a PubSub may raise anything: it is tried again
+                failures += 1
+                self._absence.begin(error)
+                await self._unsubscribe()
+            else:
+                failures = 0
+                if self._absence.end():
+                    self._receivers.deliver(EVERYTHING)
+            self._tried.set()
+            await self._pause(failures)
+
+    async def _check(self) -> None:
+        """Subscribe, if it is not subscribed, and return when a message of this process has arrived."""
+        if self._end is None:
+            self._end = await resolved(self._pubsub.subscribe(self._on_message))
+        self._arrived.clear()
+        self._sent = self._seal.sealed(_NOTHING)
+        await resolved(self._pubsub.publish(self._sent))
+        await self._arrived.wait()
+
+    async def _pause(self, failures: int) -> None:
+        """Return when the next check is due."""
+        due = time.monotonic() + (STORE_BACKOFF.delay(failures) if failures else PROBE_SECONDS)
+        while (wait := due - time.monotonic()) > 0:
+            try:
+                await asyncio.wait_for(self._check_now.wait(), wait)
+            except TimeoutError:
+                # A wake-up of this process that has arrived meanwhile is as good as a check.
+                due = max(due, 0.0 if failures else self._arrived_at + PROBE_SECONDS)
+            else:
+                return
+
+    async def _unsubscribe(self) -> None:
+        end, self._end = self._end, None
+        if end is not None:
+            await _quietly(end)
+
+    def _on_message(self, text: str) -> None:
+        """Called from any thread."""
+        mark = self._mark
+        if mark is not None and not mark.is_gone:
+            mark.loop.call_soon_threadsafe(self._receive, text)
+
+    def _receive(self, text: str) -> None:
+        if text == MISSED:
+            self._check_now.set()
+            self._receivers.deliver(EVERYTHING)
+            return
+        if text == self._sent:
+            self._arrived_at = time.monotonic()
+            self._arrived.set()
+        if len(text) > MOST_BYTES or text == UNSEALED_WAKE:
+            return  # no process of treadle sends it here
+        wake = self._seal.opened(text)
+        if wake is not None and wake != _NOTHING:
+            self._receivers.deliver(wake)
+
+
+class WakeupsAbsence:
+    """The time in which wake-ups do not arrive. Logs its beginning and its end, and is a problem once."""
+
+    def __init__(self, carrier: str) -> None:
+        self._carrier = carrier
+        self._since: float | None = None
+        self._cause = ""
+        self._reported = False
+
+    @property
+    def lasts(self) -> bool:
+        return self._since is not None
+
+    def begin(self, error: BaseException) -> None:
+        if self._since is None:
+            self._since, self._reported = time.monotonic(), False
+            self._cause = "none came back" if isinstance(error, TimeoutError) else brief(error)
+            log.warning("wake-ups do not arrive by %s, polling goes on: %s", self._carrier, self._cause)
+
+    def end(self) -> bool:
+        """Returns whether it lasted until now."""
+        lasted, self._since = self.lasts, None
+        if lasted:
+            log.warning("wake-ups arrive again by %s", self._carrier)
+        return lasted
+
+    def news(self) -> Sequence[BackendError]:
+        if self._since is None or self._reported:
+            return ()
+        self._reported = True
+        return (WakeupsLost(self._carrier, time.monotonic() - self._since, self._cause),)
+
+
+async def _quietly(call: Callable[[], Answer[None] | None]) -> None:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await resolved(call())
+    except Exception:
+        log.debug("a PubSub could not be left", exc_info=True)
