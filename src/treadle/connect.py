@@ -10,6 +10,7 @@ from treadle.backend import Backend
 from treadle.clock import Clock
 from treadle.errors import InputError
 from treadle.masking import masked
+from treadle.pubsub import PubSub
 
 
 def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:
@@ -19,10 +20,17 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
     sqlite:///work.db                  a file; sqlite:////var/lib/work.db for an absolute path;
                                        sqlite:///work.db?durability=normal
     postgresql://user@host/database    a server, for many processes
+    redis://host:6379                  a Redis or Valkey server; rediss:// with TLS, redis+unix:///path,
+                                       redis+sentinel://host,host/service, redis+cluster://host,host
+
+    notify: True for wake-ups by the store itself. On PostgreSQL also a URL (redis://, nats://) or a `PubSub`
+    that carries them. False or None: a server sends none.
     """
-    if notify not in (True, False, None):
-        raise InputError.of("notify", notify, "must be True or False: only the store can wake others")
     scheme, _, rest = url.partition(":")
+    if scheme.lower() not in ("postgresql", "postgres") and not isinstance(notify, bool | None):
+        raise InputError.of(
+            "notify", _shown(notify), "is only for PostgreSQL: other stores wake processes themselves"
+        )
     if not rest.startswith("//") and scheme.lower() in _SCHEMES:
         raise InputError(
             f"{masked(url)!r} is not a backend URL: write {_suggested(scheme.lower(), rest)}",
@@ -37,22 +45,27 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
             return _sqlite(url, clock)
         case "postgresql" | "postgres":
             return _postgres(url, prefix, notify)
+        case name if name.partition("+")[0] in _REDIS:
+            return _redis(url, prefix, notify)
         case _:
             plain = scheme.partition("+")[0]
             hint = (
                 f"write {plain}:, since treadle has its own driver"
                 if plain in _SCHEMES and plain != scheme
-                else "use memory://, sqlite:///file.db or postgresql://..."
+                else "use memory://, sqlite:///file.db, postgresql://... or redis://..."
             )
             raise InputError(f"{masked(url)!r} is not a backend URL: {hint}", parameters=("backend",))
 
 
-_SCHEMES = ("memory", "sqlite", "postgresql", "postgres")
+_REDIS = ("redis", "rediss", "valkey", "valkeys")
+_SCHEMES = ("memory", "sqlite", "postgresql", "postgres", *_REDIS)
 
 
 def _suggested(scheme: str, rest: str) -> str:
     if scheme == "sqlite":
         return f"sqlite:///{rest or 'work.db'} (three slashes, four for an absolute path)"
+    if scheme in _REDIS:
+        return f"{scheme}://host:6379"
     return "memory://" if scheme == "memory" else "postgresql://user@host/database"
 
 
@@ -104,4 +117,39 @@ def _postgres(url: str, prefix: str, notify: Any) -> Backend:
         raise InputError(
             "PostgreSQL needs its driver: pip install 'treadle[postgres]'", parameters=("backend",)
         ) from error
-    return PostgresBackend(url, schema=prefix, notify=bool(notify))
+    if isinstance(notify, str):
+        return PostgresBackend(url, schema=prefix, notify=_pubsub(notify, prefix), close_notify=True)
+    if not isinstance(notify, bool | None) and not hasattr(notify, "subscribe"):
+        raise InputError.of("notify", notify, "must be True, False, a URL or a PubSub")
+    return PostgresBackend(url, schema=prefix, notify=notify)
+
+
+def _pubsub(url: str, prefix: str) -> PubSub:
+    """The PubSub that a URL names. Its channel is that of the namespace."""
+    scheme = url.partition(":")[0].lower()
+    try:
+        if scheme.startswith(("redis", "valkey")):
+            from treadle.ports.redis_pubsub import RedisPubSub
+
+            return RedisPubSub(url, channel=f"treadle.{prefix}")
+        if scheme in ("nats", "tls"):
+            from treadle.ports.nats_pubsub import NatsPubSub, nats_subject
+
+            return NatsPubSub(url, subject=nats_subject(prefix))
+    except ModuleNotFoundError as error:
+        raise InputError(f"notify={masked(url)!r}: {error}", parameters=("notify",)) from error
+    raise InputError.of("notify", masked(url), "must be a URL of Redis (redis://) or NATS (nats://)")
+
+
+def _shown(notify: object) -> object:
+    return masked(notify) if isinstance(notify, str) else notify
+
+
+def _redis(url: str, prefix: str, notify: Any) -> Backend:
+    try:
+        from treadle.backends.redis import RedisBackend
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "Redis needs its driver: pip install 'treadle[redis]'", parameters=("backend",)
+        ) from error
+    return RedisBackend(url, prefix=prefix, notify=bool(notify))

@@ -1,0 +1,88 @@
+"""The bytes of audit entries: `lua/lib/audits.lua` has the format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct as Bytes
+from typing import Final
+
+from msgspec import Struct, msgpack
+
+from treadle.item import AuditNote, Filter
+from treadle.records import AuditEntry
+from treadle.rules.audits import NotedChange, noted_change
+
+NO_NOTE: Final = b""
+
+_HAS_TENANT: Final = 1
+_HAS_BULK: Final = 2
+_HAS_ABOUT: Final = 4
+
+_HEAD: Final = Bytes(">dIB")
+_LENGTH: Final = Bytes(">H")
+
+
+class AuditBody(Struct, array_like=True, frozen=True, gc=False):
+    """What scripts do not look at."""
+
+    actor: str
+    verb: str
+    ids: tuple[str, ...]
+    about: str
+    reason: str
+    address: str
+
+
+_encode: Final = msgpack.Encoder().encode
+_decode: Final = msgpack.Decoder(AuditBody).decode
+
+
+def pack_note(
+    note: AuditNote | None, verb: str, ids: Sequence[str] | Filter, tenant: str | None = None
+) -> bytes:
+    """What `Audits.record` in Lua gets. Empty: there is no note."""
+    return pack_change(noted_change(note, verb, tenant, ids))
+
+
+def pack_change(change: NotedChange | None) -> bytes:
+    if change is None:
+        return NO_NOTE
+    note, tenant = change.note, change.tenant
+    flags = (
+        _HAS_TENANT * (tenant is not None)
+        + _HAS_BULK * (note.bulk is not None)
+        + _HAS_ABOUT * bool(note.about)
+    )
+    body = AuditBody(note.actor, change.verb, change.ids, note.about, note.reason, note.address)
+    return b"".join((bytes((flags,)), _text(tenant), _text(note.bulk), _encode(body)))
+
+
+def read_audit(number: int, entry: bytes) -> AuditEntry:
+    at, count, flags = _HEAD.unpack_from(entry)
+    tenant, place = _read_text(entry, _HEAD.size)
+    bulk, place = _read_text(entry, place)
+    body = _decode(entry[place:])
+    return AuditEntry(
+        no=number,
+        at=at,
+        actor=body.actor,
+        verb=body.verb,
+        tenant=tenant if flags & _HAS_TENANT else None,
+        ids=body.ids,
+        count=count,
+        about=body.about,
+        reason=body.reason,
+        address=body.address,
+        bulk=bulk if flags & _HAS_BULK else None,
+    )
+
+
+def _text(text: str | None) -> bytes:
+    data = (text or "").encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+def _read_text(data: bytes, at: int) -> tuple[str, int]:
+    (length,) = _LENGTH.unpack_from(data, at)
+    end = at + 2 + length
+    return data[at + 2 : end].decode(), end

@@ -1,0 +1,189 @@
+"""RedisBackend: the verbs of `treadle.backend` on Redis and Valkey."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Final
+
+from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
+from treadle.errors import BackendError, InputError, SchemaError, UnsupportedError
+from treadle.item import Wake
+from treadle.masking import masked
+
+from .address import check_prefix, parse_address
+from .claim import RedisClaim
+from .connector import RedisConnector, check_version
+from .health import RedisHealth
+from .limits import RedisLimits
+from .link import RedisLink
+from .lists import RedisLists
+from .operate import RedisOperate
+from .records import RedisRecords
+from .requeue import RedisRequeue
+from .schedules import RedisSchedules
+from .settle import RedisSettle
+from .stage import UNFOLD_STAGE
+from .submit import RedisSubmit
+from .updates import RedisUpdates
+from .wakeups import RedisListener, RedisPublisher
+from .watch import RedisWatch
+from .workers import RedisWorkers
+
+log = logging.getLogger("treadle.redis")
+
+VERSION: Final = 1
+"""Of the layout of the keys."""
+
+
+class RedisBackend(
+    RedisSubmit,
+    RedisUpdates,
+    RedisClaim,
+    RedisSettle,
+    RedisWorkers,
+    RedisLists,
+    RedisWatch,
+    RedisOperate,
+    RedisRequeue,
+    RedisLimits,
+    RedisSchedules,
+    RedisRecords,
+):
+    """Items in a namespace of Redis (7.0 or newer) or Valkey, shared by any number of processes.
+
+    - `url`: a server, a Sentinel set-up or a cluster: see `treadle.backends.redis.address`.
+    - `prefix`: the namespace, if the URL names none (`?prefix=shop`). Its keys are `{prefix}:...`; several
+      apps share a server by using several.
+    - `apply_schema`: make the store when opening. False: it must be there, and is only read.
+    - `notify`: wake other processes by PUBLISH. Without it everything works, a poll later.
+    - `connect_timeout`: seconds that connecting may take.
+    - `test_clock`: the key `{prefix}:shift` moves the clock. For tests only.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "treadle",
+        apply_schema: bool = True,
+        notify: bool = True,
+        connect_timeout: float = 3.0,
+        test_clock: bool = False,
+    ) -> None:
+        self._redis_address = address = parse_address(url)
+        if not 0 < connect_timeout < float("inf"):
+            raise InputError.of("connect_timeout", connect_timeout, "must be a number of seconds above 0")
+        prefix = check_prefix(address.prefix or prefix)
+        connector = RedisConnector(address, prefix, timeout=connect_timeout)
+        super().__init__(RedisLink(connector, prefix, replicas=address.replicas, test_clock=test_clock))
+        self._link.unfold = UNFOLD_STAGE
+        self._new_heartbeat_connection = partial(
+            RedisBackend, prefix=prefix, notify=False, connect_timeout=connect_timeout, test_clock=test_clock
+        )
+        self.apply_schema = apply_schema
+        self._test_clock = test_clock
+        self._is_heartbeat = False
+        """It has one connection, and takes a newer schema: a worker that has the store open during a
+        migration must still get its heartbeats through."""
+        self._notify = notify
+        self._opening = asyncio.Lock()
+        # Channels are shared by all numbered databases of a server.
+        channel = self._link.key(f"wake:{address.db}" if address.db else "wake")
+        self._publisher = RedisPublisher(partial(self._link.publish, channel))
+        self._listener = RedisListener(connector.connect, channel, sharded=connector.is_cluster)
+        self._health = RedisHealth(self._link, address.replicas)
+        self._was_opened = False
+
+    @property
+    def address(self) -> str:
+        return masked(self._redis_address.url.url)
+
+    def __repr__(self) -> str:
+        return f"RedisBackend({self._redis_address.url!r}, prefix={self._link.prefix!r})"
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._link.is_started:
+                return
+            connection = await self._link.start()
+            try:
+                await check_version(connection)
+                await self._check_schema()
+                if not (self._is_heartbeat or self._was_opened):
+                    await self._log_risks()
+                self._was_opened = True
+            except BaseException:
+                await self._link.stop()
+                raise
+
+    async def _check_schema(self) -> None:
+        """Note the version of the layout in a new store. `SchemaError` if the store has a newer one, or none
+        and is not to be made. A store that is there is only read: its server may be full, or a replica."""
+        if self._is_heartbeat:
+            return
+        key = self._link.key("meta")
+        found = await self._link.command(b"HGET", key, b"version")
+        if found is None and not self.apply_schema:
+            raise SchemaError(None, VERSION)
+        if found is None:
+            await self._link.command(b"HSETNX", key, b"version", VERSION)
+        elif int(found) > VERSION:
+            raise SchemaError(int(found), VERSION)
+
+    async def _log_risks(self) -> None:
+        for risk in await self._health.risks():
+            log.warning("%s", risk.advice)
+
+    async def close(self) -> None:
+        async with self._opening:
+            await self._listener.close()
+            await self._link.stop()
+
+    def abandon(self) -> None:
+        self._opening = asyncio.Lock()
+        self._listener.abandon()
+        self._link.abandon()
+
+    def heartbeat_connection(self) -> HeartbeatConnection:
+        """A second backend, with one connection."""
+        backend = self._new_heartbeat_connection(self._redis_address.url.url)
+        backend._is_heartbeat = backend._link.single = True
+        return backend
+
+    async def now(self) -> float:
+        seconds, micros = await self._link.command(b"TIME")
+        shift = await self._link.command(b"GET", self._link.key("shift")) if self._test_clock else None
+        if shift is not None and shift.startswith(b"="):
+            return float(shift[1:])
+        return int(seconds) + int(micros) / 1e6 + float(shift or 0)
+
+    async def inspect(self) -> Sequence[BackendError]:
+        return await self._health.inspect()
+
+    # -- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        raise UnsupportedError("transactions", "RedisBackend")
+
+    # -- wake-ups --------------------------------------------------------------------------------------
+
+    @property
+    def wakeup_carrier(self) -> str | None:
+        return self.address if self._notify else None
+
+    async def publish(self, wake: Wake) -> None:
+        if not self._notify:
+            self._listener.deliver(wake)
+        elif self._link.is_started:
+            await self._publisher.publish(wake)
+
+    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
+        return await self._listener.subscribe(receive, listen=self._notify)

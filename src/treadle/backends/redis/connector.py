@@ -1,0 +1,149 @@
+"""Connecting: find the server that has the keys of a namespace, log in, and choose the database."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import hiredis
+
+from treadle.errors import BackendError, InputError, StoreUnavailable
+
+from .address import Endpoint, Login, RedisAddress, Tls
+from .connection import RedisConnection
+from .errors import code_of, translated, unreachable
+from .topology import RedisTopology, check_primary
+
+OLDEST: Final = (7, 0)
+"""The oldest version of Redis that has what the scripts need."""
+ASK_SECONDS: Final = 1.0
+"""How long a Sentinel, or a node that is asked for another, may take to be reached."""
+
+OnPush: TypeAlias = Callable[[list[Any]], None]
+
+
+class RedisConnector:
+    """Opens connections to the server that has the keys `{prefix}:...`.
+
+    timeout: seconds that connecting may take.
+    """
+
+    def __init__(self, address: RedisAddress, prefix: str, *, timeout: float) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._context = None if address.tls is None else _context(address.tls)
+        self._topology = RedisTopology(address, prefix, self._ask)
+
+    @property
+    def is_cluster(self) -> bool:
+        return self.address.kind == "cluster"
+
+    async def connect(self, on_push: OnPush | None = None) -> RedisConnection:
+        """Open a connection. `StoreUnavailable` if that is not possible at the moment."""
+        endpoint = await self._topology.find()
+        return await self._open(endpoint, self.address.login, self._timeout, on_push)
+
+    async def _ask(self, endpoint: Endpoint) -> RedisConnection:
+        """A connection for a question about the topology."""
+        timeout = min(ASK_SECONDS, self._timeout)
+        login = self.address.login if self.is_cluster else self.address.sentinel_login
+        return await self._open(endpoint, login, timeout, None, is_question=True)
+
+    async def _open(
+        self,
+        endpoint: Endpoint,
+        login: Login,
+        timeout: float,
+        on_push: OnPush | None,
+        is_question: bool = False,
+    ) -> RedisConnection:
+        try:
+            async with asyncio.timeout(timeout):
+                connection = await self._reach(endpoint, on_push)
+                try:
+                    await _log_in(connection, login)
+                    await _greet(connection)
+                    if not is_question:
+                        await self._prepare(connection, endpoint)
+                except BaseException:
+                    connection.abort()
+                    raise
+                return connection
+        except hiredis.ReplyError as error:
+            raise translated(error) from None
+        except (OSError, TimeoutError) as error:
+            raise unreachable(endpoint, error) from error
+        except StoreUnavailable as error:  # it was closed during the login
+            raise error if type(error) is not StoreUnavailable else unreachable(endpoint, error) from error
+
+    async def _reach(self, endpoint: Endpoint, on_push: OnPush | None) -> RedisConnection:
+        loop = asyncio.get_running_loop()
+
+        def made() -> RedisConnection:
+            return RedisConnection(self.address.patience, on_push)
+
+        if endpoint.port == 0:
+            _, connection = await loop.create_unix_connection(made, endpoint.host)
+        else:
+            _, connection = await loop.create_connection(
+                made, endpoint.host, endpoint.port, ssl=self._context
+            )
+        return connection
+
+    async def _prepare(self, connection: RedisConnection, endpoint: Endpoint) -> None:
+        if self.address.kind == "sentinel":
+            await check_primary(connection, endpoint)
+        if self.address.db:
+            await connection.call(b"SELECT", self.address.db)
+
+
+async def _log_in(connection: RedisConnection, login: Login) -> None:
+    if login.user:
+        await connection.call(b"AUTH", login.user, login.password)
+    elif login.password:
+        await connection.call(b"AUTH", login.password)
+
+
+async def _greet(connection: RedisConnection) -> None:
+    """Wait for a sign of life: the system accepts connections for a server that hangs."""
+    try:
+        await connection.call(b"PING")
+    except hiredis.ReplyError as error:
+        if code_of(error) == "NOAUTH":
+            raise
+        # It refuses, so it lives. The call for which the connection is opened will get its own answer.
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError.of("ca", tls.ca, "is no file of certificates") from error
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def check_version(connection: RedisConnection) -> None:
+    """`BackendError` if the server is too old. One that does not tell its version is taken as it is."""
+    try:
+        text = await connection.call(b"INFO", b"server")
+    except hiredis.ReplyError:
+        return
+    check_version_text(info_fields(text).get("redis_version", ""))
+
+
+def check_version_text(version: str) -> None:
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if len(numbers) == 2 and numbers < OLDEST:
+        raise BackendError(f"the server is Redis {version}: treadle needs Redis 7.0 or newer, or Valkey")
+
+
+def info_fields(text: bytes) -> dict[str, str]:
+    """The answer of INFO."""
+    lines = text.decode(errors="replace").splitlines()
+    pairs = (line.partition(":") for line in lines if not line.startswith("#"))
+    return {name: value for name, colon, value in pairs if colon}

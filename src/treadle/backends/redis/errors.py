@@ -1,0 +1,70 @@
+"""Errors: what Redis and the network report, as treadle's errors."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+import hiredis
+
+from treadle.errors import AccessDenied, BackendError, StoreFull, StoreUnavailable, TreadleError
+
+MOVED: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "UNBLOCKED"})
+"""Another server may have the keys now: it is looked up again before the next call."""
+AWAY: Final = MOVED | {"LOADING", "BUSY", "MISCONF", "NOREPLICAS"}
+"""The server cannot do it at the moment. Nothing was done, unless the advice says otherwise."""
+NO_SCRIPT: Final = "NOSCRIPT"
+STAGED: Final = "STAGED"
+"""A script refused to run, and has done nothing, until a large submission is unfolded."""
+
+_ADVICE: Final = {
+    "MOVED": "another node has the keys now; the URL of a cluster begins with redis+cluster://",
+    "LOADING": "it is reading its data after a start",
+    "BUSY": "a script has been running for long: see `SCRIPT KILL`, and who sent it",
+    "MISCONF": "it cannot write to its disk: free some room there",
+    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write)",
+    "UNBLOCKED": "it has become a replica: the call may or may not have happened",
+    "READONLY": "it is a replica: give the address of the primary, or use redis+sentinel://",
+}
+_DENIED: Final = {
+    "NOAUTH": "the server asks for a password: write it into the URL, as in redis://user:password@host",
+    "WRONGPASS": "the server refuses the user or the password of the URL",
+    "NOPERM": "the user lacks a right: SECURITY.md has the rules (ACL) that it needs",
+}
+_FULL: Final = "Redis has no room for new items: raise maxmemory, or keep items for a shorter time"
+LOST: Final = "the connection to Redis was lost before the answer came: the call may or may not have happened"
+
+
+class NotConnected(StoreUnavailable):
+    """There was no connection, so nothing was sent to the server."""
+
+
+def code_of(error: BaseException) -> str:
+    """The first word of an error that the server sent, as in `MOVED`."""
+    return str(error).partition(" ")[0]
+
+
+def translated(error: hiredis.ReplyError) -> TreadleError:
+    """The error to raise instead of one that the server sent."""
+    code, text = code_of(error), str(error)
+    if code in AWAY:
+        advice = _ADVICE.get(code)
+        return StoreUnavailable(f"Redis cannot do this now: {text}" + (f" ({advice})" if advice else ""))
+    if code == "OOM":
+        return StoreFull(_FULL)
+    if code in _DENIED:
+        detail = f" ({text})" if code == "NOPERM" else ""
+        return AccessDenied(f"{_DENIED[code]}{detail}")
+    if "max number of clients" in text:
+        return StoreUnavailable(f"Redis takes no more connections: {text}: raise maxclients")
+    return BackendError(f"Redis refused: {text}")
+
+
+def unreachable(where: object, error: BaseException) -> NotConnected:
+    """The error for a server that could not be connected to."""
+    hint = ": check the certificate, or ca= in the URL" if isinstance(error, ssl.SSLError) else ""
+    return NotConnected(f"cannot connect to Redis at {where}: {brief(error)}{hint}")
+
+
+def brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,96 @@
+"""Health: settings and states of the server with which answered work can be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from treadle.errors import AccessDenied, BackendError
+
+from .connector import info_fields
+
+SECTIONS: Final = (b"persistence", b"memory", b"replication")
+
+
+class HealthLink(Protocol):
+    """What carries out the commands that ask."""
+
+    async def command(self, *parts: bytes) -> Any: ...
+
+
+class Risk(NamedTuple):
+    """Something with which work can be lost. `size`: it is reported again when this grows."""
+
+    name: str
+    size: int
+    advice: str
+
+
+class RedisHealth:
+    """Reports each risk once, and again when it has become worse, or came back.
+
+    replicas: how many have to be connected.
+    """
+
+    def __init__(self, link: HealthLink, replicas: int) -> None:
+        self._link = link
+        self._replicas = replicas
+        self._reported: dict[str, int] = {}
+
+    async def inspect(self) -> Sequence[BackendError]:
+        """The risks that are new."""
+        found = await self.risks()
+        news = [risk for risk in found if risk.size > self._reported.get(risk.name, -1)]
+        self._reported = {risk.name: risk.size for risk in found}
+        return [BackendError(risk.advice) for risk in news]
+
+    async def risks(self) -> Sequence[Risk]:
+        """All that there are. What the user may not ask for is left out."""
+        try:
+            info = info_fields(await self._link.command(b"INFO", *SECTIONS))
+        except AccessDenied:
+            return []
+        return [*_risks(info, await self._fsync()), *_missing_replicas(info, self._replicas)]
+
+    async def _fsync(self) -> str:
+        try:
+            found = await self._link.command(b"CONFIG", b"GET", b"appendfsync")
+        except BackendError as error:
+            if isinstance(error, AccessDenied) or not error.transient:  # hosted servers often have no CONFIG
+                return ""
+            raise
+        return found[1].decode() if found else ""
+
+
+def _risks(info: Mapping[str, str], fsync: str) -> Iterator[Risk]:
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield Risk(
+            "eviction",
+            0,
+            f"Redis deletes items when its memory is full (maxmemory-policy {policy}): set it to noeviction",
+        )
+    if info.get("aof_enabled") == "0":
+        yield Risk(
+            "aof",
+            0,
+            "Redis keeps no log of its writes (appendonly no), so a crash loses work that was accepted: "
+            "set appendonly yes, and appendfsync everysec or always",
+        )
+    elif fsync == "no":
+        yield Risk(
+            "fsync",
+            0,
+            "Redis does not bring its log to the disk (appendfsync no), so a power cut loses "
+            "work that was accepted: set appendfsync everysec or always",
+        )
+
+
+def _missing_replicas(info: Mapping[str, str], wanted: int) -> Iterator[Risk]:
+    text = info.get("connected_slaves", "")
+    if wanted and text.isdigit() and int(text) < wanted:
+        yield Risk(
+            "replicas",
+            wanted - int(text),
+            f"Redis has {text} replicas, and replicas={wanted} have to acknowledge writes: start others",
+        )

@@ -1,0 +1,280 @@
+"""The link: what the verbs call. It has a connection for each kind of call, opened when first needed.
+
+A call that was sent is never sent again: a claim that is repeated would leave leases that no worker knows. If
+its connection is lost it raises `StoreUnavailable`, and the next call connects anew. Connecting is tried a
+few times, for about two seconds, before a call raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+import hiredis
+
+from treadle.errors import NotStarted, StoreUnavailable
+from treadle.loop_mark import LoopMark
+from treadle.retry import Retry
+
+from .connection import Part, RedisConnection, pack
+from .connector import RedisConnector
+from .errors import MOVED, NO_SCRIPT, STAGED, NotConnected, code_of, translated
+
+On: TypeAlias = Literal["work", "claim", "read"]
+"""Which connection: a claim, or a long read, does not keep submits and settlements waiting."""
+
+CONNECTING: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)
+CONNECTING_SECONDS: Final = 2.0
+"""After this time connecting is not tried again: the caller would wait too long."""
+REPLICAS_MS: Final = 1000
+"""How long the replicas may take to acknowledge a write."""
+NEXT_WRITE: Final = "#!lua flags=allow-oom\nredis.call('INCR', KEYS[1])"
+"""WAIT waits for the last write of its own connection. A script that has written nothing, because another
+connection has done it already, must wait for that write too. So each is followed by this small write."""
+
+
+class LinkSource(Protocol):
+    """A script as the server gets it. `keys`: the short names of the keys that it declares, in order."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def sha(self) -> str: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+
+
+class LinkScript(Protocol):
+    """What the link needs to know of a script."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def writes(self) -> bool: ...
+    @property
+    def source(self) -> LinkSource: ...
+    @property
+    def source_for_tests(self) -> LinkSource: ...
+
+
+class PackedScript(NamedTuple):
+    """The beginnings of the two commands that run a script: by its sha, and with its text. `parts`: how many
+    each has."""
+
+    parts: int
+    by_sha: bytes
+    with_text: bytes
+    writes: bool
+
+
+class RedisLink:
+    """Carries out scripts and commands on the keys `{prefix}:...` while it is started.
+
+    replicas: how many replicas have to acknowledge a write.
+    test_clock: run the builds of the scripts whose clock tests can shift.
+    single: one connection for all calls.
+    """
+
+    def __init__(
+        self,
+        connector: RedisConnector,
+        prefix: str,
+        *,
+        replicas: int = 0,
+        test_clock: bool = False,
+        single: bool = False,
+    ) -> None:
+        self.prefix = prefix
+        self._connector = connector
+        self._test_clock = test_clock
+        self.single = single
+        self._packed: dict[str, PackedScript] = {}
+        """By the name of the script."""
+        self._next_write = pack((b"EVAL", NEXT_WRITE, 1, self.key("writes")))
+        self._wait = pack((b"WAIT", replicas, REPLICAS_MS))
+        self._replicas = replicas
+        self._publish = b"SPUBLISH" if connector.is_cluster else b"PUBLISH"
+        self._connections: dict[str, RedisConnection] = {}
+        self._connecting: dict[str, asyncio.Task[RedisConnection]] = {}
+        self.unfold: LinkScript | None = None
+        """The script that unfolds a portion of a stage. Scripts that look at items are refused meanwhile."""
+        self.mark: LoopMark | None = None
+        """Where it was started. None: it is not."""
+
+    def key(self, name: str) -> bytes:
+        """A key of the namespace."""
+        return f"{{{self.prefix}}}:{name}".encode()
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    async def run(self, script: LinkScript, args: Sequence[Part] = (), *, on: On = "work") -> Any:
+        """Run a script, and return its answer as the server sent it (bytes, int, None and lists of them)."""
+        connection = self._connections.get("work" if self.single else on)
+        if connection is None or not connection.is_usable:
+            connection = await self._connected(on)
+        packed = self._packed.get(script.name) or self._pack(script)
+        parts = pack(tuple(args))
+        first = b"*%d\r\n" % (packed.parts + len(args))
+        rest = memoryview(parts)[parts.index(b"\n") + 1 :]
+        command = b"".join((first, packed.by_sha, rest))
+        while True:
+            try:
+                return await self._send(connection, command, packed.writes)
+            except hiredis.ReplyError as error:
+                if code_of(error) == NO_SCRIPT:
+                    # The server keeps the text that it gets now, and knows it by its sha.
+                    command = b"".join((first, packed.with_text, rest))
+                elif code_of(error) == STAGED and self.unfold is not None:
+                    await self._unfold(self.unfold)
+                else:
+                    raise self._refused(connection, error) from None
+
+    async def _unfold(self, unfold: LinkScript) -> None:
+        """Unfold what was submitted in a stage. Other processes may do the same: a call takes a portion."""
+        while await self.run(unfold):
+            pass
+
+    async def command(self, *parts: Part, on: On = "work") -> Any:
+        """Carry out one command, and return its answer as the server sent it."""
+        connection = self._connections.get("work" if self.single else on)
+        if connection is None or not connection.is_usable:
+            connection = await self._connected(on)
+        try:
+            return await connection.call(*parts)
+        except hiredis.ReplyError as error:
+            raise self._refused(connection, error) from None
+
+    async def publish(self, channel: bytes, payload: bytes) -> None:
+        """Send a message behind the calls that are on their way. No caller waits for the answer."""
+        connection = self._connections.get("work")
+        if connection is None or not connection.is_usable:
+            connection = await self._connected("work")
+        connection.send_unanswered(pack((self._publish, channel, payload)))
+
+    async def _send(self, connection: RedisConnection, command: bytes, writes: bool) -> Any:
+        if not (writes and self._replicas):
+            return await connection.send(command)
+        sent = [connection.send(each) for each in (command, self._next_write, self._wait)]
+        found: list[Any] = await asyncio.gather(*sent, return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        answer, _, acknowledged = found
+        if acknowledged < self._replicas:
+            raise StoreUnavailable(
+                f"{acknowledged} of {self._replicas} replicas have acknowledged a write "
+                f"within {REPLICAS_MS} ms: it has happened, and is lost if the primary is lost now"
+            )
+        return answer
+
+    def _pack(self, script: LinkScript) -> PackedScript:
+        source = script.source_for_tests if self._test_clock else script.source
+        keys = [self.key(name) for name in source.keys]
+        commands = ((b"EVALSHA", source.sha), (b"EVAL", source.text))
+        by_sha, with_text = (_without_count(pack((*command, len(keys), *keys))) for command in commands)
+        packed = PackedScript(3 + len(keys), by_sha, with_text, script.writes)
+        self._packed[script.name] = packed
+        return packed
+
+    def _refused(self, connection: RedisConnection, error: hiredis.ReplyError) -> Exception:
+        """The error to raise. If the keys have moved, the next call looks for their server."""
+        if code_of(error) in MOVED:
+            connection.abort(f"the keys have moved ({code_of(error)}): the call may or may not have happened")
+        return translated(error)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    async def _connected(self, on: str) -> RedisConnection:
+        """The connection for these calls. Callers that need it at once share one try to connect."""
+        if self.mark is None:
+            raise NotStarted("the Redis backend")
+        name = "work" if self.single else on
+        task = self._connecting.get(name)
+        if task is None:
+            task = self._connecting[name] = asyncio.create_task(self._connect(name), name="treadle-connect")
+            task.add_done_callback(lambda done: self._forget_task(name, done))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _is_cancelled():
+                raise StoreUnavailable("the Redis backend was closed: nothing was sent") from None
+            raise
+
+    def _forget_task(self, name: str, task: asyncio.Task[RedisConnection]) -> None:
+        if self._connecting.get(name) is task:
+            del self._connecting[name]
+        if not task.cancelled():
+            task.exception()  # its callers may all be gone
+
+    async def _connect(self, name: str) -> RedisConnection:
+        failures, began = 0, time.monotonic()
+        while True:
+            try:
+                connection = self._connections[name] = await self._connector.connect()
+                return connection
+            except NotConnected:
+                failures += 1
+                if CONNECTING.exhausted(failures) or time.monotonic() - began > CONNECTING_SECONDS:
+                    raise
+            await asyncio.sleep(CONNECTING.delay(failures))
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    @property
+    def is_started(self) -> bool:
+        return self.mark is not None
+
+    async def start(self) -> RedisConnection:
+        """Connect, and return the connection for work. It is tried once."""
+        abandon_dead_links()
+        self.mark = LoopMark()
+        _links.add(self)
+        try:
+            connection = self._connections["work"] = await self._connector.connect()
+        except BaseException:
+            await self.stop()
+            raise
+        return connection
+
+    async def stop(self) -> None:
+        """Close the connections. Calls without an answer raise `StoreUnavailable`."""
+        self.mark = None
+        _links.discard(self)
+        connecting, self._connecting = self._connecting, {}
+        connections, self._connections = self._connections, {}
+        for task in connecting.values():
+            task.cancel()
+        await asyncio.gather(*connecting.values(), return_exceptions=True)
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
+
+    def abandon(self) -> None:
+        """Leave behind what belongs to an event loop that is gone."""
+        if self.mark is None or not self.mark.is_gone:
+            return
+        _links.discard(self)
+        for connection in self._connections.values():
+            connection.abandon()
+        self.mark, self._connections, self._connecting = None, {}, {}
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _without_count(packed: bytes) -> bytes:
+    return packed[packed.index(b"\n") + 1 :]
+
+
+_links: Final[set[RedisLink]] = set()
+"""Those that are started."""
+
+
+@atexit.register
+def abandon_dead_links() -> None:
+    """End the connections that closed event loops of this process have left open."""
+    for link in list(_links):
+        link.abandon()

@@ -1,0 +1,4 @@
+-- reads
+-- Answers all of `counts`: see kinds.lua.
+
+return redis.call('HGETALL', K.counts)

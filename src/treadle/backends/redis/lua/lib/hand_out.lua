@@ -1,0 +1,195 @@
+-- uses: clock demand only_line fair_order
+-- Hand out: lease ready rows to a worker, in the fair order, without reading them into tables. rows.lua has the
+-- formats. It decides all, then writes.
+
+-- The beginning of the ring: empty if nothing is ready.
+local function ready_ring()
+  return call('ZRANGE', K.ring, 0, SMALL_RING)
+end
+
+-- The functions are made when they are needed: an idle worker's claims need none.
+local function new_hand_out()
+  local HandOut = {
+    items = {}, -- of the leases, in order: the item, as stored
+    numbers = {}, -- likewise
+    general = {}, -- for the leases whose row is not a plain one: their place in the list, job and extra
+    kinds = {}, -- k and row of each kind that a lease has
+    tokens = 0, -- the number before that of the first lease
+    cut_short = false, -- whether there was too much to do for one call
+  }
+  local MOST_EXPIRED = 500
+  local BEGUN, OWNED, HOLDS_LANE = 1, 64, 128
+  local NONE = '\0\0\0\0\0\0\0\0'
+
+  local order
+  local numbers, items, jobs, kinds = {}, {}, {}, {} -- of the rows to lease
+  local expired, expired_jobs, expired_kinds = {}, {}, {} -- the numbers of rows that have expired, likewise
+  local counts -- how many rows of the kinds are ready, and running
+
+  -- The job of a row that is leased, and is not a plain one. See Transitions.lease.
+  local function leased_job(job, item, n, type, token, worker)
+    local holds = type.strict and HOLDS_LANE or 0
+    local begun = type.letter == 'p'
+    if not job then
+      local queued = sub(item, 12, 19)
+      return 'R' .. token .. string.char((begun and BEGUN or 0) + OWNED + holds) .. '\0\0'
+        .. (begun and '\0\0\0\1' or '\0\0\0\0') .. NONE .. n .. queued .. queued .. now8 .. NONE .. NONE .. NONE
+        .. worker .. '\0\0\0'
+    end
+    begun = begun and sub(job, 21, 22) == '\0\0' -- it was not lost before
+    local attempt = struct.unpack('>I4', job, 13)
+    local flags = bit.bor(bit.band(job:byte(10), 255 - BEGUN), begun and BEGUN or 0, OWNED, holds)
+    return 'R' .. token .. string.char(flags) .. sub(job, 11, 12) .. struct.pack('>I4', attempt + (begun and 1 or 0))
+      .. sub(job, 17, 46) .. now8 .. sub(job, 55, 78) .. worker .. sub(job, 80 + job:byte(79))
+  end
+
+  local function write_expired()
+    local new, doomed, holders = {}, {}, {}
+    for i = 1, #expired do
+      local n, job, kind = expired[i], expired_jobs[i], expired_kinds[i]
+      new[2 * i - 1], new[2 * i] = n, sub(job, 1, 10) .. '\1' .. sub(job, 12) -- EXPIRED, as in transitions.lua
+      doomed[2 * i - 1], doomed[2 * i] = 0, kind.type.number .. kind.path .. n
+      if job:byte(10) >= HOLDS_LANE then holders[#holders + 1] = n end
+    end
+    send('HSET', K.job, new)
+    send('ZADD', K.doomed, doomed)
+    send('ZREM', K.deadlines, expired)
+    send('ZREM', K.lanes_ready, holders)
+  end
+
+  -- `number`: that of the worker.
+  local function write_leases(number)
+    local new, held, lanes, holders, counted = {}, {}, {}, {}, {}
+    local general = HandOut.general
+    local worker = string.char(#demand.worker) .. demand.worker
+    local tokens, random = HandOut.tokens, demand.random
+    local plain = random .. now8 .. worker
+    local pack, byte = struct.pack, string.byte
+    local next_general = 1
+    for i = 1, #numbers do
+      local n, job, kind = numbers[i], jobs[i], kinds[i]
+      local type, k = kind.type, kind.k
+      local token = pack('>I5', tokens + i)
+      new[2 * i - 1] = n
+      if general[next_general] == i then
+        local leased = leased_job(job, items[i], n, type, token .. random, worker)
+        new[2 * i], general[next_general + 1] = leased, leased
+        next_general = next_general + 3
+        if job and byte(job, 10) >= HOLDS_LANE then holders[#holders + 1] = n end
+        if type.strict then
+          lanes[#lanes + 1] = type.number .. sub(kind.path, 5, 8) .. kind.lane
+          lanes[#lanes + 1] = n
+        end
+      else
+        new[2 * i] = type.letter .. token .. plain
+      end
+      held[2 * i - 1], held[2 * i] = n, number
+      counted[k] = (counted[k] or 0) + 1
+    end
+    local sums = {}
+    for i = 1, #HandOut.kinds, 2 do
+      local k = HandOut.kinds[i]
+      local at = 2 * i
+      sums[at - 1], sums[at] = k .. 'r', string.format('%d', (counts[i] or 0) - counted[k])
+      sums[at + 1], sums[at + 2] = k .. 'R', string.format('%d', (counts[i + 1] or 0) + counted[k])
+    end
+    send('HSET', K.job, new)
+    send('HSET', K.held, held)
+    send('HSET', K.counts, sums)
+    send('HSET', K.lanes, lanes)
+    send('ZREM', K.lanes_ready, holders)
+  end
+
+  -- Take rows, and tell those that have expired from the others.
+  local function take(left)
+    while left > 0 and #expired < MOST_EXPIRED and not order.cut_short do
+      local rows, row_kinds, found = {}, {}, {}
+      order.take(left, rows, row_kinds)
+      if #rows == 0 then break end
+      for i = 1, #rows do found[i] = sub(rows[i], 15) end
+      local found_items = call('HMGET', K.item, unpack(found))
+      local found_jobs = call('HMGET', K.job, unpack(found))
+      local at = #numbers
+      for i = 1, #rows do
+        local item, job = found_items[i], found_jobs[i]
+        if job and sub(job, 71, 78) ~= NONE and struct.unpack('>d', job, 71) <= now then
+          order.give_back(row_kinds[i])
+          local last = #expired + 1
+          expired[last], expired_jobs[last], expired_kinds[last] = found[i], job, row_kinds[i]
+        elseif item then
+          at = at + 1
+          numbers[at], items[at], jobs[at], kinds[at] = found[i], item, job, row_kinds[i]
+          left = left - 1
+        end
+      end
+    end
+    HandOut.cut_short = order.cut_short or #expired >= MOST_EXPIRED
+  end
+
+  -- What the answer and the writes need besides.
+  local function read_more()
+    local seen, ks, fields, general = {}, {}, {}, HandOut.general
+    local labelled, places = {}, {} -- rows with an extra, and where it goes
+    local byte = string.byte
+    for i = 1, #numbers do
+      local kind = kinds[i]
+      if not seen[kind] then
+        seen[kind] = true
+        local k = kind.k
+        ks[#ks + 1] = k
+        fields[#fields + 1] = k .. 'r'
+        fields[#fields + 1] = k .. 'R'
+      end
+      local has_extra = byte(items[i]) % 2 == 1
+      if jobs[i] or has_extra or kind.type.strict then
+        local at = #general
+        general[at + 1], general[at + 2], general[at + 3] = i, '', ''
+        if has_extra then labelled[#labelled + 1], places[#places + 1] = numbers[i], at + 3 end
+      end
+    end
+    if #labelled > 0 then
+      local extras = call('HMGET', K.extra, unpack(labelled))
+      for i = 1, #labelled do general[places[i]] = extras[i] or '' end
+    end
+    counts = call('HMGET', K.counts, unpack(fields))
+    local rows = call('HMGET', K.kinds, unpack(ks))
+    for i = 1, #ks do HandOut.kinds[2 * i - 1], HandOut.kinds[2 * i] = ks[i], rows[i] end
+  end
+
+  -- Decide which rows to lease, up to `left`. `ring`: as `ready_ring` has read it. Writes nothing but counters.
+  -- Reads what is stored: what this call has changed must have been flushed.
+  function HandOut.decide(left, ring)
+    if left < 1 then return end
+    order = #ring > 0 and (only_line(ring) or fair_order(ring, left))
+    if not order then return end
+    take(left)
+    if #numbers + #expired == 0 then return end
+    if #numbers > 0 then read_more() end
+    order.finish()
+    if #numbers > 0 then HandOut.tokens = call('INCRBY', K.tokens, #numbers) - #numbers end
+    HandOut.items, HandOut.numbers = items, numbers
+  end
+
+  -- Lease them to the worker with this number.
+  function HandOut.write(number)
+    if #numbers > 0 then write_leases(number) end
+    if #expired > 0 then write_expired() end
+    if #numbers + #expired > 0 then order.write() end
+    resend()
+  end
+
+  -- Nothing is leased after all.
+  function HandOut.forget()
+    HandOut.items, HandOut.numbers, HandOut.general, HandOut.kinds = {}, {}, {}, {}
+  end
+
+  -- How many rows a claim may hand out.
+  function HandOut.limit()
+    if not demand.room then return demand.limit end
+    local sum = 0
+    for _, left in pairs(demand.room) do sum = sum + math.max(left, 0) end
+    return math.min(demand.limit, sum)
+  end
+
+  return HandOut
+end

@@ -1,0 +1,135 @@
+-- uses: store kinds rows raw_rows
+-- List filter: which rows a Filter finds. lists.py sends it: tenant, type, queue, status (letters), workflow, group_id,
+-- key, reason (its number), mark, failed_group, killing, since and until_.
+
+local ListFilter = {}
+
+do
+  local KILLING = 3 -- as in treadle.item
+  local SHORT = {p = 'R', q = 'R', P = 'S'}
+  local byte = string.byte
+
+  -- The letter of a row's status, from its job.
+  function ListFilter.status(job)
+    if not job then return 'r' end
+    local letter = sub(job, 1, 1)
+    return SHORT[letter] or letter
+  end
+
+  function ListFilter.queued_at(item)
+    return (struct.unpack('>d', item, 12))
+  end
+
+  -- A filter with what it needs to look at rows.
+  function ListFilter.new(where)
+    local filter = {where = where, kinds = {}}
+    if where.status then
+      filter.statuses = {}
+      filter.letters = {} -- the first bytes of the jobs of these statuses
+      for i = 1, #where.status do
+        local letter = sub(where.status, i, i)
+        filter.statuses[letter] = true
+        filter.letters[byte(letter)] = true
+        for short, status in pairs(SHORT) do
+          if status == letter then filter.letters[byte(short)] = true end
+        end
+      end
+    end
+    filter.of_kind = where.tenant or where.type or where.queue
+    filter.of_time = where.since or where.until_
+    filter.of_rest = where.workflow or where.group_id or where.key or where.reason or where.mark or where.failed_group
+      or where.killing
+    return filter
+  end
+
+  function ListFilter.has_status(filter, job)
+    return not filter.statuses or filter.statuses[ListFilter.status(job)]
+  end
+
+  local function has_kind(filter, k)
+    local found = filter.kinds[k]
+    if found == nil then
+      local where, names = filter.where, Kinds.get(k).names
+      found = (not where.tenant or where.tenant == names.tenant) and (not where.type or where.type == names.type)
+        and (not where.queue or where.queue == names.queue)
+      filter.kinds[k] = found
+    end
+    return found
+  end
+
+  -- Whether what never changes about a row is as wanted.
+  function ListFilter.has_item(filter, item)
+    if filter.of_kind and not has_kind(filter, sub(item, 2, 5)) then return false end
+    if not filter.of_time then return true end
+    local where, queued_at = filter.where, ListFilter.queued_at(item)
+    return (not where.since or queued_at >= where.since) and (not where.until_ or queued_at < where.until_)
+  end
+
+  local function has_labels(where, row)
+    if not (where.workflow or where.group_id or where.key) then return true end
+    local extra = Rows.extra(row)
+    return (not where.workflow or extra.w == where.workflow) and (not where.key or extra.k == where.key)
+      and (not where.group_id or (extra.g or row.id) == where.group_id)
+  end
+
+  -- Whether all else about a row is as wanted.
+  function ListFilter.has_rest(filter, n)
+    if not filter.of_rest then return true end
+    local where, row = filter.where, Rows.get(n)
+    return (not where.reason or row.reason == where.reason)
+      and (not where.mark or (row.status == 'D' and row.mark == where.mark))
+      and (not where.failed_group or row.failed_group)
+      and (not where.killing or (row.losses >= KILLING and not row.ended_at))
+      and has_labels(where, row)
+  end
+
+  -- The places of rows that have to be looked at: those whose status is as wanted, and those whose job does not say
+  -- that they exist.
+  local function places_of(filter, jobs, count, look)
+    local places, letters, bytes = {}, filter.letters, 0
+    for i = 1, count do
+      local job = jobs[i]
+      if job then bytes = bytes + #job end
+      if not job or not letters or letters[byte(job)] then places[#places + 1] = i end
+    end
+    look.bytes = look.bytes + bytes
+    return places
+  end
+
+  -- Count the rows up to a place that exist.
+  local function count_rows(numbers, jobs, items, last, look)
+    for i = 1, last do
+      if jobs[i] or items[i] then look.looked, look.last = look.looked + 1, numbers[i] end
+    end
+    look.position = numbers[last] or look.position
+  end
+
+  -- Look at rows in order, until `most` are found that match. Returns their numbers, and adds to `look`: how many
+  -- rows exist (looked), how many bytes were read, the last number that was looked at (position), the last one
+  -- that exists (last).
+  function ListFilter.look_at(filter, numbers, most, look)
+    local jobs = RawRows.fields(K.job, numbers)
+    local places = places_of(filter, jobs, #numbers, look)
+    local wanted, items, found, last = {}, {}, {}, #numbers
+    for i = 1, #places do wanted[i] = numbers[places[i]] end
+    local read = RawRows.fields(K.item, wanted)
+    if filter.of_rest then Rows.load(wanted) end
+    for i = 1, #places do
+      local place, item = places[i], read[i]
+      if item then
+        items[place] = item
+        look.bytes = look.bytes + #item
+        if ListFilter.has_status(filter, jobs[place]) and ListFilter.has_item(filter, item)
+          and ListFilter.has_rest(filter, wanted[i]) then
+          found[#found + 1] = wanted[i]
+          if #found == most then
+            last = place
+            break
+          end
+        end
+      end
+    end
+    count_rows(numbers, jobs, items, last, look)
+    return found
+  end
+end

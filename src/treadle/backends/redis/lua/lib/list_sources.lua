@@ -1,0 +1,172 @@
+-- uses: store raw_rows
+-- List sources: the numbers of rows that a list has to look at, in the order of submission or in reverse.
+--
+-- A source is a table. `source.take(size)` returns the next numbers, at most so many. The source has ended when
+-- `source.ended`; a portion before that may be empty. `source.position`: how far it has got, if that is further than
+-- the last of these numbers.
+
+local ListSources = {}
+
+do
+  local HIGHEST = string.rep('\255', 12) -- no rest is above this
+  local PAGE = 1000
+
+  local function number(n) return (struct.unpack('>I6', n)) end
+  local function packed(value) return struct.pack('>I6', value) end
+
+  -- All numbers of pages. `bound`: the number after which it begins, or nil.
+  function ListSources.pages(pages, bound, oldest_first)
+    local source = {ended = #pages == 0}
+    local page, at = 1, nil
+
+    function source.take(size)
+      local found = {}
+      while #found < size and page <= #pages do
+        local first, last = pages[page] * PAGE, pages[page] * PAGE + PAGE - 1
+        if oldest_first then
+          at = at or math.max(first, (bound or -1) + 1)
+          while at <= last and #found < size do
+            found[#found + 1] = packed(at)
+            at = at + 1
+          end
+          if at > last then page, at = page + 1, nil end
+        else
+          at = at or math.min(last, (bound or last + 1) - 1)
+          while at >= first and #found < size do
+            found[#found + 1] = packed(at)
+            at = at - 1
+          end
+          if at < first then page, at = page + 1, nil end
+        end
+      end
+      source.ended = page > #pages
+      return found
+    end
+
+    return source
+  end
+
+  local function range(key, prefix, bound, oldest_first, size)
+    if oldest_first then
+      local first = '[' .. prefix .. (bound and packed(bound + 1) or '')
+      return call('ZRANGEBYLEX', key, first, '[' .. prefix .. HIGHEST, 'LIMIT', 0, size)
+    end
+    local last = bound and '(' .. prefix .. packed(bound) or '[' .. prefix .. HIGHEST
+    return call('ZREVRANGEBYLEX', key, last, '[' .. prefix, 'LIMIT', 0, size)
+  end
+
+  -- The rows of an index: prefix / n, or prefix / n tenant(4). `tenant`: only these, in the second case.
+  function ListSources.index(key, prefix, bound, oldest_first, tenant)
+    local source = {ended = false}
+    local from = #prefix + 1
+
+    function source.take(size)
+      local members = range(key, prefix, bound, oldest_first, size)
+      local found = {}
+      for i = 1, #members do
+        local member = members[i]
+        if not tenant or sub(member, from + 6) == tenant then found[#found + 1] = sub(member, from, from + 5) end
+      end
+      if #members > 0 then
+        source.position = sub(members[#members], from, from + 5)
+        bound = number(source.position)
+      end
+      source.ended = #members < size
+      return found
+    end
+
+    return source
+  end
+
+  -- The given numbers, which may be repeated and in any order.
+  function ListSources.given(numbers, bound, oldest_first)
+    local values, seen = {}, {}
+    for i = 1, #numbers do
+      local value = number(numbers[i])
+      local is_after = not bound or (oldest_first and value > bound) or (not oldest_first and value < bound)
+      if is_after and not seen[value] then
+        seen[value] = true
+        values[#values + 1] = value
+      end
+    end
+    if oldest_first then
+      table.sort(values)
+    else
+      table.sort(values, function(a, b) return a > b end)
+    end
+    local source = {ended = #values == 0}
+    local at = 1
+
+    function source.take(size)
+      local found = {}
+      while at <= #values and #found < size do
+        found[#found + 1] = packed(values[at])
+        at = at + 1
+      end
+      source.ended = at > #values
+      return found
+    end
+
+    return source
+  end
+
+  -- Groups ------------------------------------------------------------------------------------------------
+
+  local function add_all(numbers, members, from)
+    for i = 1, #members do numbers[#numbers + 1] = sub(members[i], from, from + 5) end
+  end
+
+  -- The numbers of the groups with an id, in one tenant or in all.
+  local function groups_of(id, tenant)
+    local found, seen = {}, {}
+    for _, key in ipairs({K.id, K.group_ids}) do
+      local places = Store.get(key, id) or ''
+      for at = 1, #places, 10 do
+        local g = sub(places, at, at + 5)
+        if not seen[g] and (not tenant or sub(places, at + 6, at + 9) == tenant) then
+          seen[g] = true
+          found[#found + 1] = g
+        end
+      end
+    end
+    return found
+  end
+
+  -- The members of the groups with an id. The row of a root that is alone is in no index.
+  function ListSources.group(id, tenant, bound, oldest_first, size)
+    local groups = groups_of(id, tenant)
+    if #groups == 1 and Store.get(K.groups, groups[1]) then
+      return ListSources.index(K.members, groups[1], bound, oldest_first)
+    end
+    local numbers = {}
+    for i = 1, #groups do
+      numbers[#numbers + 1] = groups[i]
+      add_all(numbers, range(K.members, groups[i], bound, oldest_first, size), 7)
+    end
+    local source = ListSources.given(numbers, bound, oldest_first)
+    if #groups > 1 and #numbers >= size then source.partial = true end
+    return source
+  end
+
+  -- Open rows ---------------------------------------------------------------------------------------------
+
+  local function last_six(numbers, members)
+    for i = 1, #members do numbers[#numbers + 1] = sub(members[i], -6) end
+  end
+
+  -- The open rows, if there are at most `most` in the sets that can hold rows of these statuses; else nil.
+  function ListSources.open(statuses, bound, oldest_first, most)
+    local hashes, sets = {K.held}, {K.doomed}
+    if statuses.b then hashes[2] = K.gates end
+    if statuses.w then sets[#sets + 1] = K.due end
+    if statuses.r then sets[#sets + 1] = K.ready end
+    local total = 0
+    for _, key in ipairs(hashes) do total = total + call('HLEN', key) end
+    for _, key in ipairs(sets) do total = total + call('ZCARD', key) end
+    if total > most then return nil end
+    local numbers = {}
+    for _, key in ipairs(hashes) do last_six(numbers, call('HKEYS', key)) end
+    for _, key in ipairs(sets) do last_six(numbers, call('ZRANGE', key, 0, -1)) end
+    return ListSources.given(numbers, bound, oldest_first)
+  end
+end

@@ -1,0 +1,82 @@
+-- uses: clock store kinds rows transitions groups retention dependencies effects trees repair list_filter audits
+-- flags: allow-oom
+-- Open ended items again, and with them the items that died because of them.
+-- ARGV: note, tenant, redrives (empty: an operator requeues), backoff, alone (1 or 0), statuses (letters),
+--       then I and ids, or N, a filter (see list_filter.lua) and the numbers of rows that it found
+-- Answers the rows as they were.
+
+local redrives, backoff, alone, statuses = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6]
+
+local function asked_rows()
+  local named
+  if ARGV[7] == 'I' then
+    named = Trees.named(Trees.tenant(ARGV[2]), 8)
+  else
+    local numbers = {}
+    for i = 9, #ARGV do numbers[#numbers + 1] = ARGV[i] end
+    local filter = ListFilter.new(cmsgpack.unpack(ARGV[8]))
+    named = Trees.rows(ListFilter.look_at(filter, numbers, #numbers, {looked = 0, bytes = 0}))
+  end
+  local rows, seen = {}, {}
+  for _, row in ipairs(named) do
+    if row and not seen[row] and statuses:find(row.status, 1, true) and (not redrives or row.redrives < redrives) then
+      seen[row] = true
+      rows[#rows + 1] = row
+    end
+  end
+  return rows, seen
+end
+
+-- An ended row is as if it had never been claimed. It keeps its history.
+local function open_again(row)
+  Store.score(K.fades, 'N' .. row.n)
+  if row.has_extra then Dependencies.forget_waiting(row) end
+  Effects.unlist(row)
+  Groups.reopen(row)
+  row.prune_pending = false
+  row.attempt, row.failures, row.losses, row.place, row.reason, row.mark = 0, 0, 0, 0, 0, ''
+  row.worker, row.deadline, row.started_at, row.claimed_at, row.ended_at = nil, nil, nil, nil, nil
+  Rows.set_status(row, 'b')
+end
+
+-- It waits for its prerequisites as they are now, or for its time.
+local function wait_for_after(row)
+  if Rows.extra(row).a then
+    local gate = Dependencies.start_waiting(row, function(name) return Repair.ended(row, name) end)
+    if Dependencies.state(gate) ~= 'released' then return end
+  end
+  Transitions.wait(row)
+end
+
+-- Items that are still blocked wait again for what ended without counting, and is open again.
+local function count_as_open(tenant, name, ended, opened)
+  for _, row in ipairs(Dependencies.waiters(tenant, name)) do
+    local gate = Dependencies.gate(row)
+    if not opened[row] and row.status == 'b' and gate and not Dependencies.counts(row, ended) then
+      Dependencies.reopen(gate, name)
+      if row.verdict == UNSATISFIABLE and Dependencies.state(gate) == 'waiting' and not alone then
+        Transitions.undoom(row)
+      end
+    end
+  end
+end
+
+local asked, is_asked = asked_rows()
+local rows, names = Repair.plan(asked, alone)
+local before, ends, opened = Trees.raw(rows), {}, {}
+for i, new in ipairs(names) do ends[i] = Dependencies.ended(new.tenant, new.name) or false end
+for _, row in ipairs(rows) do
+  opened[row] = true
+  if is_asked[row] then
+    row.due_at = now + (redrives and backoff * 2 ^ row.redrives or 0)
+    row.redrives = redrives and row.redrives + 1 or 0
+  end
+  open_again(row)
+end
+for _, row in ipairs(rows) do wait_for_after(row) end
+for i, new in ipairs(names) do
+  if ends[i] then count_as_open(new.tenant, new.name, ends[i], opened) end
+end
+Audits.record(1, #rows)
+Store.flush()
+return {before}

@@ -1,0 +1,122 @@
+"""Records for operators: statistics and audit entries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from struct import Struct as Bytes
+from typing import Final
+
+from msgspec import msgpack
+
+from treadle.records import HOUR, MINUTE, QUARTER, AuditEntry, AuditPage, Stat, StatsBy
+from treadle.rules.audits import audit_page, number_of, page_size
+from treadle.rules.statistics import COUNTERS, StatKey, added, begin_of, kept_step, labels, rows_to_add
+
+from .audit_bytes import read_audit
+from .item_bytes import Argument
+from .scripts import RedisScript
+from .verbs import RedisVerbs
+
+PORTION: Final = 300
+"""How many rows one script adds."""
+READ_PORTION: Final = 1000
+
+_LETTERS: Final = {MINUTE: b"m", QUARTER: b"q", HOUR: b"h"}
+_HEAD: Final = Bytes(">cd")
+
+_ADD_STATS: Final = RedisScript("add_stats")
+_STATS: Final = RedisScript("stats")
+_AUDITS: Final = RedisScript("audits")
+
+_encode: Final = msgpack.Encoder().encode
+_decode: Final = msgpack.Decoder(list[int]).decode
+
+
+class RedisRecords(RedisVerbs):
+    async def add_stats(self, stats: Sequence[Stat]) -> None:
+        rows = rows_to_add(stats)
+        for first in range(0, len(rows), PORTION):
+            portion = rows[first : first + PORTION]
+            arguments: list[Argument] = []
+            for key, stat in portion:
+                arguments += (_name(key), _counts(stat))
+            await self._link.run(_ADD_STATS, arguments)
+
+    async def stats(
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> Sequence[Stat]:
+        found: dict[tuple[float, str], list[Stat]] = {}
+        async for stat in self._read_stats(kept_step(step), since, until):
+            if type in (None, stat.type) and queue in (None, stat.queue):
+                name = {"time": "", "type": stat.type, "queue": stat.queue}[by]
+                key = (begin_of(stat.at, step), "") if by == "time" else (since, name)
+                found.setdefault(key, []).append(stat)
+        return [
+            added(at, *labels(by, type, queue, name), stats) for (at, name), stats in sorted(found.items())
+        ]
+
+    async def _read_stats(self, step: int, since: float, until: float | None) -> AsyncIterator[Stat]:
+        """The rows of a step, by time."""
+        letter = _LETTERS[step]
+        first = b"[" + _HEAD.pack(letter, max(0.0, since))
+        last = b"(" + (bytes((letter[0] + 1,)) if until is None else _HEAD.pack(letter, max(0.0, until)))
+        while True:
+            found = await self._link.run(_STATS, [first, last, READ_PORTION], on="read")
+            for name, counts in zip(found[::2], found[1::2], strict=True):
+                yield _read_stat(name, counts)
+            if len(found) < 2 * READ_PORTION:
+                return
+            first = b"(" + found[-2]
+
+    async def audits(
+        self,
+        *,
+        tenant: str | None = None,
+        bulk: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> AuditPage:
+        most = page_size(limit)
+        before: Argument = b"" if cursor is None else number_of(cursor)
+        filters: list[Argument] = [int(tenant is not None), tenant or b"", int(bulk is not None), bulk or b""]
+        found: list[AuditEntry] = []
+        while len(found) <= most:
+            arguments = [before, most + 1 - len(found), *filters]
+            before, *entries = await self._link.run(_AUDITS, arguments, on="read")
+            found += map(read_audit, entries[::2], entries[1::2])
+            if not before:
+                break
+        return audit_page(found, most)
+
+
+def _name(key: StatKey) -> bytes:
+    step, at, type, queue = key
+    return _HEAD.pack(_LETTERS[step], at) + f"{type}\0{queue}".encode()
+
+
+def _counts(stat: Stat) -> bytes:
+    counters = (getattr(stat, name) for name in COUNTERS)
+    return _encode([*counters, len(stat.wait), *stat.wait, *stat.run])
+
+
+def _read_stat(name: bytes, counts: bytes) -> Stat:
+    _, at = _HEAD.unpack_from(name)
+    type, queue = name[_HEAD.size :].decode().split("\0")
+    numbers = _decode(counts)
+    first = len(COUNTERS) + 1
+    run = first + numbers[first - 1]
+    return Stat(
+        at=at,
+        type=type,
+        queue=queue,
+        wait=tuple(numbers[first:run]),
+        run=tuple(numbers[run:]),
+        **dict(zip(COUNTERS, numbers, strict=False)),
+    )

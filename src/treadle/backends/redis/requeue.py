@@ -1,0 +1,73 @@
+"""Requeue: open ended items again, and with them the items that died because of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from treadle.item import AuditNote, Changed, Filter, Status
+
+from .audit_bytes import pack_note
+from .item_bytes import LETTERS, Argument, item_states
+from .lists import pack_filter
+from .operate import tenant_argument
+from .scripts import RedisScript
+from .verbs import RedisVerbs
+
+REACH: Final = 500
+"""How many ended items a script looks at."""
+
+_REQUEUE: Final = RedisScript("requeue")
+_FIND_ENDED: Final = RedisScript("find_ended")
+
+
+class RedisRequeue(RedisVerbs):
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
+        letters = b"".join(LETTERS[status] for status in statuses)
+        most: Argument = b"" if redrives is None else redrives
+        named: list[Argument]
+        if isinstance(where, Filter):
+            narrowed = _narrowed(where, tenant, statuses)
+            found = [] if narrowed is None else await self._find_ended(narrowed, most, limit)
+            named = [b"N", pack_filter(narrowed or where), *found]
+        else:
+            named = [b"I", *where]
+        packed = pack_note(note, "requeue", where, tenant)
+        args = [packed, tenant_argument(tenant), most, backoff, int(alone), letters, *named]
+        (before,) = await self._link.run(_REQUEUE, args)
+        return Changed(item_states(before))
+
+    async def _find_ended(self, where: Filter, redrives: Argument, limit: int) -> list[bytes]:
+        """The numbers of the oldest items that a filter finds. They may have changed when they are requeued,
+        and are looked at again then."""
+        letters = b"".join(LETTERS[status] for status in where.status)
+        found: list[bytes] = []
+        after: bytes | None = b""
+        while after is not None and len(found) < limit:
+            args = [pack_filter(where), letters, redrives, after, limit - len(found), REACH]
+            numbers, last = await self._link.run(_FIND_ENDED, args, on="read")
+            found += numbers
+            after = last or None
+        return found
+
+
+def _narrowed(where: Filter, tenant: str | None, statuses: Sequence[Status]) -> Filter | None:
+    """A filter that finds only items of a tenant with one of these statuses. None: there are none."""
+    wanted = tuple(status for status in statuses if not where.status or status in where.status)
+    if not wanted or (tenant is not None and where.tenant not in (None, tenant)):
+        return None
+    return replace(where, status=wanted, tenant=where.tenant if tenant is None else tenant)

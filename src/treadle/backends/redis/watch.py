@@ -1,0 +1,303 @@
+"""Watch: why an item waits, how the store stands, what has died, which lines wait.
+
+Lines are put together here: scripts know kinds, which are the items of one type in a line.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from treadle.fleet import Fleet
+from treadle.item import Counting, WorkerState
+from treadle.item_facts import DeadMark, Explanation, Overview, QueueAge, UnservedType
+from treadle.records import Line, Related, RelatedItem
+from treadle.rules.watching import (
+    MOST_AGED_LINES,
+    MOST_WORKERS,
+    CountKey,
+    capped_counts,
+    shown_prerequisites,
+    unserved_since,
+    why_again,
+)
+
+from .item_bytes import STATUSES, Argument, KindNames, item_state, read_double, read_item
+from .read import RedisRead, full_state, portions, read_pause
+from .scripts import RedisScript
+from .workers import read_workers
+
+_EXPLAIN: Final = RedisScript("explain")
+_OVERVIEW: Final = RedisScript("overview")
+_HEADS: Final = RedisScript("heads")
+_MARKS: Final = RedisScript("marks")
+_RELATED: Final = RedisScript("related")
+
+_MOST_KINDS: Final = 300
+"""Of one call."""
+_MOST_MARKS: Final = 150
+_MOST_AGED: Final = 2000
+"""How many lines are looked at for the ages of all queues. Each queue has its share."""
+_LEAST_AGED: Final = 10
+
+
+class KindHead(NamedTuple):
+    """The ready items of one kind."""
+
+    size: int
+    """0 if they were not counted."""
+    place: bytes
+    """Of the first of them: the lowest goes first."""
+    ready_at: float
+    id: str
+
+
+class RedisWatch(RedisRead):
+    # -- one item --------------------------------------------------------------------------------------
+
+    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
+        answer = await self._link.run(_EXPLAIN, [tenant or "", id], on="read")
+        return None if answer is None else _explanation(*answer)
+
+    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
+        answer = await self._link.run(_RELATED, [tenant or "", id, max(0, count)], on="read")
+        if answer is None:
+            return None
+        children, dependents = answer
+        return Related(children=_in_short(children), dependents=_in_short(dependents))
+
+    # -- a queue ---------------------------------------------------------------------------------------
+
+    async def lines(
+        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
+    ) -> Sequence[Line]:
+        lines = _lines_of(await self._ready_kinds(), tenant)[queue]
+        shown: list[Line] = []
+        for names in portions(sorted(lines), _MOST_KINDS):
+            if len(shown) >= count:
+                break
+            heads = await self._heads([k for name in names for k in lines[name]], counted=True)
+            for name in names:
+                parts = [heads[k] for k in lines[name] if k in heads]
+                if parts:
+                    shown.append(_line(*name, parts, cap))
+        return shown[: max(0, count)]
+
+    # -- the store -------------------------------------------------------------------------------------
+
+    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+        answer = await self._link.run(_OVERVIEW, on="read")
+        now, pauses, unknown, rows = answer
+        at, workers = read_double(now), _by_id(rows)
+        lost = {
+            type.decode(): read_double(since) for type, since in zip(unknown[::2], unknown[1::2], strict=True)
+        }
+        counts = await self._counts_by_kind()
+        kinds = await self._kinds(list(counts))
+        found: dict[CountKey, int] = defaultdict(int)
+        for number, kind in kinds.items():
+            if tenant in (None, kind.tenant):
+                for status, count in counts[number].items():
+                    found[kind.tenant, kind.queue, kind.type, status] += count
+        ready = {k: kind for k, kind in kinds.items() if "ready" in counts[k]}
+        unserved = await self._unserved(ready, tenant, cap, workers, at)
+        paused = sorted(map(read_pause, pauses), key=lambda part: (part[0], part[1] or ""))
+        return Overview(
+            now=at,
+            counts=capped_counts(found, cap),
+            ages=tuple(await self._ages(ready, tenant)),
+            unserved=tuple(
+                UnservedType(type, number, unserved_since(type, workers, lost, at))
+                for type, number in unserved
+            ),
+            paused=tuple(part for part in paused if tenant is None or part[1] in (None, tenant)),
+            workers=tuple(workers),
+        )
+
+    async def _ages(self, ready: Mapping[bytes, KindNames], tenant: str | None) -> list[QueueAge]:
+        queues = _lines_of(ready, tenant)
+        most = min(MOST_AGED_LINES, max(_LEAST_AGED, _MOST_AGED // max(1, len(queues))))
+        looked_at = {queue: list(lines.values())[:most] for queue, lines in queues.items()}
+        heads = await self._heads([k for lines in looked_at.values() for line in lines for k in line])
+        ages: list[QueueAge] = []
+        for queue, lines in sorted(looked_at.items()):
+            parts = ([heads[k] for k in line if k in heads] for line in lines)
+            oldest = min((_first(part).ready_at for part in parts if part), default=None)
+            if oldest is not None:
+                ages.append(QueueAge(queue, oldest))
+        return ages
+
+    async def _unserved(
+        self,
+        ready: Mapping[bytes, KindNames],
+        tenant: str | None,
+        cap: int,
+        workers: Sequence[WorkerState],
+        now: float,
+    ) -> list[tuple[str, int]]:
+        """Types that no worker claims, each with the number of its ready items. Doomed ones do not count."""
+        fleet = Fleet(workers, now)
+        types: defaultdict[str, list[bytes]] = defaultdict(list)
+        for number, kind in ready.items():
+            if tenant in (None, kind.tenant):
+                types[kind.type].append(number)
+        found: list[tuple[str, int]] = []
+        for type, numbers in sorted(types.items()):
+            if not fleet.serves(type=type):
+                count = 0
+                for some in portions(numbers, _MOST_KINDS):
+                    count += sum(head.size for head in (await self._heads(some, counted=True)).values())
+                    if count >= cap:
+                        break
+                if count:
+                    found.append((type, min(count, cap)))
+        return found
+
+    async def marks(
+        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
+    ) -> Sequence[DeadMark]:
+        found: list[tuple[int, DeadMark]] = []
+        behind = 0
+        while len(found) < count:
+            asked: list[Argument] = [tenant or "", behind, _MOST_MARKS, max(0, cap)]
+            looked, marks = await self._link.run(_MARKS, asked, on="read")
+            found += [_dead_mark(cap, *mark) for mark in marks]
+            behind += looked
+            if looked < _MOST_MARKS:
+                break
+        shown = found[: max(0, count)]
+        shown.sort(key=lambda each: (each[1].last_at, each[0]), reverse=True)
+        return [mark for _, mark in shown]
+
+    # -- ready kinds -----------------------------------------------------------------------------------
+
+    async def _ready_kinds(self) -> dict[bytes, KindNames]:
+        counts = await self._counts_by_kind()
+        return await self._kinds([k for k, by_status in counts.items() if "ready" in by_status])
+
+    async def _heads(self, numbers: Sequence[bytes], *, counted: bool = False) -> dict[bytes, KindHead]:
+        """Of those kinds that have items in line. `counted`: with the number of these."""
+        found: dict[bytes, KindHead] = {}
+        for some in portions(numbers, _MOST_KINDS):
+            heads = await self._link.run(_HEADS, [int(counted), *some], on="read")
+            for k, head in zip(some, heads, strict=True):
+                if head is not None:
+                    size, place, ready_at, id = head
+                    found[k] = KindHead(size, place, read_double(ready_at), id.decode())
+        return found
+
+
+def _by_id(rows: Sequence[Any]) -> list[WorkerState]:
+    return sorted(read_workers(rows), key=lambda worker: worker.id)
+
+
+# --------------------------------------------------------------------------------------------------- one item
+
+
+def _explanation(
+    now: bytes,
+    raw: Sequence[Any],
+    waits: Sequence[int],
+    prerequisites: Sequence[bytes],
+    paused: Sequence[int],
+    unknown: Sequence[bytes],
+    ahead: int,
+    lanes: int,
+    lane_holder: bytes,
+    rows: Sequence[Any],
+) -> Explanation:
+    found, state = read_item(raw[:6]), full_state(raw)
+    at, workers = read_double(now), _by_id(rows)
+    blocked = found.status == "blocked"
+    counting: Counting = "done" if found.extra.d else "success"
+    lost = {name: read_double(since) for name, since in zip((state.type, ""), unknown, strict=True) if since}
+    again = why_again(state, found.verdict, keeps_place=found.place != 0)
+    need, met, open = waits
+    return Explanation(
+        now=at,
+        item=state,
+        verdict=found.verdict,
+        need=need,
+        met=met,
+        open=open,
+        counting=counting if blocked else "success",
+        prerequisites=shown_prerequisites(
+            state,
+            counting,
+            {name: (STATUSES[status], type) for name, status, type in _by_three(prerequisites)},
+        )
+        if blocked or found.verdict is not None
+        else (),
+        begun=found.begun or found.status != "running",
+        freed=again.freed,
+        given_back=again.given_back,
+        paused=tuple(part for part, is_paused in zip((None, state.tenant), paused, strict=True) if is_paused),
+        unknown_since=unserved_since(state.type, workers, lost, at) if found.ended_at is None else None,
+        ahead=ahead,
+        lanes=lanes,
+        lane_holder=lane_holder.decode() or None,
+        workers=tuple(workers[:MOST_WORKERS]),
+    )
+
+
+def _by_three(values: Sequence[bytes]) -> Iterator[tuple[str, bytes, str]]:
+    """Names, letters of statuses, and types."""
+    for first in range(0, len(values), 3):
+        name, status, type = values[first : first + 3]
+        yield name.decode(), status, type.decode()
+
+
+def _in_short(values: Sequence[bytes]) -> tuple[RelatedItem, ...]:
+    return tuple(RelatedItem(id, type, STATUSES[status]) for id, status, type in _by_three(values))
+
+
+# -------------------------------------------------------------------------------------------- lines and marks
+
+
+def _lines_of(
+    kinds: Mapping[bytes, KindNames], tenant: str | None
+) -> defaultdict[str, dict[tuple[str, str], list[bytes]]]:
+    """By queue, then by tenant and lane: the numbers of the kinds of a line."""
+    found: defaultdict[str, dict[tuple[str, str], list[bytes]]] = defaultdict(dict)
+    for number, kind in kinds.items():
+        if tenant in (None, kind.tenant):
+            found[kind.queue].setdefault((kind.tenant, kind.lane), []).append(number)
+    return found
+
+
+def _first(parts: Sequence[KindHead]) -> KindHead:
+    return min(parts, key=lambda head: head.place)
+
+
+def _line(tenant: str, lane: str, parts: Sequence[KindHead], cap: int) -> Line:
+    first, size = _first(parts), sum(part.size for part in parts)
+    return Line(
+        tenant=tenant,
+        lane=lane,
+        count=min(size, cap),
+        capped=size > cap,
+        oldest_ready=first.ready_at,
+        first=first.id,
+    )
+
+
+def _dead_mark(
+    cap: int, mark: bytes, total: int, oldest: bytes, raw: Sequence[bytes]
+) -> tuple[int, DeadMark]:
+    """A mark, and the number of the item that died last."""
+    newest = read_item(raw)
+    state = item_state(newest, history=True)
+    last = state.history[-1] if state.history else None
+    return newest.number, DeadMark(
+        mark.decode(),
+        state.type,
+        "" if last is None else last.error_type,
+        "" if last is None else last.message,
+        min(total, cap),
+        total > cap,
+        read_double(oldest),
+        state.ended_at or 0.0,
+        state.id,
+        state.tenant,
+    )
