@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
 from treadle.callables import runs_here
@@ -20,6 +20,9 @@ from treadle.loop_mark import forks
 
 T = TypeVar("T")
 
+GRACE = 1.0
+"""Seconds that calls of other threads have to end before the loop is ended."""
+
 
 class SyncLoop:
     def __init__(self, core: Core) -> None:
@@ -29,6 +32,8 @@ class SyncLoop:
         self._thread: threading.Thread | None = None
         self._ending = False
         """The background loop is being ended."""
+        self._calls: set[Future[Any]] = set()
+        """Those that other threads wait for."""
         self._forks = forks()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -37,6 +42,7 @@ class SyncLoop:
         try:
             with self._lock:  # after `_ending` is set, nothing more is started on the loop
                 answer = asyncio.run_coroutine_threadsafe(coroutine, self._usable_loop())
+                self._calls.add(answer)
         except BaseException:
             coroutine.close()
             raise
@@ -44,6 +50,8 @@ class SyncLoop:
             return answer.result()
         except CancelledError:
             raise Stopped("the app") from None
+        finally:
+            self._calls.discard(answer)
 
     @property
     def has_loop(self) -> bool:
@@ -52,7 +60,8 @@ class SyncLoop:
 
     def close(self) -> None:
         """End the background loop, if there is one, and close the app on it. An app on the user's own loop is
-        not closed. Calls of other threads that have not ended raise `Stopped`."""
+        not closed. Calls of other threads may end first: a submit that is under way is answered. Those that
+        take longer, as the wait for a result, raise `Stopped`."""
         self._leave_parent()
         with self._lock:
             loop, thread = self._loop, self._thread
@@ -60,6 +69,7 @@ class SyncLoop:
                 return
             self._ending = True
         try:
+            wait(self._calls.copy(), timeout=GRACE)
             asyncio.run_coroutine_threadsafe(self.core.close(), loop).result()
         finally:
             loop.call_soon_threadsafe(loop.stop)
@@ -86,6 +96,7 @@ class SyncLoop:
             self._forks = forks()
             self._lock = threading.Lock()
             self._loop, self._thread, self._ending = None, None, False
+            self._calls = set()
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
@@ -102,10 +113,10 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 def run_without_loop(awaitable: Awaitable[T]) -> T:
     """Return the value of an awaitable that waits for nothing, as a submit with a sync driver."""
 
-    async def wait() -> T:
+    async def waited() -> T:
         return await awaitable
 
-    coroutine = wait()
+    coroutine = waited()
     try:
         coroutine.send(None)
     except StopIteration as done:
