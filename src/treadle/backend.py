@@ -714,6 +714,17 @@ class Inspected(Protocol):
 
 
 @runtime_checkable
+class Notified(Protocol):
+    """A backend whose subscribers get their own wake-ups too, so that one can check that they arrive.
+    Optional."""
+
+    @property
+    def wakeup_carrier(self) -> str | None:
+        """What carries wake-ups between processes, without its password. None: they are not sent."""
+        ...
+
+
+@runtime_checkable
 class ChecksUnopened(Protocol):
     """A backend that cannot always be opened while a transaction of the user is open. Optional."""
 
@@ -745,6 +756,7 @@ __all__ = [
     "ChecksUnopened",
     "Inspected",
     "Lease",
+    "Notified",
     "Status",
     "Transaction",
     "store_name",

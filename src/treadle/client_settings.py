@@ -22,6 +22,7 @@ from treadle.errors import InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.ids import IdGenerator, checked_generator
 from treadle.metrics import Metrics
+from treadle.pubsub import PubSub
 from treadle.retry import Retry
 from treadle.secret_values import check_mask
 from treadle.submit_middleware import SubmitMiddleware
@@ -85,7 +86,9 @@ class ClientSettings(TypedDict, total=False):
     registry: Any
     """A prometheus-client registry to export metrics on."""
     prefix: str
-    notify: Any
+    notify: bool | str | PubSub | None
+    """What wakes other processes: True for the store itself, a URL (redis://, nats://) or a `PubSub` of
+    `treadle.ports`, False or None for nothing: they find work by polling."""
 
 
 def _check_names(given: Iterable[str]) -> None:
@@ -159,6 +162,8 @@ def build_core(backend: str | Backend, given: ClientSettings) -> Core:
     check_backend(backend)
     if isinstance(backend, str):
         backend = connect(backend, prefix=prefix, notify=notify, clock=settings.clock)
+    elif not isinstance(notify, bool) and notify is not None:
+        raise InputError("notify= belongs to a URL: give it to the backend itself", parameters=("notify",))
     core = Core(
         backend,
         settings,

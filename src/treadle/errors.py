@@ -42,6 +42,7 @@
     │   ├── SchemaError               the store's schema is missing, older or newer
     │   ├── UntrustedSchema           another role could change what the store does
     │   ├── LongTransaction           an open transaction keeps the store from cleaning up
+    │   ├── WakeupsLost               wake-ups do not arrive: work is found by polling
     │   └── UnsupportedError          this backend does not have that capability
     ├── LifecycleError              used before the start, or after the stop
     │   ├── NotStarted
@@ -576,6 +577,21 @@ class LongTransaction(BackendError):
         self.holder = holder
         self.seconds = seconds
         self.pid = pid
+
+
+class WakeupsLost(BackendError):
+    """Wake-ups do not arrive, so processes find work by polling. Nothing is lost.
+
+    `carrier` names what should carry them, and `cause` says why it does not."""
+
+    def __init__(self, carrier: str, seconds: float, cause: str) -> None:
+        super().__init__(
+            f"wake-ups have not arrived by {carrier} for {seconds:.0f} s, so work is found by polling "
+            f"({cause}): is that server running, and may this process publish and subscribe there?"
+        )
+        self.carrier = carrier
+        self.seconds = seconds
+        self.cause = cause
 
 
 class UnsupportedError(BackendError):

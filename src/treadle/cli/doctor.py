@@ -6,16 +6,20 @@ problem.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
+from uuid import uuid4
 
 import typer
 
-from treadle.backend import Inspected
+from treadle.backend import Backend, Inspected, Notified
 from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.engine.why.wording import command
+from treadle.errors import WakeupsLost
 from treadle.fleet import Fleet
+from treadle.item import Wake
 from treadle.operator import core_of
 from treadle.problems import MAX_WAIT, ProblemKind, StoreLook, look_at
 from treadle.wording import duration, listed, plural
@@ -29,6 +33,8 @@ SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""
 SLOW: Final = 1.0
 """Seconds after which an answer of the store is slow."""
+WAKEUP: Final = 3.0
+"""Seconds that a wake-up may take."""
 
 Outcome = Literal["fine", "note", "problem"]
 OUTCOME_SHAPES: Final[dict[Outcome, tuple[str, str, str]]] = {
@@ -106,7 +112,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     # The store was opened without migrating it: a schema of another version would have been refused.
     yield Finding("schema", "fine", "the store has the schema of this version of treadle")
     yield await _clock(shell)
-    for finding in await _inspected(shell):
+    for finding in (*await _inspected(shell), *await _wakeups(shell)):
         yield finding
     began = time.monotonic()
     seen = await look_at(core_of(shell.client), shell.tenant)
@@ -141,10 +147,46 @@ async def _inspected(shell: Shell) -> list[Finding]:
         return []
     if shell.tenant is not None:
         return []  # what else goes on in the database is not the tenant's
-    problems = await shell.backend.inspect()
+    problems = [each for each in await shell.backend.inspect() if not isinstance(each, WakeupsLost)]
     if not problems:
-        return [Finding("database", "fine", "no transaction has been open for long")]
+        has_transactions = "transactions" in shell.backend.capabilities
+        fine = "no transaction has been open for long" if has_transactions else "its settings lose no work"
+        return [Finding("database", "fine", fine)]
     return [Finding("database", "problem", str(problem)) for problem in problems]
+
+
+async def _wakeups(shell: Shell) -> list[Finding]:
+    """What carries wake-ups, and whether one arrives here."""
+    if not isinstance(shell.backend, Notified) or shell.tenant is not None:
+        return []
+    carrier = shell.backend.wakeup_carrier
+    if carrier is None:
+        text = "none are sent, so processes find work by polling"
+        return [Finding("wake-ups", "note", text, "notify= of the app says what carries them")]
+    if await _wakeup_arrives(shell.backend):
+        return [Finding("wake-ups", "fine", f"one arrived by {carrier}")]
+    text = f"none arrived by {carrier} within {duration(WAKEUP)}, so work is found by polling"
+    fix = "is that server running, and may this role publish and subscribe there? Behind a pooler: notify="
+    return [Finding("wake-ups", "problem", text, fix)]
+
+
+async def _wakeup_arrives(backend: Backend) -> bool:
+    sender, arrived = f"doctor {uuid4()}", asyncio.Event()
+
+    def receive(wake: Wake) -> None:
+        if wake.sender == sender:
+            arrived.set()
+
+    unsubscribe = await backend.subscribe(receive)
+    try:
+        async with asyncio.timeout(WAKEUP):
+            await backend.publish(Wake(sender=sender))
+            await arrived.wait()
+    except TimeoutError:
+        return False
+    finally:
+        unsubscribe()
+    return True
 
 
 def _of_problems(seen: StoreLook) -> Iterable[Finding]:

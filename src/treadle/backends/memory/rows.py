@@ -45,6 +45,10 @@ class DeadlineWatch(Struct, eq=False):
     row: Row
     position: Position | None = None
 
+    def __lt__(self, other: DeadlineWatch) -> bool:
+        """Asked of two watches of one row until the same instant. One of them is over: any order will do."""
+        return False
+
 
 class MemoryWorker(Struct, eq=False):
     """A worker: how long its lease lasts, which types it has, and what it holds."""

@@ -35,6 +35,7 @@ from .build import (
     submit_one,
     submit_refused,
     succeed,
+    verdicts,
 )
 from .check import consistent
 from .subject import Subject, needs
@@ -213,6 +214,17 @@ class KeyReplaceCases:
         assert (await state(subject.backend, "a")).deadline is None
         await subject.advance(60)
         assert (await claim_one(subject.backend)).id == "a"
+
+    @needs("updates")
+    async def test_a_deadline_may_be_replaced_by_the_same_instant(self, subject: Subject) -> None:
+        """It is the deadline once more, also if another item expires before."""
+        backend = subject.backend
+        deadline = (await backend.now()) + 50
+        await submit(backend, item("other", deadline=deadline - 10), first(deadline=deadline))
+        await submit(backend, replacing("b", deadline=deadline))
+        assert (await state(backend, "a")).deadline == near(deadline)
+        await subject.advance(60)
+        assert await verdicts(backend) == {"other": "expired", "a": "expired"}
 
     @needs("updates")
     async def test_a_running_item_is_not_changed(self, backend: Backend) -> None:

@@ -58,6 +58,16 @@ class StrictLaneCases:
         await consistent(backend)
 
     @needs("strict")
+    async def test_a_strict_lane_is_the_same_in_all_queues(self, backend: Backend) -> None:
+        """One claim from several queues hands out one item of it too."""
+        await submit(
+            backend, *(item(f"{queue}{n}", lane="a", queue=queue) for queue in "xyz" for n in range(3))
+        )
+        assert len(await next_ids(backend)) == 1
+        assert await next_ids(backend, worker="other") == []
+        await consistent(backend)
+
+    @needs("strict")
     async def test_a_strict_lane_is_free_when_its_holder_has_succeeded(self, backend: Backend) -> None:
         """Then the next item starts, in the order of the line."""
         await submit(backend, *(item(f"i{n}") for n in range(3)))
