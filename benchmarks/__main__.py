@@ -22,6 +22,7 @@ from benchmarks import (
     fleet,
     goals,
     large_tables,
+    notify,
     operate,
     processes,
     recording,
@@ -36,7 +37,7 @@ RESULTS = Path(__file__).parent / "results"
 console = Console()
 
 USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes", "tracing")
-LONG = ("depth", "churn", "operate", "dashboard", "statistics")
+LONG = ("notify", "depth", "churn", "operate", "dashboard", "statistics")
 QUICK = ("engine", "fleet", "cost")
 
 
@@ -109,6 +110,8 @@ async def run(
         results["depth"] = await depths(opened, quick)
     if "churn" in what and "postgres" in kinds:
         results["churn"] = await churned(opened, quick)
+    if "notify" in what and "postgres" in kinds:
+        results["notify"] = await notified(opened, quick)
     if "operate" in what:
         results["operate"] = await operated(opened, kinds, quick)
     if "statistics" in what:
@@ -179,6 +182,15 @@ async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:
         )
     console.print(table)
     return windows
+
+
+async def notified(opened: Stores, quick: bool) -> dict[str, Any]:
+    found = await notify.notify(opened, 50 if quick else 500)
+    table = Table("wake-ups by", "p50", "p99", title="an idle worker in another process starts, PostgreSQL")
+    for name, each in found.items():
+        table.add_row(name, f"{each['p50']:.2f} ms", f"{each['p99']:.2f} ms")
+    console.print(table)
+    return found
 
 
 async def operated(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[str, Any]:

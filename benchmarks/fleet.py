@@ -20,6 +20,7 @@ from benchmarks import floors
 from benchmarks.engine import noop
 from benchmarks.measure import Case, Figure, percentile, rounds
 from benchmarks.stores import Stores
+from benchmarks.valkey import server_pid
 from treadle import Client, Treadle, work
 
 LATENCIES = 200
@@ -49,8 +50,9 @@ class Fleet:
             ("drain, 1 process", "/s", lambda: self.drain(1)),
             ("CPU per item, worker", "us", lambda: _known(self._cpu["worker"])),
         ]
-        if self._kind == "postgres":
+        if self._kind in ("postgres", "redis"):
             cases += [("CPU per item, server", "us", lambda: _known(self._cpu["server"]))]
+        if self._kind == "postgres":
             cases += [("floor: drain, 1 process", "/s", self.floor_drain)]
         cases += [
             ("drain, 2 processes", "/s", lambda: self.drain(2)),
@@ -76,7 +78,7 @@ class Fleet:
                     until = min(start + 10_000, self._count)
                     await client.enqueue_many([noop(i) for i in range(start, until)])
             running = [await _Child.start("drain", url) for _ in range(processes)]
-            server = await _server(url) if self._kind == "postgres" else None
+            server = await _server(url) if self._kind in ("postgres", "redis") else None
             before = 0.0 if server is None else _used(server)
             for child in running:
                 child.go()
@@ -130,7 +132,9 @@ async def fleet(stores: Stores, kinds: tuple[str, ...], count: int, times: int) 
 
 
 async def _server(url: str) -> psutil.Process:
-    """The postmaster."""
+    """The postmaster, or the Valkey server."""
+    if url.startswith("redis"):
+        return psutil.Process(server_pid(url))
     import asyncpg
 
     connection = await asyncpg.connect(url)

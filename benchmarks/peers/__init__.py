@@ -17,6 +17,7 @@ coroutine function:
 | worker() | runs a worker until it is killed |
 | commands(n) | the command lines of its own program for a worker of n processes, instead of worker() |
 | inside(c) | an async context manager: a worker in this process |
+| VERSION | its version, if it is not a Python package |
 | PACKAGE | the name of its package, if it is not the name of its file |
 | LEFT | SQL that counts the open jobs, if the end of a job is written after the job has run |
 | UVLOOP | true if its own program runs on uvloop |

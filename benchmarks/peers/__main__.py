@@ -20,20 +20,28 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import chart, must
-from benchmarks.__main__ import RESULTS, must_table
+from benchmarks import chart, goals
+from benchmarks.__main__ import RESULTS, goals_table
 from benchmarks.measure import machine
 from benchmarks.peers import report
+from benchmarks.peers.bullmq import is_installed as bullmq_installed
 from benchmarks.stores import Stores, stores
 
 OURS = "ours"
 ON = {
     "postgres": ("pgqueuer", "procrastinate", "chancy", "saq", "dbos", "absurd"),
-    "valkey": ("celery", "dramatiq", "rq", "arq", "saq", "taskiq", "huey", "streaq", "pydocket"),
+    "valkey": ("bullmq", "celery", "dramatiq", "rq", "arq", "saq", "taskiq", "huey", "streaq", "pydocket"),
     "sqlite": ("huey", "dbos"),
     "memory": ("huey",),
 }
-PROMISED = (("postgres", "pgqueuer"), ("sqlite", "huey"), ("memory", "huey"))
+PROMISED = (
+    ("postgres", "pgqueuer"),
+    ("valkey", "bullmq"),
+    ("valkey", "huey"),
+    ("valkey", "dramatiq"),
+    ("sqlite", "huey"),
+    ("memory", "huey"),
+)
 LIMIT = 90.0
 """Seconds for all cases of a peer. Figures that come later do not count."""
 console = Console()
@@ -71,8 +79,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     console.print(f"[bold]treadle and its peers[/] on {machine()}")
     began = time.monotonic()
-    # Where treadle has no backend it is measured on PostgreSQL.
-    with stores((*kinds, "postgres") if "valkey" in kinds else kinds) as opened:
+    with stores(kinds) as opened:
         order = list(_order(kinds, given.only, 1 if given.quick else given.rounds))
         run = asyncio.run(measured(opened, order, 0.3 if given.quick else 1.0, given.minutes))
     show(run)
@@ -118,11 +125,11 @@ async def measured(opened: Stores, order: list[tuple[int, str, str]], share: flo
 async def session(opened: Stores, kind: str, peer: str, share: float) -> AsyncIterator[dict[str, Any]]:
     """The lines of the process that measures a peer."""
     python = _python(peer)
-    if not python.exists():
+    if not python.exists() or (peer == "bullmq" and not bullmq_installed()):
         yield {"failed": "not installed"}
         return
     with tempfile.TemporaryDirectory(prefix="treadle-peers-", dir=_memory()) as directory:
-        async with opened.fresh("postgres" if (kind, peer) == ("valkey", OURS) else kind) as url:
+        async with opened.fresh(kind) as url:
             process = await asyncio.create_subprocess_exec(
                 *(str(python), "-m", "benchmarks.peers.session", peer, str(share)),
                 stdout=asyncio.subprocess.PIPE,
@@ -185,8 +192,8 @@ def show(run: Run) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}-peers.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))
-    kept = must.rows(results)
-    console.print(must_table(kept))
+    kept = goals.rows(results)
+    console.print(goals_table(kept))
     path.with_suffix(".svg").write_text(chart.svg(kept, machine()))
     console.print(f"written to {path}")
 

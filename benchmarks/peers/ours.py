@@ -12,7 +12,11 @@ from treadle import Context, Result, Treadle, work
 TUNED = "defaults: every result and all history kept, every commit durable"
 PACKAGE = "treadle"
 PACE = 30_000 if URL == "memory://" else 20_000
-LEFT = "select count(*) from " + ("treadle_open" if URL.startswith("sqlite") else "treadle.open_item")
+LEFT = {
+    "sqlite": "select count(*) from treadle_open",
+    "postgresql": "select count(*) from treadle.open_item",
+    "redis": "EXISTS {treadle}:ready {treadle}:held",
+}.get(URL.partition(":")[0], "")
 
 
 @work(name="noop")

@@ -242,7 +242,7 @@ def _tell(found: dict[str, Any]) -> None:
 def main() -> None:
     peer = load(sys.argv[1])
     package = getattr(peer, "PACKAGE", sys.argv[1])
-    _tell({"tuned": f"{package} {version(package)}: {peer.TUNED}"})
+    _tell({"tuned": f"{package} {getattr(peer, 'VERSION', None) or version(package)}: {peer.TUNED}"})
     run(peer, Session(peer, float(sys.argv[2])).run())
 
 

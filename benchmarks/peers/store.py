@@ -6,12 +6,13 @@ import asyncio
 import sqlite3
 
 from benchmarks.peers.shared import URL
+from benchmarks.valkey import command
 
 PAUSE = 0.002
 
 
 async def none_left(count: str) -> None:
-    """Wait until the SQL counts nothing. Only written rows count."""
+    """Wait until the SQL, or the command of Valkey, counts nothing. Only what is written counts."""
     if URL.startswith("sqlite"):
         connection = sqlite3.connect(URL.removeprefix("sqlite:///"), isolation_level=None)
         while connection.execute(count).fetchone()[0]:  # noqa: ASYNC110 - the store has no event to wait for
@@ -24,6 +25,9 @@ async def none_left(count: str) -> None:
         while await asking.fetchval(count):  # noqa: ASYNC110 - the store has no event to wait for
             await asyncio.sleep(PAUSE)
         await asking.close()
+    elif count.startswith("EXISTS") and URL.startswith("redis"):
+        while command(URL, *count.split()):  # noqa: ASYNC110 - the store has no event to wait for
+            await asyncio.sleep(PAUSE)
 
 
 async def tidied() -> None:
