@@ -1,4 +1,4 @@
-"""Random calls of every verb of a memory backend, in any order; then everything is ended and pruned."""
+"""Random calls of every verb of a backend, in any order; then everything is ended and pruned."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -6,40 +6,42 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
 from treadle.item import (
     GROUP_MARK,
+    AuditNote,
     AvoidedLane,
     Contribution,
     Demand,
     ErrorInfo,
     Filter,
+    Fire,
     Heartbeat,
     Item,
+    ItemUpdate,
     Lease,
     Limit,
     PermitRequest,
     Rejected,
+    Schedule,
     Settlement,
     Submission,
 )
-from treadle.testing import ManualClock
 
 TENANTS = ("default", "acme")
 QUEUES = ("default", "bulk")
 LANES = ("", "left", "right")
 TYPES = ("a", "b", "c")
 WORKERS = ("w1", "w2", "w3")
+SCHEDULES = ("s1", "s2")
 DEADLINES = (1.0, 30.0, 300.0)
 
 
 class RandomCalls:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, backend: Any, advance: Callable[[float], Awaitable[None]]) -> None:
         self.random = random.Random(seed)
-        self.clock = ManualClock()
-        self.backend = MemoryBackend(self.clock)
-        self.backend.store.quick = bool(seed % 2)
+        self.backend = backend
+        self.advance = advance
         self.count = 0
         self.leases: list[Lease] = []
         self.verbs: list[Callable[[], Awaitable[object]]] = [
@@ -57,6 +59,9 @@ class RandomCalls:
             self.prune,
             self.limit,
             self.read,
+            *[self.begin, self.update] * 2,
+            self.schedule,
+            self.drain,
         ]
 
     async def step(self) -> str:
@@ -71,15 +76,17 @@ class RandomCalls:
         """Resume every queue, remove every worker, end every item, and prune until the store is empty."""
         for queue, tenant in await self.backend.paused():
             await self.backend.pause(queue, False, tenant=tenant)
+        for name in SCHEDULES:
+            await self.backend.drop_schedule(name)
         for worker in WORKERS:
             await self.backend.remove_worker(worker)
         while await self._end_claimed():
-            self.clock.advance(3600)
+            await self.advance(3600)
         await self.backend.cancel([state.id for state in await self._open_items()])
         for tenant in TENANTS:
             dead = await self.backend.list(Filter(status=("dead",), tenant=tenant), limit=1000)
             await self.backend.delete([state.group_id for state in dead.items], tenant=tenant, cascade=False)
-        self.clock.advance(1e9)
+        await self.advance(1e9)
         while await self.backend.prune():
             pass
         await self.backend.remove_worker("last")
@@ -124,6 +131,7 @@ class RandomCalls:
             "counting": self.random.choice(("success", "done")),
             "key": f"k{self.random.randint(1, 4)}" if roll() < 0.2 else None,
             "key_scope": self.random.choice(("open", "any", 20.0)),
+            "key_policy": self.random.choice(("existing", "existing", "replace", "debounce", "error")),
             "workflow": "flow" if roll() < 0.1 else None,
             "parent": self.some_id() if roll() < 0.05 else None,
             "lease_to": self.random.choice(WORKERS) if roll() < 0.1 else None,
@@ -176,6 +184,8 @@ class RandomCalls:
             tenants=None if rare() < 0.6 else (self.random.choice(TENANTS),),
             avoid=self.avoided() if rare() < 0.5 else {},
             unknown_grace=50.0 if rare() < 0.3 else None,
+            buffered=frozenset(self.random.sample(TYPES, 1)) if rare() < 0.3 else frozenset(),
+            strict=frozenset({"c"}) if rare() < 0.8 else frozenset(),
         )
         self.leases += (await self.backend.claim(demand)).leases
 
@@ -220,7 +230,7 @@ class RandomCalls:
         await self.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, held=self.leases[:5]))
 
     async def pass_time(self) -> None:
-        self.clock.advance(self.random.choice((0.5, 3.0, 20.0, 60.0)))
+        await self.advance(self.random.choice((0.5, 3.0, 20.0, 60.0)))
 
     async def remove_worker(self) -> None:
         await self.backend.remove_worker(self.random.choice(WORKERS))
@@ -259,6 +269,34 @@ class RandomCalls:
         await self.backend.take_permits([PermitRequest(limits, 2)], worker=worker)
         await self.backend.return_permits([PermitRequest(limits[:1], 1)], worker=worker)
         await self.backend.claim_key(self.some_id(), worker, 10, tenant="acme")
+
+    async def begin(self) -> None:
+        await self.backend.begin(self.leases[: self.random.randint(1, 4)])
+
+    async def update(self) -> None:
+        changes: list[dict[str, Any]] = [
+            {"priority": self.random.randint(-5, 5)},
+            {"lane": self.random.choice(LANES), "queue": self.random.choice(QUEUES)},
+            {"run_at": await self.backend.now() + self.random.choice((-5.0, 5.0, 50.0))},
+            {"deadline": self.random.choice((None, await self.backend.now() + 20.0))},
+        ]
+        note = self.random.choice((None, AuditNote(actor="someone")))
+        where = ItemUpdate(**self.random.choice(changes))
+        await self.backend.update([self.some_id()], where, tenant=self.tenant(), note=note)
+
+    async def schedule(self) -> None:
+        name = self.random.choice(SCHEDULES)
+        now = await self.backend.now()
+        spec = self.random.choice((b"x", b"y"))
+        stored = await self.backend.put_schedule(Schedule(name=name, next_at=now - 1.0, spec=spec))
+        if self.random.random() < 0.2:
+            await self.backend.drop_schedule(name, note=AuditNote(actor="someone"))
+        elif stored.next_at is not None:
+            items = (self.item(), self.item())
+            await self.backend.fire(Fire(name=name, at=stored.next_at, next_at=now + 9.0, items=items))
+
+    async def drain(self) -> None:
+        await self.backend.drain_worker(self.random.choice(WORKERS))
 
     async def read(self) -> None:
         """Reads must neither change nor raise anything."""

@@ -73,6 +73,7 @@ class TestContract(BackendContract):
         return PortsSubject(swap=True)
 
 
+@pytest.mark.sample(3)
 class TestContractOnAsyncPorts(BackendContract):
     """Without `swap`. Other tasks may run between any two calls of a port."""
 

@@ -7,14 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
+from treadle.backends.postgres.pubsub_wakeups import PubSubWakeups
 from treadle.backends.postgres.sealing import UNSEALED_WAKE, WakeSeal
 from treadle.backends.postgres.wakeups import PostgresListener
 from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
 from treadle.engine.run.built_in import met_dependency
 from treadle.errors import DecodeError
 from treadle.item import Lease, Wake
+from treadle.ports import memory_pubsub
 from treadle.ports.pointers import read_pointer
 from treadle.ports.wakeups import PortsSubscription
+from treadle.testing.contract.wakeups import WakeRecorder
 
 HOSTILE = {
     "arrays": "[" * 7900,
@@ -38,13 +41,28 @@ async def test_a_hostile_notification_is_ignored(hostile: str) -> None:
     seal = WakeSeal()
     seal.use("key")
     listener = PostgresListener(_no_connection, "treadle", seal)
-    await listener.subscribe(received.append, listen=False)
+    listener._receivers.add(received.append)  # pyright: ignore[reportPrivateUsage]
     notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]
     notify(None, 1, "treadle", hostile)
     assert received == []
     notify(None, 1, "treadle", UNSEALED_WAKE)
     notify(None, 1, "treadle", seal.sealed(Wake(items=(("t", "a"),))))
     assert received == [Wake(ready=True), Wake(items=(("t", "a"),))]
+
+
+async def test_a_hostile_message_of_another_server_is_ignored(hostile: str) -> None:
+    """Nobody but treadle sends wake-ups there, so not even an unsealed one is read."""
+    seal, pubsub = WakeSeal(), memory_pubsub()
+    seal.use("key")
+    wakeups = PubSubWakeups(pubsub, seal, owned=False)
+    recorder = WakeRecorder()
+    await wakeups.subscribe(recorder)
+    for text in (hostile, UNSEALED_WAKE, "x" * 10_000_000):
+        pubsub.publish(text)
+    await wakeups.publish(Wake(items=(("t", "a"),)))
+    await recorder.wait_for({("t", "a")})
+    assert recorder.wakes == [Wake(items=(("t", "a"),))]
+    await wakeups.close()
 
 
 async def _no_connection() -> None:  # type: ignore[misc]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends.redis_store import RedisSubject
 from tests.backends.test_memory import MemorySubject
 from tests.backends.test_ports import PortsSubject
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
@@ -36,6 +37,15 @@ class TestPostgres(WorkerContract):
     async def subject(self, shared_url: str) -> AsyncIterator[PostgresSubject]:
         async with PostgresSubject(shared_url) as subject:
             yield subject
+
+
+class TestRedis(WorkerContract):
+    @pytest.fixture
+    async def subject(self, valkey_url: str) -> AsyncIterator[RedisSubject]:
+        subject = RedisSubject(valkey_url)
+        await subject.backend.open()
+        yield subject
+        await subject.close()
 
 
 class TestPorts(WorkerContract):

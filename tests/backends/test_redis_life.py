@@ -1,0 +1,307 @@
+"""RedisBackend: opening, closing, leaving loops and parents behind, health, TLS."""
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import ssl
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.backends.redis_links import COUNT, linked
+from tests.support.redis_proxy import RedisProxy, certificate
+from tests.support.valkey import Client, ValkeyServer
+from treadle.backends.redis import RedisBackend
+from treadle.backends.redis.address import parse_address
+from treadle.backends.redis.connector import RedisConnector
+from treadle.errors import AccessDenied, SchemaError, StoreUnavailable, UnsupportedError
+from treadle.item import Wake
+
+
+@asynccontextmanager
+async def opened(url: str, **options: bool) -> AsyncGenerator[RedisBackend]:
+    backend = RedisBackend(url, **options)
+    await backend.open()
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+@pytest.fixture(scope="module")
+def kept_server(valkey_home: Path) -> Generator[ValkeyServer]:
+    server = ValkeyServer(valkey_home / "valkey")
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def server(kept_server: ValkeyServer) -> Generator[ValkeyServer]:
+    """A running server, empty, with the settings that it had at first."""
+    yield kept_server
+    kept_server.kill()
+    kept_server.start()
+    kept_server.call("FLUSHALL")
+
+
+def connections_of(server: ValkeyServer) -> int:
+    """Without the one that asks."""
+    return len(server.call("CLIENT", "LIST").splitlines()) - 1
+
+
+# -- opening ---------------------------------------------------------------------------------------------
+
+
+async def test_many_processes_open_a_new_store(valkey_url: str) -> None:
+    backends = [RedisBackend(valkey_url) for _ in range(10)]
+    await asyncio.gather(*(backend.open() for backend in backends * 2))
+    assert await backends[0]._link.command(b"HGETALL", b"{treadle}:meta") == [b"version", b"1"]
+    await asyncio.gather(*(backend.close() for backend in backends * 2))
+
+
+async def test_a_newer_store_is_refused(server: ValkeyServer) -> None:
+    """Except for heartbeats: the worker that sends them had the store open before."""
+    server.call("HSET", "{treadle}:meta", "version", 2)
+    backend = RedisBackend(server.url)
+    with pytest.raises(SchemaError, match="version 2, newer than 1: upgrade treadle here"):
+        await backend.open()
+    assert connections_of(server) == 0
+    heartbeats = backend.heartbeat_connection()
+    await heartbeats.open()
+    assert connections_of(server) == 1
+    await heartbeats.close()
+
+
+async def test_a_store_that_is_away_cannot_be_opened(tmp_path: Path) -> None:
+    backend = RedisBackend(f"redis+unix://{tmp_path}/none")
+    with pytest.raises(StoreUnavailable, match="cannot connect to Redis at"):
+        await backend.open()
+    await backend.close()
+
+
+async def test_a_backend_that_is_closed_can_be_opened_again(server: ValkeyServer) -> None:
+    backend = RedisBackend(server.url)
+    for _ in range(2):
+        await backend.open()
+        assert abs(await backend.now() - time.time()) < 5
+        await backend.close()
+        await backend.close()
+    assert connections_of(server) == 0
+
+
+async def test_the_clock_is_shifted_for_tests_only(valkey_url: str) -> None:
+    async with opened(valkey_url, test_clock=True) as shifted, opened(valkey_url) as plain:
+        await plain._link.command(b"SET", b"{treadle}:shift", b"1000.5")
+        assert 999 < await shifted.now() - await plain.now() < 1001
+
+
+async def test_there_are_no_transactions(valkey_url: str) -> None:
+    with pytest.raises(UnsupportedError, match="RedisBackend does not support transactions"):
+        RedisBackend(valkey_url).transaction()
+
+
+async def test_heartbeats_have_one_connection_in_a_thread_of_their_own(server: ValkeyServer) -> None:
+    async with opened(server.url) as backend:
+        heartbeats = backend.heartbeat_connection()
+
+        async def beat() -> int:
+            await heartbeats.open()
+            assert isinstance(heartbeats, RedisBackend)
+            for on in ("work", "claim", "read"):
+                await heartbeats._link.command(b"PING", on=on)
+            found = await heartbeats._link.command(b"CLIENT", b"LIST")
+            await heartbeats.close()
+            return len(found.splitlines())
+
+        assert await asyncio.to_thread(lambda: asyncio.run(beat())) == 2
+
+
+# -- loops and forks -------------------------------------------------------------------------------------
+
+
+def test_a_backend_outlives_its_event_loop(server: ValkeyServer) -> None:
+    """The connections of the loop that is gone are ended."""
+    backend = RedisBackend(server.url)
+
+    async def use() -> None:
+        backend.abandon()
+        await backend.open()
+        await backend.subscribe(lambda _: None)
+        await backend._link.run(COUNT, [1], on="claim")
+        assert connections_of(server) == 3
+
+    for _ in range(3):
+        asyncio.run(use())
+    backend.abandon()
+    assert int(server.call("GET", "{treadle}:mark")) == 3
+    _wait_until(lambda: connections_of(server) == 0)
+
+
+async def test_a_forked_process_leaves_the_connections_of_its_parent_alone(server: ValkeyServer) -> None:
+    backend = RedisBackend(server.url)
+    await backend.open()
+    await backend._link.run(COUNT, [1])
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        code = 1
+        try:
+            asyncio.events._set_running_loop(None)
+            backend.abandon()
+            asyncio.run(_count_in_child(backend))
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert await backend._link.run(COUNT, [1]) == 3
+    await backend.close()
+
+
+async def _count_in_child(backend: RedisBackend) -> None:
+    await backend.open()
+    assert await backend._link.run(COUNT, [1]) == 2
+    await backend.close()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+# -- health ----------------------------------------------------------------------------------------------
+
+
+async def test_risky_settings_are_logged_once_and_reported_once(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    server.call("CONFIG", "SET", "appendonly", "no")
+    async with opened(f"{server.url}?replicas=2") as backend:
+        await backend.close()
+        await backend.open()
+        logged = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+        assert len(logged) == 3
+        assert "set it to noeviction" in logged[0]
+        assert "set appendonly yes" in logged[1]
+        assert "Redis has 0 replicas, and replicas=2" in logged[2]
+        assert [str(problem) for problem in await backend.inspect()] == logged
+        assert await backend.inspect() == []
+        server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        server.call("CONFIG", "SET", "appendonly", "yes")
+        server.call("CONFIG", "SET", "appendfsync", "no")
+        assert ["set appendfsync everysec" in str(problem) for problem in await backend.inspect()] == [True]
+        server.call("CONFIG", "SET", "appendfsync", "always")
+        assert await backend.inspect() == []
+        server.call("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+        assert ["noeviction" in str(problem) for problem in await backend.inspect()] == [True]
+
+
+async def test_a_good_server_has_no_risks(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(valkey_url) as backend:
+        assert await backend.inspect() == []
+    assert caplog.records == []
+
+
+async def test_what_may_not_be_asked_is_not_reported(server: ValkeyServer) -> None:
+    server.call("CONFIG", "SET", "appendfsync", "no")
+    server.call("ACL", "SETUSER", "me", "on", ">secret", "~{treadle}:*", "&{treadle}:*", "+@all", "-config")
+    place = server.url.removeprefix("redis+unix://")
+    async with opened(f"redis+unix://me:secret@{place}") as backend:
+        assert await backend.inspect() == []
+        server.call("ACL", "SETUSER", "me", "-info")
+        assert await backend.inspect() == []
+    async with opened(f"redis+unix://me:secret@{place}"):
+        pass
+
+
+async def test_a_user_of_another_namespace_cannot_open_this_one(server: ValkeyServer) -> None:
+    server.call("ACL", "SETUSER", "me", "on", ">secret", "~{shop}:*", "&{shop}:*", "+@all")
+    place = server.url.removeprefix("redis+unix://")
+    backend = RedisBackend(f"redis+unix://me:secret@{place}")
+    with pytest.raises(AccessDenied, match="the user lacks a right"):
+        await backend.open()
+    assert connections_of(server) == 0
+
+
+async def test_the_documented_rules_are_enough(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user with the rules of SECURITY.md can do all that a backend does, and nothing elsewhere."""
+    text = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    rules = next(line for line in text.splitlines() if line.startswith("ACL SETUSER shop"))
+    server.call(*rules.split())
+    place = server.url.removeprefix("redis+unix://")
+    received = asyncio.Event()
+    async with opened(f"redis+unix://shop:password@{place}?db=1&replicas=0") as backend:
+        await backend.subscribe(lambda _: received.set())
+        await backend._link.run(COUNT, [1])
+        await backend.publish(Wake(ready=True))
+        await asyncio.wait_for(received.wait(), 5)
+        assert await backend.now() > 0
+        assert await backend.inspect() == []
+        await backend._link.command(b"WAIT", 0, 1)
+        for refused in ((b"FLUSHALL",), (b"GET", b"other"), (b"KEYS", b"*"), (b"SUBSCRIBE", b"other")):
+            with pytest.raises(AccessDenied):
+                await backend._link.command(*refused, on="read")
+    assert caplog.records == []
+
+
+# -- the network -----------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_is_lost_is_not_asked_for_again(server: ValkeyServer) -> None:
+    async with RedisProxy(server.socket) as proxy, linked(f"redis://127.0.0.1:{proxy.port}") as link:
+        await link.run(COUNT, [1])
+        proxy.lose_answer()
+        with pytest.raises(StoreUnavailable, match="may or may not have happened"):
+            await link.run(COUNT, [1])
+        assert await link.run(COUNT, [1]) == 3
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+async def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
+    """The certificate is checked, unless the URL says otherwise."""
+    pem = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem)
+    async with RedisProxy(server.socket, context) as proxy:
+        url = f"rediss://127.0.0.1:{proxy.port}"
+        with pytest.raises(StoreUnavailable, match="check the certificate, or ca= in the URL"):
+            async with linked(url):
+                pass
+        for query in (f"ca={pem}", "verify=none"):
+            async with linked(f"{url}?{query}") as link:
+                assert await link.command(b"ECHO", b"hello") == b"hello"
+                assert len(await link.command(b"ECHO", b"x" * 1_000_000)) == 1_000_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")
+async def test_the_system_ends_a_connection_to_a_network_that_drops_everything(server: ValkeyServer) -> None:
+    """Within three seconds. That cannot be tried here without rights on the network."""
+    async with RedisProxy(server.socket) as proxy:
+        address = parse_address(f"redis://127.0.0.1:{proxy.port}")
+        connection = await RedisConnector(address, "ns", timeout=3).connect()
+        link = connection._transport.get_extra_info("socket")
+        assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 3000
+        assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 2
+        await connection.close()
+
+
+async def test_each_test_has_an_empty_database(valkey_url: str) -> None:
+    async with linked(valkey_url) as link:
+        assert await link.command(b"DBSIZE") == 0
+        await link.run(COUNT, [1])
+    place, _, number = valkey_url.partition("?db=")
+    with Client(place) as client:
+        client.call("SELECT", number)
+        assert client.call("DBSIZE") == 1

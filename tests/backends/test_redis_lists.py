@@ -1,0 +1,119 @@
+"""Lists of Redis: which index is read, and how many items are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.backends.redis_store import RedisSubject
+from treadle.backends.redis import RedisBackend
+from treadle.backends.redis.scripts import RedisScript
+from treadle.item import OPEN, Filter, Item, Page
+from treadle.testing.contract.build import claim, end, item, items, start, submit
+from treadle.testing.contract.check import everything
+
+
+@pytest.fixture
+async def subject(valkey_url: str) -> AsyncIterator[RedisSubject]:
+    subject = RedisSubject(valkey_url)
+    await subject.backend.open()
+    yield subject
+    await subject.close()
+
+
+@pytest.fixture
+def backend(subject: RedisSubject) -> RedisBackend:
+    return subject.backend
+
+
+async def page_counts(backend: RedisBackend) -> dict[str, int]:
+    found = await backend._link.command(b"HGETALL", backend._link.key("pages"))
+    return {name.decode(): int(count) for name, count in zip(found[::2], found[1::2], strict=True)}
+
+
+async def ids(backend: RedisBackend, **where: Any) -> list[str]:
+    return [state.id for state in await everything(backend, **where)]
+
+
+async def test_scripts_that_read_work_when_memory_is_full() -> None:
+    """The server runs them although it refuses writes."""
+    assert RedisScript("list").source.text.startswith("#!lua flags=no-writes\n")
+
+
+async def test_pages_count_items_and_ended_items(backend: RedisBackend) -> None:
+    """Whichever way items end. A page without items is forgotten."""
+    await submit(backend, *items(1200))
+    assert sum((await page_counts(backend)).values()) == 1200
+    taken = await claim(backend, 3)
+    await backend.cancel([taken[0].id])
+    await backend.complete(taken[1].id, None)
+    await end(backend, item("last"))
+    counts = await page_counts(backend)
+    ended = sum(count for page, count in counts.items() if page.endswith("e"))
+    assert (sum(counts.values()) - ended, ended) == (1201, 3)
+    await backend.delete(await ids(backend))
+    assert await page_counts(backend) == {}
+
+
+async def test_open_items_are_found_among_many(backend: RedisBackend) -> None:
+    """When there are too many to collect them, pages without open items are skipped."""
+    await submit(backend, *items(1500, lane="old"))
+    for _ in range(5):
+        await backend.complete((await claim(backend, 1))[0].id, None)
+    await submit(backend, *items(1500), *items(3, delay=100))
+    whole = await everything(backend)
+    for status in OPEN:
+        expected = [state.id for state in whole if state.status == status]
+        assert await ids(backend, status=(status,)) == expected
+    newest = await backend.list(Filter(status=("ready", "scheduled")), limit=5)
+    assert [state.id for state in newest.items] == [state.id for state in reversed(whole[-5:])]
+
+
+async def test_pages_of_ended_items_are_not_read_for_open_ones(backend: RedisBackend) -> None:
+    """2,000 ended items in two pages, then 2,500 open ones: no item of the former is read."""
+    await submit(backend, *items(2000))
+    await backend.cancel(await ids(backend))
+    await submit(backend, *items(2500))
+    page = await backend.list(Filter(status=("ready",)), limit=10, oldest_first=True, reach=12)
+    assert (len(page.items), page.reached_at) == (10, None)
+
+
+async def test_a_name_that_tenants_share_is_found_for_each(backend: RedisBackend) -> None:
+    """A workflow, a key and a group, without a look at other items."""
+    labels: dict[str, Any] = {"workflow": "w", "key": "k"}
+    new = [item("root", tenant=tenant, **labels) for tenant in ("a", "b", "c")]
+    await submit(backend, *items(1500), *new, *items(1500))
+    for where in (Filter(workflow="w"), Filter(key="k"), Filter(group_id="root")):
+        page = await backend.list(where, reach=4)
+        assert ([state.tenant for state in page.items], page.cursor) == (["c", "b", "a"], None)
+        page = await backend.list(replace(where, tenant="b"), reach=4)
+        assert ([state.tenant for state in page.items], page.cursor) == (["b"], None)
+
+
+async def test_lists_by_time_begin_and_end_there(subject: RedisSubject) -> None:
+    """In both directions: earlier and later pages are not read."""
+    backend = subject.backend
+    for name in ("a", "b", "c"):
+        await submit(backend, *(Item(f"{name}{n:04}", "work", b"") for n in range(1000)))
+        await subject.advance(1000)
+    since = (await backend.get(["b0000"]))[0]
+    until = (await backend.get(["c0000"]))[0]
+    assert since is not None
+    assert until is not None
+    where = Filter(since=since.queued_at, until=until.queued_at)
+    for oldest_first, expected in ((True, "b0000"), (False, "b0999")):
+        page = await backend.list(where, limit=1000, oldest_first=oldest_first)
+        assert (len(page.items), page.cursor, page.items[0].id) == (1000, None, expected)
+    later = Filter(since=until.queued_at + 100, type="none")
+    assert await backend.list(later, reach=100) == Page(())
+
+
+async def test_long_inputs_are_read_a_few_at_a_time(backend: RedisBackend) -> None:
+    """A list of large items is complete, however many calls it takes."""
+    new = items(120, input=b"x" * 20_000)
+    await submit(backend, *new)
+    await start(backend, item("small"))
+    assert await ids(backend) == [*(each.id for each in new), "small"]

@@ -1,0 +1,224 @@
+"""Redis behind Sentinels, as a cluster, and with replicas that acknowledge."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.backends.redis_links import COUNT, ONCE, linked, within
+from tests.support.valkey import ValkeyServer, free_ports
+from tests.support.valkey_cluster import ValkeyCluster, ValkeySentinels, wait_until
+from treadle import StoreUnavailable
+from treadle.backends.redis import RedisBackend
+from treadle.backends.redis.address import Endpoint, parse_address
+from treadle.backends.redis.connector import RedisConnector
+from treadle.backends.redis.topology import check_primary, slot_of
+from treadle.item import Wake
+from treadle.testing.contract.wakeups import WakeRecorder
+
+T = TypeVar("T")
+
+
+async def until_answered(call: Callable[[], Awaitable[T]], seconds: float = 20) -> T:
+    """Repeat a call while the store is unavailable, as the engine does."""
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+
+
+# -- a cluster -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(valkey_home: Path) -> Generator[ValkeyCluster]:
+    cluster = ValkeyCluster(valkey_home)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+async def test_a_namespace_lives_on_one_node_of_a_cluster(cluster: ValkeyCluster) -> None:
+    """Whichever that is. Any node of the URL is asked for it, also if the first does not run."""
+    nowhere = f"127.0.0.1:{free_ports(1)[0]}"
+    url = cluster.url.replace("://", f"://{nowhere},")
+    owners: set[int] = set()
+    for prefix in ("treadle", "shop", "a", "b", "ü"):
+        slot: int = cluster.servers[0].call("CLUSTER", "KEYSLOT", f"{{{prefix}}}:x")
+        assert slot_of(prefix) == slot
+        owners.add(cluster.owner_of(slot).port)
+        async with linked(url, prefix) as link:
+            assert await link.run(COUNT, [1]) == 1
+            assert await link.run(COUNT, [1], on="claim") == 2
+    assert len(owners) > 1
+
+
+async def test_a_cluster_needs_the_url_of_one(cluster: ValkeyCluster) -> None:
+    slot = slot_of("ns")
+    wrong = next(server for server in cluster.servers[:3] if server is not cluster.owner_of(slot))
+    async with linked(wrong.url) as link:
+        with pytest.raises(StoreUnavailable, match=r"begins with redis\+cluster://"):
+            await link.run(COUNT, [1])
+
+
+async def test_a_slot_that_moves_is_found_again(cluster: ValkeyCluster) -> None:
+    """MOVED raises, since the answer is not there yet. The call that follows goes to the new node."""
+    slot = slot_of("moving")
+    old = cluster.owner_of(slot)
+    new = next(server for server in cluster.servers[:3] if server is not old)
+    async with linked(cluster.url, "moving") as link:
+        assert await link.run(COUNT, [1]) == 1
+        await link.command(b"DEL", link.key("mark"))
+        name = new.call("CLUSTER", "MYID")
+        for server in (new, old):
+            server.call("CLUSTER", "SETSLOT", slot, "NODE", name)
+        with pytest.raises(StoreUnavailable, match="MOVED"):
+            await link.run(COUNT, [5])
+        assert await until_answered(lambda: link.run(COUNT, [5])) == 5
+
+
+async def test_a_cluster_is_found_when_the_node_of_the_url_is_gone(cluster: ValkeyCluster) -> None:
+    """The first answer named the other nodes."""
+    named = cluster.servers[3]
+    async with linked(f"redis+cluster://127.0.0.1:{named.port}", "found") as link:
+        named.kill()
+        try:
+            assert await link.run(COUNT, [1], on="claim") == 1
+        finally:
+            named.start()
+
+
+async def test_wake_ups_in_a_cluster_are_sharded(cluster: ValkeyCluster) -> None:
+    """Only the node with the namespace has the subscription. When that node dies, its replica has it."""
+    sender, receiver = (RedisBackend(cluster.url, prefix="waking") for _ in range(2))
+    await sender.open()
+    recorder = WakeRecorder()
+    try:
+        await receiver.subscribe(recorder)
+        await sender.publish(Wake(items=(("t", "a"),)))
+        await recorder.wait_for({("t", "a")})
+        owner = cluster.owner_of(slot_of("waking"))
+        assert owner.call("PUBSUB", "SHARDCHANNELS") == [b"{waking}:wake"]
+        owner.kill()
+        await recorder.wait_until(lambda: any(wake.everything for wake in recorder.wakes))
+        await until_answered(sender.now)
+        await sender.publish(Wake(items=(("t", "b"),)))
+        await recorder.wait_until(lambda: recorder.wakes[-1].items == (("t", "b"),))
+    finally:
+        await receiver.close()
+        await sender.close()
+
+
+# -- Sentinels -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sentinels(valkey_home: Path) -> Generator[ValkeySentinels]:
+    sentinels = ValkeySentinels(valkey_home / "sentinels")
+    try:
+        sentinels.start()
+        yield sentinels
+    finally:
+        sentinels.stop()
+
+
+async def test_sentinels_name_the_primary(sentinels: ValkeySentinels) -> None:
+    """After a failover, too. A server that they name is asked whether it is one."""
+    replica = await RedisConnector(parse_address(sentinels.replica.url), "ns", timeout=3).connect()
+    with pytest.raises(StoreUnavailable, match="is a replica, though a Sentinel names it"):
+        await check_primary(replica, Endpoint("here", 1))
+    await replica.close()
+    async with linked(sentinels.url) as link:
+        assert await link.run(COUNT, [1]) == 1
+        assert await link.command(b"WAIT", 1, 5000) == 1
+        sentinels.fail_over()
+        assert await until_answered(lambda: link.run(COUNT, [1])) == 2
+
+
+async def test_a_service_that_no_sentinel_knows_is_named(sentinels: ValkeySentinels) -> None:
+    with within(4), pytest.raises(StoreUnavailable, match="found no primary of the service 'other'"):
+        async with linked(sentinels.url.replace("/work", "/other")):
+            pass
+
+
+# -- replicas --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def replicated(valkey_home: Path) -> Generator[tuple[ValkeyServer, ValkeyServer]]:
+    """A primary and its replica."""
+    first, second = free_ports(2)
+    primary = ValkeyServer(valkey_home / "valkey-p", first, {"repl-diskless-sync-delay": "0"})
+    replica = ValkeyServer(valkey_home / "valkey-r", second, {"replicaof": f"127.0.0.1 {first}"})
+    try:
+        primary.start()
+        replica.start()
+        wait_until(lambda: replica.call("ROLE")[3] == b"connected")
+        yield primary, replica
+    finally:
+        replica.remove()
+        primary.remove()
+
+
+async def test_writes_wait_for_replicas(replicated: tuple[ValkeyServer, ValkeyServer]) -> None:
+    primary, replica = replicated
+    async with linked(f"{primary.url}?replicas=1") as link:
+        assert await asyncio.gather(*(link.run(COUNT, [1]) for _ in range(5))) == [1, 2, 3, 4, 5]
+        assert replica.call("GET", "{ns}:mark") == b"5"
+
+
+async def test_an_answer_about_the_write_of_another_waits_for_replicas(
+    replicated: tuple[ValkeyServer, ValkeyServer],
+) -> None:
+    """An item that another connection has stored exists already, but may not be at the replica yet."""
+    primary, replica = replicated
+    url = f"{primary.url}?replicas=1"
+    async with linked(url, "other") as first, linked(url, "other") as second:
+        assert await first.run(ONCE) == 1
+        assert await second.run(ONCE) == 0
+        await first.command(b"DEL", first.key("mark"))
+        replica.freeze()
+        try:
+            for link in (first, second):
+                with pytest.raises(StoreUnavailable, match="0 of 1 replicas have acknowledged"):
+                    await link.run(ONCE)
+        finally:
+            replica.thaw()
+        assert await second.run(ONCE) == 0
+
+
+async def test_a_primary_that_becomes_a_replica_is_unavailable(
+    replicated: tuple[ValkeyServer, ValkeyServer],
+) -> None:
+    """A call that waits for the replicas just then may have happened."""
+    primary, replica = replicated
+    async with linked(f"{primary.url}?replicas=2") as link:
+        call = asyncio.ensure_future(link.run(COUNT, [1]))
+        await asyncio.sleep(0.1)
+        primary.call("REPLICAOF", "127.0.0.1", replica.port)
+        try:
+            with pytest.raises(StoreUnavailable):
+                await call
+            with pytest.raises(StoreUnavailable, match="READONLY"):
+                await link.run(COUNT, [1])
+        finally:
+            primary.call("REPLICAOF", "NO", "ONE")
+    wait_until(lambda: replica.call("ROLE")[3] == b"connected")
+
+
+async def test_a_write_that_no_replica_has_is_no_success(
+    replicated: tuple[ValkeyServer, ValkeyServer],
+) -> None:
+    """It may be lost."""
+    primary, replica = replicated
+    async with linked(f"{primary.url}?replicas=1", "alone") as link:
+        replica.kill()
+        with within(3), pytest.raises(StoreUnavailable, match="0 of 1 replicas have acknowledged"):
+            await link.run(COUNT, [1])
+        assert await link.command(b"GET", link.key("mark")) == b"1"
