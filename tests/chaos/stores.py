@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from tests.backends.redis_audit import audit
 from tests.support import postgres
+from tests.support.valkey import Client as ValkeyClient
+from tests.support.valkey import ValkeyServer
 
 CUT = """
 select count(pg_terminate_backend(pid)) from (
@@ -25,6 +28,9 @@ class DurableStore(Protocol):
     url: str
     restarts: bool
     """Whether there is a server that can be restarted."""
+
+    transactions: bool
+    """Whether the user's own table is written in the transaction that settles."""
 
     async def prepare(self) -> None:
         """Create the user's own table, without a unique key, so that a second row is seen and not refused."""
@@ -49,6 +55,7 @@ class SqliteStore:
     """A file: there is no connection to cut and no server to restart."""
 
     restarts = False
+    transactions = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,6 +86,7 @@ class PostgresStore:
     """A server that only this run uses, in the directory `home`."""
 
     restarts = True
+    transactions = True
 
     def __init__(self, url: str, home: Path) -> None:
         self.url = url
@@ -111,3 +119,40 @@ class PostgresStore:
             return await connection.fetch(query, *arguments)
         finally:
             await connection.close()
+
+
+class RedisStore:
+    """A namespace of a server. If only this run uses the server, it can be restarted."""
+
+    transactions = False
+
+    def __init__(self, url: str, server: ValkeyServer | None = None) -> None:
+        self.url = url
+        self.restarts = server is not None
+        self._server = server
+
+    async def prepare(self) -> None:
+        """There is no table of the user: no transaction settles together with it."""
+
+    async def effects(self) -> list[str]:
+        return []
+
+    async def cut(self, rng: random.Random) -> int:
+        def kill() -> int:
+            with ValkeyClient(self.url.partition("?")[0]) as client:
+                killed: int = client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            return killed
+
+        return await asyncio.to_thread(kill)
+
+    async def restart(self, *, crash: bool) -> None:
+        assert self._server is not None
+        await asyncio.to_thread(self._server.kill if crash else self._server.stop)
+        await asyncio.to_thread(self._server.start)
+
+    async def recount(self) -> dict[str, list[Any]]:
+        place, _, number = self.url.partition("?db=")
+        with ValkeyClient(place) as client:
+            client.call("SELECT", number or 0)
+            problems = audit(client, "treadle")
+        return {"audit": problems[:5]} if problems else {}

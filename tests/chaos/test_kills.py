@@ -6,18 +6,21 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
 from tests.chaos.report import ChaosReport, recovery
 from tests.chaos.run import ChaosRun
-from tests.chaos.stores import PostgresStore, SqliteStore
+from tests.chaos.stores import PostgresStore, RedisStore, SqliteStore
 from tests.support import postgres
 from tests.support.records import record
 from tests.support.run import OWN
+from tests.support.valkey import ValkeyServer
 
-KILLS = int(os.environ.get("TREADLE_KILLS", "50"))
-ITEMS = int(os.environ.get("TREADLE_ITEMS", "600"))
+KILLS = int(os.environ.get("TREADLE_KILLS", "25"))
+ITEMS = int(os.environ.get("TREADLE_ITEMS", "400"))
+SYNCS = ["always", "everysec"] if "TREADLE_KILLS" in os.environ else ["always"]
 
 
 def check_and_record(report: ChaosReport, name: str) -> None:
@@ -26,7 +29,7 @@ def check_and_record(report: ChaosReport, name: str) -> None:
     if "TREADLE_KILLS" in os.environ:
         record(
             f"kills on {name}",
-            f"make chaos KILLS={KILLS}",
+            f"make chaos KILLS={KILLS} ITEMS={ITEMS}",
             items=report.items,
             kills=report.kills,
             suspended=report.pauses,
@@ -68,3 +71,20 @@ async def test_postgres_survives_kills_cut_connections_and_restarts(
     report = await ChaosRun(store, tmp_path, seed=2, items=ITEMS).run(KILLS)
     check_and_record(report, "PostgreSQL")
     assert report.restarts == 2
+
+
+@pytest.mark.timeout(300 + ITEMS / 10)
+@pytest.mark.parametrize("sync", SYNCS)
+async def test_redis_survives_kills_cut_connections_and_restarts(
+    sync: str, run_directory: Path, tmp_path: Path
+) -> None:
+    """The server crashes once and is restarted in order once."""
+    server = ValkeyServer(Path(mkdtemp(prefix=OWN, dir=run_directory)), settings={"appendfsync": sync})
+    server.start()
+    try:
+        store = RedisStore(server.url, server)
+        report = await ChaosRun(store, tmp_path, seed=3, items=ITEMS).run(KILLS)
+        check_and_record(report, f"Valkey, {sync}")
+        assert report.restarts == 2
+    finally:
+        server.kill()

@@ -55,3 +55,9 @@ async def test_sqlite_poison_harms_no_other_item(tmp_path: Path, kind: str) -> N
 @pytest.mark.parametrize("kind", kinds("late"))
 async def test_postgres_poison_harms_no_other_item(postgres_url: str, tmp_path: Path, kind: str) -> None:
     await check(postgres_url, tmp_path, "PostgreSQL", kind)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", kinds("at once"))
+async def test_redis_poison_harms_no_other_item(valkey_url: str, tmp_path: Path, kind: str) -> None:
+    await check(valkey_url, tmp_path, "Valkey", kind)
