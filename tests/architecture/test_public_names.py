@@ -92,6 +92,7 @@ ELSEWHERE = {
         "StoreUnavailable",
         "StrictReturnError",
         "UntrustedSchema",
+        "WakeupsLost",
     ],
     "treadle.flow_control": [
         "AcceptInfo",

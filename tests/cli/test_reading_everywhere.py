@@ -24,11 +24,11 @@ async def fail_with_secrets(text: str) -> None:
     raise RuntimeError(text)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'work.db'}"
-    url: str = request.getfixturevalue("prepared_url")
+    url: str = request.getfixturevalue("valkey_url" if request.param == "redis" else "prepared_url")
     return url
 
 

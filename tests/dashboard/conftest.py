@@ -14,7 +14,7 @@ from treadle import Treadle
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
 
-BACKENDS = ["memory", "sqlite", "postgres"]
+BACKENDS = ["memory", "sqlite", "postgres", pytest.param("redis", marks=pytest.mark.sample(8))]
 HOST = "http://dashboard.example"
 FROM_HERE = {"sec-fetch-site": "same-origin"}
 """What a browser says of a form of the dashboard's own pages."""
@@ -48,6 +48,11 @@ def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Cal
 
         file = empty_store(tmp_path / "work.db")
         return lambda: SqliteBackend(file)
+    if kind == "redis":
+        from treadle.backends.redis import RedisBackend
+
+        place = request.getfixturevalue("valkey_url")
+        return lambda: RedisBackend(place)
     from treadle.backends.postgres import PostgresBackend
 
     url = request.getfixturevalue("prepared_url")

@@ -41,6 +41,10 @@ def test_python_blocks_run(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     if "POSTGRES_URL" in file.read_text():
         module.__dict__["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
+    if "REDIS_URL" in file.read_text():
+        module.__dict__["REDIS_URL"] = request.getfixturevalue("valkey_url")
+    if "NATS_URL" in file.read_text():
+        module.__dict__["NATS_URL"] = request.getfixturevalue("nats_url")
     with asyncio.Runner() as runner:
         for line, source, runs in blocks(file):
             # The empty lines give tracebacks the line numbers of the file.

@@ -27,6 +27,7 @@ from treadle import (
     events,
     logging,
     metrics,
+    ports,
     testing,
 )
 from treadle import flow_control as flow
@@ -61,6 +62,7 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 INTERNAL = {
     "treadle": {"__version__"},
     "doers": {"Task"},
+    "ports": {"Answer"},
     "flow": {"AdaptiveDelay", "BacklogWatch"},
     "metrics": {"MAX_QUEUES", "MAX_TYPES", "METRICS", "PROCESS_METRICS", "STORE_METRICS"}
     | {"Histogram", "Kind", "Metric", "Metrics", "ProcessMetrics", "Sample", "TypeMetrics", "Value"}
@@ -143,6 +145,7 @@ NAMES: dict[str, set[str]] = {
         value if isinstance(value := getattr(metrics, name), str) else name for name in metrics.__all__
     },
     "logging": set(logging.__all__),
+    "ports": set(ports.__all__) | parameters(ports.RedisPubSub) | parameters(ports.NatsPubSub),
     "testing": set(testing.__all__),
     "why": {"ReasonKind"} | _struct_names(Why, Reason),
     "overview": _struct_names(Overview, QueueAge, UnservedType, LimitUse, LimitHolder),

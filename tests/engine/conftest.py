@@ -15,7 +15,9 @@ from treadle.backend import Backend
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import consistent
 
-BACKENDS = ["memory", "sqlite", "postgres"]
+ON_REDIS = pytest.param("redis", marks=pytest.mark.sample(8))
+"""One test of eight; all with `make redis-engine`."""
+BACKENDS = ["memory", "sqlite", "postgres", ON_REDIS]
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
@@ -35,6 +37,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backen
 
         file = empty_store(tmp_path / "work.db")
         return lambda: SqliteBackend(file)
+    if request.param == "redis":
+        from treadle.backends.redis import RedisBackend
+
+        place = request.getfixturevalue("valkey_url")
+        return lambda: RedisBackend(place)
     from treadle.backends.postgres import PostgresBackend
 
     url = request.getfixturevalue("prepared_url")

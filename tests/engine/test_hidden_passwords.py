@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from treadle import Treadle
 from treadle.backends.postgres import PostgresBackend
+from treadle.backends.redis import RedisBackend
 from treadle.cli.commands import commands
 from treadle.errors import TreadleError
 
@@ -29,6 +30,11 @@ URLS = [
     f"sqlite:///?key={SECRET}",
     f"sqlite:///work.db?key={SECRET}",
     f"host=localhost password={SECRET}",
+    f"redis://ann:{SECRET}@localhost:1/0",
+    f"redis://:{SECRET}@localhost:1",
+    f"redis+sentinel://ann:{SECRET}@localhost:1/work?sentinel_password={SECRET}",
+    f"redis://ann:{SECRET}@localhost?replica=1",
+    f"redis://{SECRET}@localhost",
 ]
 
 
@@ -55,6 +61,8 @@ async def _start(url: str, shown: list[str]) -> None:
         f"postgresql://localhost:1/none?user=ann&password={SECRET}",
         f"postgresql://ann:{SECRET}@localhost:99999/none",
         f"postgresql://ann:{SECRET}@localhost:1/none?sslmode=bogus",
+        f"redis://ann:{SECRET}@localhost:1",
+        f"redis+sentinel://ann:{SECRET}@localhost:1/work?sentinel_password={SECRET}",
     ],
 )
 async def test_no_variable_of_a_traceback_has_it(url: str) -> None:
@@ -69,6 +77,15 @@ async def test_no_variable_of_a_traceback_has_it(url: str) -> None:
         for name, value in frame.f_locals.items()
         if frame.f_code.co_filename != __file__ and SECRET in repr(value)
     ]
+
+
+async def test_no_variable_has_it_after_a_refused_login(valkey_url: str) -> None:
+    place = valkey_url.removeprefix("redis+unix://")
+    with pytest.raises(TreadleError) as refusal:
+        await RedisBackend(f"redis+unix://ann:{SECRET}@{place}").open()
+    shown = traceback.TracebackException.from_exception(refusal.value, capture_locals=True).format()
+    assert "refuses the user or the password" in "".join(shown)
+    assert SECRET not in "".join(shown)
 
 
 async def test_no_variable_has_it_after_a_timeout() -> None:

@@ -54,7 +54,8 @@ async def test_metrics_count_each_outcome(make_app: MakeApp) -> None:
             "running": 0,
         }
         assert {name: app.metrics.get(name, type="mixed") for name in expected} == expected
-        assert app.metrics.get("peak_active", type="mixed") == 1
+        # A retried item may be claimed again before the answer to its settlement was read.
+        assert app.metrics.get("peak_active", type="mixed") in (1, 2)
         stats = app.stats()
         assert (stats["attempts_count"], stats["run_count"]) == (5, 6)
         assert stats["last_succeeded_at"] == pytest.approx(time.time(), abs=60)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Client, InputError, Treadle
+from treadle import Client, InputError, MemoryBackend, Treadle
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,14 @@ def test_an_unknown_setting_is_refused(kind: Any, settings: dict[str, Any], mess
         ({"lease": 0}, "lease=0.0 must be more than zero"),
         ({"poll_interval": -1}, "poll_interval=-1 must not be negative"),
         ({"drain": "5"}, "drain='5' must be seconds or a timedelta"),
-        ({"notify": "redis://localhost"}, "notify='redis://localhost' must be True or False"),
+        ({"notify": "redis://localhost"}, "notify='redis://localhost' is only for PostgreSQL"),
+        ({"notify": "redis://:secret@host"}, r"notify='redis://:\*\*\*@host' is only for PostgreSQL"),
+        (
+            {"backend": "postgresql://host/db", "notify": "amqp://app:secret@host"},
+            r"notify='amqp://app:\*\*\*@host' must be a URL of Redis \(redis://\) or NATS",
+        ),
+        ({"backend": "postgresql://host/db", "notify": 5}, "notify=5 must be True, False, a URL or a PubSub"),
+        ({"backend": MemoryBackend(), "notify": "redis://host"}, "give it to the backend itself"),
     ],
 )
 def test_a_bad_setting_is_refused(settings: Any, message: str) -> None:

@@ -281,8 +281,8 @@ async def test_a_timeout_and_a_shutdown(make_app: MakeApp) -> None:
             "retry",
             "dead:exhausted",
         ]
-        await app.enqueue(held())
         barrier.started.clear()
+        await app.enqueue(held())
         await barrier.reached()
         await app.stop(drain=0)
     assert facts(spans.all("process held")[-1])["treadle.outcome"] == "release"

@@ -15,6 +15,7 @@ from treadle import next_after
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.postgres import PostgresBackend
+from treadle.backends.redis import RedisBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.codec import default_codec
 from treadle.errors import CronError, DecodeError, InputError
@@ -78,7 +79,7 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres", "redis"])
 async def test_names_may_contain_sql(kind: str, request: pytest.FixtureRequest) -> None:
     """An item is found by its own names and by no others, in every field that holds a name."""
     backend, directory = _backend(kind, request)
@@ -124,4 +125,6 @@ def _backend(kind: str, request: pytest.FixtureRequest) -> tuple[Backend, Path |
     if kind == "sqlite":
         directory = Path(tempfile.mkdtemp())
         return SqliteBackend(directory / "work.db"), directory
+    if kind == "redis":
+        return RedisBackend(request.getfixturevalue("valkey_url")), None
     return PostgresBackend(request.getfixturevalue("prepared_url")), None

@@ -23,7 +23,7 @@ from treadle.backends.memory import MemoryBackend
 from treadle.backends.memory.audit import audit
 from treadle.backends.sqlite import SqliteBackend
 
-EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", "12"))
 STEPS = int(os.environ.get("TREADLE_MODEL_STEPS", "30"))
 LONG = "TREADLE_MODEL_EXAMPLES" in os.environ
 SHM = Path("/dev/shm")
@@ -102,3 +102,19 @@ def test_postgres_matches_memory(clocked_postgres: Any) -> None:
 
     run_state_machine_as_test(PostgresMachine, settings=PROFILE)
     record_run("model PostgreSQL")
+
+
+@pytest.mark.timeout(0 if LONG else 600)
+def test_redis_matches_memory(clocked_redis: Any) -> None:
+    class RedisMachine(BackendMachine):
+        async def connect(self) -> Backend:
+            return await clocked_redis.open(self.clock)
+
+        async def clock_moved(self) -> None:
+            await clocked_redis.set(self.clock.now())
+
+        async def disconnect(self) -> None:
+            await clocked_redis.close(self.other)
+
+    run_state_machine_as_test(RedisMachine, settings=PROFILE)
+    record_run("model Redis")

@@ -11,12 +11,9 @@ QUICK = (
     "ack_before_children",
     "again_is_stale",
     "told_early",
-    "request_dropped",
     "no_poll",
-    "loss_is_failure",
     "loss_loses_place",
     "no_isolation",
-    "begin_not_told",
 )
 
 

@@ -64,7 +64,7 @@ OFTEN = (
     "a plain start that had to be prompt",
     "dead lease_lost",
 )
-"""In every 250 seeds."""
+"""In every 125 seeds."""
 
 SOMETIMES = (
     *OFTEN,
@@ -108,6 +108,6 @@ SOMETIMES = (
 
 
 def missing(coverage: Counter[str], seeds: int) -> list[str]:
-    """What should have happened in that many seeds and did not. Fewer than 250 seeds require nothing."""
-    wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 250 else ()
+    """What should have happened in that many seeds and did not. Fewer than 125 seeds require nothing."""
+    wanted = SOMETIMES if seeds >= 2000 else OFTEN if seeds >= 125 else ()
     return [what for what in dict.fromkeys(wanted) if not coverage[what]]

@@ -1,4 +1,4 @@
-"""250 seeds. A failing one is made smaller and reported."""
+"""125 seeds. A failing one is made smaller and reported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.simulation.shrink import attempt, report, shrink
 from tests.simulation.simulation import Simulation
 
 BLOCK = 25
-BLOCKS = 10
-"""250 seeds, in blocks that pytest-xdist can distribute."""
+BLOCKS = 5
+"""125 seeds, in blocks that pytest-xdist can distribute."""
 
 
 @pytest.fixture(autouse=True)

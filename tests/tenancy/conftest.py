@@ -10,21 +10,24 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.model.conftest import ManualClockPostgres, clocked_postgres
+from tests.model.conftest import ManualClockPostgres, ManualClockRedis, clocked_postgres, clocked_redis
 from tests.support.sqlite import empty_store
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.testing import ManualClock
 
-__all__ = ["clocked_postgres"]  # the fixture for PostgreSQL
+__all__ = ["clocked_postgres", "clocked_redis"]  # the fixtures for servers
 
 
 class EmptyStore:
     """An empty store with its clock."""
 
     def __init__(
-        self, backend: Backend, clock: ManualClock, server: ManualClockPostgres | None = None
+        self,
+        backend: Backend,
+        clock: ManualClock,
+        server: ManualClockPostgres | ManualClockRedis | None = None,
     ) -> None:
         self.backend = backend
         self.clock = clock
@@ -56,18 +59,18 @@ async def in_sqlite(directory: Path) -> AsyncGenerator[EmptyStore]:
 
 
 @asynccontextmanager
-async def on_postgres(server: ManualClockPostgres) -> AsyncGenerator[EmptyStore]:
+async def on_server(server: ManualClockPostgres | ManualClockRedis) -> AsyncGenerator[EmptyStore]:
     clock = ManualClock()
     backend = await server.open(clock)
     yield EmptyStore(backend, clock, server)
     await server.close(backend)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
     if request.param == "memory":
         return in_memory
     if request.param == "sqlite":
         return lambda: in_sqlite(tmp_path)
-    server: Any = request.getfixturevalue("clocked_postgres")
-    return lambda: on_postgres(server)
+    server: Any = request.getfixturevalue(f"clocked_{request.param}")
+    return lambda: on_server(server)

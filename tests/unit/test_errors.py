@@ -52,6 +52,7 @@ EXAMPLES: list[TreadleError] = [
     errors.SchemaError(None, 3),
     errors.UntrustedSchema("treadle", "mallory", "owns it"),
     errors.LongTransaction("pid 7", 301.5, "end it", pid=7),
+    errors.WakeupsLost("redis://host", 61.5, "connection refused"),
     errors.UnsupportedError("transactions", "memory"),
     errors.LifecycleError("plain"),
     errors.NotStarted("the worker"),

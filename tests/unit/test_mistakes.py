@@ -56,7 +56,7 @@ class PlainCodec:
         ("memory", "write memory://"),
         ("postgres:db", "write postgresql://user@host/database"),
         ("postgresql+asyncpg://u:secret@h/db", "write postgresql:, since treadle has its own driver"),
-        ("work.db", "use memory://, sqlite:///file.db or postgresql://..."),
+        ("work.db", "use memory://, sqlite:///file.db, postgresql://... or redis://..."),
     ],
 )
 def test_what_is_not_a_backend(make: Any, backend: Any, message: str) -> None:
