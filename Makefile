@@ -17,7 +17,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer proof soak reliability
+.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify redis-engine redis-failures redis-durability redis-cluster failpoints proof soak reliability
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,8 @@ bench-peers: $(READY)  ## measure beside other queues (installs them into the en
 	$(UV_SYNC) --group bench-peers
 	@# Two need another redis client than the rest: environments of their own, within this one.
 	for peer in arq taskiq; do $(subst =$(VENV) ,=$(VENV)/$$peer ,$(UV_SYNC)) --no-default-groups --group bench-$$peer || exit; done
+	@# BullMQ runs in Node. Without Node it is left out, and the tables say so.
+	if command -v npm > /dev/null; then npm install --silent --no-fund --no-audit --prefix $(VENV)/bullmq bullmq@6; fi
 	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes
@@ -93,7 +95,7 @@ clean:  ## remove caches and build output (the environment stays)
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
 
-chaos: $(READY)  ## kill -9 and worse, on SQLite and PostgreSQL, and count everything: KILLS=300 ITEMS=30000 INNOCENTS=1000
+chaos: $(READY)  ## kill -9 and worse, on SQLite, PostgreSQL and Valkey, and count everything: KILLS=300 ITEMS=30000 INNOCENTS=1000
 	TREADLE_KILLS=$(or $(KILLS),300) TREADLE_ITEMS=$(or $(ITEMS),30000) TREADLE_INNOCENTS=$(or $(INNOCENTS),1000) \
 	$(BIN)/pytest tests/chaos --timeout 1800 -s
 
@@ -111,6 +113,25 @@ mutants: $(READY)  ## plant real bugs one at a time, and require each to be foun
 
 pgbouncer: $(READY)  ## the whole contract behind the real PgBouncer, which must be installed
 	TREADLE_TEST_PGBOUNCER=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_pgbouncer.py
+
+notify: $(READY)  ## the whole contract of PostgreSQL with wake-ups by Redis, and by NATS
+	TREADLE_TEST_NOTIFY=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_notify.py
+
+redis-failures: $(READY)  ## every call that a script makes fails once, in random calls of every verb on Redis: SEEDS=20
+	TREADLE_ALL=1 TREADLE_REDIS_FAILURES=$(or $(SEEDS),20) $(BIN)/pytest -n $(JOBS) -q --timeout 1800 tests/backends/test_redis_failures.py tests/backends/test_redis_random.py
+
+failpoints: $(READY)  ## a kill -9, an error, a stall at each step of an item's way, on every store
+	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/failpoints
+
+redis-engine: $(READY)  ## every test of the engine and the dashboard, on Redis
+	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/engine tests/dashboard -k redis
+
+redis-durability: $(READY)  ## kill Valkey below a load, and fail over to a replica that is behind; count what was lost: KILLS=8
+	$(BIN)/python -m tests.chaos.redis_durability --kills $(or $(KILLS),8)
+
+redis-cluster: $(READY)  ## the whole contract on a Valkey cluster, then kill the owner of the namespace below a load: KILLS=5
+	TREADLE_ALL=1 $(BIN)/pytest -q tests/backends/test_redis_cluster.py
+	$(BIN)/python -m tests.chaos.redis_cluster --kills $(or $(KILLS),5)
 
 model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=500 STEPS=50
 	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \
