@@ -76,7 +76,7 @@ bench-peers: $(READY)  ## measure beside other queues (installs them into the en
 	@# Two need another redis client than the rest: environments of their own, within this one.
 	for peer in arq taskiq; do $(subst =$(VENV) ,=$(VENV)/$$peer ,$(UV_SYNC)) --no-default-groups --group bench-$$peer || exit; done
 	@# BullMQ runs in Node. Without Node it is left out, and the tables say so.
-	if command -v npm > /dev/null; then npm install --silent --no-fund --no-audit --prefix $(VENV)/bullmq bullmq@6; fi
+	if command -v npm > /dev/null; then npm install --silent --no-fund --no-audit --prefix $(VENV)/bullmq bullmq@6 ioredis@5; fi
 	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes

@@ -25,7 +25,7 @@ async def none_left(count: str) -> None:
         while await asking.fetchval(count):  # noqa: ASYNC110 - the store has no event to wait for
             await asyncio.sleep(PAUSE)
         await asking.close()
-    elif count.startswith("EXISTS") and URL.startswith("redis"):
+    elif URL.startswith("redis"):
         while command(URL, *count.split()):  # noqa: ASYNC110 - the store has no event to wait for
             await asyncio.sleep(PAUSE)
 
