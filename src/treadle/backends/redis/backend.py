@@ -7,16 +7,16 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Final
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
-from treadle.errors import BackendError, InputError, SchemaError, UnsupportedError
+from treadle.errors import BackendError, InputError, UnsupportedError
 from treadle.item import Wake
 from treadle.masking import masked
 
 from .address import check_prefix, parse_address
 from .claim import RedisClaim
 from .connector import RedisConnector, check_version
+from .damage import RedisDamage
 from .health import RedisHealth
 from .limits import RedisLimits
 from .link import RedisLink
@@ -25,6 +25,7 @@ from .operate import RedisOperate
 from .records import RedisRecords
 from .requeue import RedisRequeue
 from .schedules import RedisSchedules
+from .schema import check_schema
 from .settle import RedisSettle
 from .stage import UNFOLD_STAGE
 from .submit import RedisSubmit
@@ -34,9 +35,6 @@ from .watch import RedisWatch
 from .workers import RedisWorkers
 
 log = logging.getLogger("treadle.redis")
-
-VERSION: Final = 1
-"""Of the layout of the keys."""
 
 
 class RedisBackend(
@@ -97,7 +95,9 @@ class RedisBackend(
         channel = self._link.key(f"wake:{address.db}" if address.db else "wake")
         self._publisher = RedisPublisher(partial(self._link.publish, channel))
         self._listener = RedisListener(connector.connect, channel, sharded=connector.is_cluster)
-        self._health = RedisHealth(self._link, address.replicas)
+        damage = RedisDamage(self._link)
+        self._link.why_failed = damage.error
+        self._health = RedisHealth(self._link, address.replicas, damage.missing_keys)
         self._was_opened = False
 
     @property
@@ -113,30 +113,18 @@ class RedisBackend(
         async with self._opening:
             if self._link.is_started:
                 return
+            self._store_id = b""
             connection = await self._link.start()
             try:
                 await check_version(connection)
-                await self._check_schema()
+                if not self._is_heartbeat:
+                    await check_schema(self._link, make=self.apply_schema)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()
                 self._was_opened = True
             except BaseException:
                 await self._link.stop()
                 raise
-
-    async def _check_schema(self) -> None:
-        """Note the version of the layout in a new store. `SchemaError` if the store has a newer one, or none
-        and is not to be made. A store that is there is only read: its server may be full, or a replica."""
-        if self._is_heartbeat:
-            return
-        key = self._link.key("meta")
-        found = await self._link.command(b"HGET", key, b"version")
-        if found is None and not self.apply_schema:
-            raise SchemaError(None, VERSION)
-        if found is None:
-            await self._link.command(b"HSETNX", key, b"version", VERSION)
-        elif int(found) > VERSION:
-            raise SchemaError(int(found), VERSION)
 
     async def _log_risks(self) -> None:
         for risk in await self._health.risks():

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from treadle.item import AvoidedLane, Claim, Demand, Lease, SharedRoom
 
 from .item_bytes import Argument, lease_of, read_double, read_item
-from .lease_bytes import read_plain_leases
+from .lease_bytes import read_labels, read_plain_leases
 from .scripts import RedisScript
 from .verbs import RedisVerbs
 
@@ -31,6 +31,14 @@ class RedisClaim(RedisVerbs):
     """Whether the last claim had to do more than to hand out ready items. So may the next one."""
 
     async def claim(self, demand: Demand) -> Claim:
+        """Returns after the settlements and submissions whose items it leases: what follows from the answers
+        to those, such as events, comes first."""
+        claim = await self._claim(demand)
+        if claim.leases:
+            await self._link.until_answered()
+        return claim
+
+    async def _claim(self, demand: Demand) -> Claim:
         if demand.limit <= _MOST:
             claim, cut_short = await self._claim_portion(demand)
             if not cut_short:
@@ -120,7 +128,7 @@ def _rest(demand: Demand, leases: Sequence[Lease]) -> Demand:
 
 
 def _read_claim(answer: Sequence[Any], demand: Demand, random: bytes) -> Claim:
-    _, now, due, first, _, kinds, numbers, items, general, *whole = answer
+    _, now, due, first, _, kinds, numbers, items, general, extras, *whole = answer
     at = read_double(now)
     leases: list[Lease] = []
     for raw in whole[0] if whole else ():
@@ -128,7 +136,8 @@ def _read_claim(answer: Sequence[Any], demand: Demand, random: bytes) -> Claim:
     if items:
         token = (first << 24) + int.from_bytes(random, "big")
         rows = dict(zip(kinds[::2], kinds[1::2], strict=True))
-        found = read_plain_leases(numbers, items, rows, token, at, demand.buffered)
+        labels = read_labels(extras, len(items)) if extras else None
+        found = read_plain_leases(numbers, items, rows, token, at, demand.buffered, labels)
         for place in range(0, len(general), 3):
             number = general[place] - 1
             item = items[number]

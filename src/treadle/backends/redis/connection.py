@@ -83,6 +83,14 @@ class RedisConnection(asyncio.Protocol):
             self._timer = self._loop.call_later(self._patience, self._check_patience)
         self._transport.write(packed)
 
+    def last_call(self) -> asyncio.Future[Any] | None:
+        """The last call that is on its way, if a caller waits for one."""
+        future: asyncio.Future[Any] | None
+        for future, _ in reversed(self._waiting):
+            if future is not None and not future.done():
+                return future
+        return None
+
     async def close(self) -> None:
         """Close it when what was sent is on its way, and wait until it is closed. Calls without an answer
         raise."""
@@ -164,7 +172,8 @@ class RedisConnection(asyncio.Protocol):
         left = self._waiting[0][1] + self._patience - self._loop.time()
         if left <= 0:
             self.abort(
-                f"Redis did not answer for {self._patience:g} s: the call may or may not have happened"
+                f"Redis did not answer for {self._patience:g} s: the call may or may not have happened. It "
+                "hangs, or is busy with a large call: split that, or raise patience= in the URL"
             )
         else:
             self._timer = self._loop.call_later(left, self._check_patience)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
@@ -14,12 +15,16 @@ from treadle.errors import BackendError, InputError, StoreUnavailable
 from .address import Endpoint, Login, RedisAddress, Tls
 from .connection import RedisConnection
 from .errors import code_of, translated, unreachable
+from .tls_probe import tls_hint
 from .topology import RedisTopology, check_primary
 
 OLDEST: Final = (7, 0)
 """The oldest version of Redis that has what the scripts need."""
 ASK_SECONDS: Final = 1.0
 """How long a Sentinel, or a node that is asked for another, may take to be reached."""
+
+_OTHER_CAUSES: Final = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
+"""Errors that have nothing to do with a URL that should have TLS, or should not."""
 
 OnPush: TypeAlias = Callable[[list[Any]], None]
 
@@ -35,6 +40,7 @@ class RedisConnector:
         self._timeout = timeout
         self._context = None if address.tls is None else _context(address.tls)
         self._topology = RedisTopology(address, prefix, self._ask)
+        self._has_connected = False
 
     @property
     def is_cluster(self) -> bool:
@@ -61,7 +67,7 @@ class RedisConnector:
     ) -> RedisConnection:
         try:
             async with asyncio.timeout(timeout):
-                connection = await self._reach(endpoint, on_push)
+                connection = await self._reach(endpoint, on_push, timeout)
                 try:
                     await _log_in(connection, login)
                     await _greet(connection)
@@ -70,15 +76,24 @@ class RedisConnector:
                 except BaseException:
                     connection.abort()
                     raise
+                self._has_connected = True
                 return connection
         except hiredis.ReplyError as error:
             raise translated(error) from None
         except (OSError, TimeoutError) as error:
-            raise unreachable(endpoint, error) from error
+            raise unreachable(endpoint, error, await self._hint(endpoint, error)) from error
         except StoreUnavailable as error:  # it was closed during the login
-            raise error if type(error) is not StoreUnavailable else unreachable(endpoint, error) from error
+            if type(error) is not StoreUnavailable:
+                raise
+            raise unreachable(endpoint, error, await self._hint(endpoint, error)) from error
 
-    async def _reach(self, endpoint: Endpoint, on_push: OnPush | None) -> RedisConnection:
+    async def _hint(self, endpoint: Endpoint, error: Exception) -> str:
+        """What may be wrong with the URL, if no connection was opened before."""
+        if self._has_connected or isinstance(error, _OTHER_CAUSES):
+            return ""
+        return await tls_hint(endpoint, with_tls=self._context is not None)
+
+    async def _reach(self, endpoint: Endpoint, on_push: OnPush | None, timeout: float) -> RedisConnection:
         loop = asyncio.get_running_loop()
 
         def made() -> RedisConnection:
@@ -88,7 +103,12 @@ class RedisConnector:
             _, connection = await loop.create_unix_connection(made, endpoint.host)
         else:
             _, connection = await loop.create_connection(
-                made, endpoint.host, endpoint.port, ssl=self._context
+                made,
+                endpoint.host,
+                endpoint.port,
+                ssl=self._context,
+                # Shorter than what cancels it: a TLS greeting that is cancelled leaves its socket open.
+                ssl_handshake_timeout=None if self._context is None else timeout * 0.9,
             )
         return connection
 

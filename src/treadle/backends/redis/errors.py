@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
 
@@ -31,6 +32,7 @@ _DENIED: Final = {
     "WRONGPASS": "the server refuses the user or the password of the URL",
     "NOPERM": "the user lacks a right: SECURITY.md has the rules (ACL) that it needs",
 }
+_FAILED_SCRIPT: Final = re.compile(r"ERR (@?user_script|Error running script.*attempt to)|WRONGTYPE .*script")
 _FULL: Final = "Redis has no room for new items: raise maxmemory, or keep items for a shorter time"
 LOST: Final = "the connection to Redis was lost before the answer came: the call may or may not have happened"
 
@@ -42,6 +44,11 @@ class NotConnected(StoreUnavailable):
 def code_of(error: BaseException) -> str:
     """The first word of an error that the server sent, as in `MOVED`."""
     return str(error).partition(" ")[0]
+
+
+def is_failed_script(error: hiredis.ReplyError) -> bool:
+    """Whether a script failed by itself: it did not find what it relies on, or a key of another type."""
+    return _FAILED_SCRIPT.match(str(error)) is not None
 
 
 def translated(error: hiredis.ReplyError) -> TreadleError:
@@ -57,14 +64,25 @@ def translated(error: hiredis.ReplyError) -> TreadleError:
         return AccessDenied(f"{_DENIED[code]}{detail}")
     if "max number of clients" in text:
         return StoreUnavailable(f"Redis takes no more connections: {text}: raise maxclients")
+    if is_failed_script(error):
+        return BackendError(
+            f"a script failed on what it found in Redis: {text}. Did another program write to, or delete, "
+            "keys of this namespace? If not, it is a bug of treadle"
+        )
     return BackendError(f"Redis refused: {text}")
 
 
-def unreachable(where: object, error: BaseException) -> NotConnected:
-    """The error for a server that could not be connected to."""
-    hint = ": check the certificate, or ca= in the URL" if isinstance(error, ssl.SSLError) else ""
+def unreachable(where: object, error: BaseException, hint: str = "") -> NotConnected:
+    """The error for a server that could not be connected to. `hint`: what may be wrong."""
+    if not hint and isinstance(error, ssl.SSLError):
+        hint = ": check the certificate, or ca= in the URL"
+    if not hint and isinstance(error, TimeoutError):
+        hint = ": does it hang, or does a firewall drop what is sent?"
     return NotConnected(f"cannot connect to Redis at {where}: {brief(error)}{hint}")
 
 
 def brief(error: BaseException) -> str:
+    """What happened, in a line."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "it did not answer in time"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from treadle.errors import AccessDenied, BackendError
 
 from .connector import info_fields
+from .damage import damage_advice
 
 SECTIONS: Final = (b"persistence", b"memory", b"replication")
 
@@ -30,16 +31,20 @@ class RedisHealth:
     """Reports each risk once, and again when it has become worse, or came back.
 
     replicas: how many have to be connected.
+    missing_keys: names keys that are gone and should be there.
     """
 
-    def __init__(self, link: HealthLink, replicas: int) -> None:
+    def __init__(
+        self, link: HealthLink, replicas: int, missing_keys: Callable[[], Awaitable[Sequence[str]]]
+    ) -> None:
         self._link = link
+        self._missing_keys = missing_keys
         self._replicas = replicas
         self._reported: dict[str, int] = {}
 
     async def inspect(self) -> Sequence[BackendError]:
-        """The risks that are new."""
-        found = await self.risks()
+        """The risks that are new, and damage."""
+        found = [*await self._damage(), *await self.risks()]
         news = [risk for risk in found if risk.size > self._reported.get(risk.name, -1)]
         self._reported = {risk.name: risk.size for risk in found}
         return [BackendError(risk.advice) for risk in news]
@@ -51,6 +56,10 @@ class RedisHealth:
         except AccessDenied:
             return []
         return [*_risks(info, await self._fsync()), *_missing_replicas(info, self._replicas)]
+
+    async def _damage(self) -> Sequence[Risk]:
+        missing = await self._missing_keys()
+        return [Risk("damage", len(missing), damage_advice(missing))] if missing else []
 
     async def _fsync(self) -> str:
         try:

@@ -69,7 +69,7 @@ class ItemExtra(Struct, frozen=True, gc=False, omit_defaults=True):
     x: bool = False
 
 
-_NO_EXTRA: Final = ItemExtra()
+NO_EXTRA: Final = ItemExtra()
 
 decode_body: Final = msgpack.Decoder(ItemBody).decode
 _decode_extra: Final = msgpack.Decoder(ItemExtra).decode
@@ -197,7 +197,7 @@ def read_item(raw: Sequence[bytes]) -> RedisItem:
 
 
 def read_extra(extra: bytes) -> ItemExtra:
-    return _decode_extra(extra) if extra else _NO_EXTRA
+    return _decode_extra(extra) if extra else NO_EXTRA
 
 
 def _read_state(found: RedisItem, state: bytes) -> None:

@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import hiredis
 
-from treadle.errors import NotStarted, StoreUnavailable
+from treadle.errors import BackendError, NotStarted, StoreUnavailable
 from treadle.loop_mark import LoopMark
 from treadle.retry import Retry
 
 from .connection import Part, RedisConnection, pack
 from .connector import RedisConnector
-from .errors import MOVED, NO_SCRIPT, STAGED, NotConnected, code_of, translated
+from .errors import MOVED, NO_SCRIPT, STAGED, NotConnected, code_of, is_failed_script, translated
 
 On: TypeAlias = Literal["work", "claim", "read"]
 """Which connection: a claim, or a long read, does not keep submits and settlements waiting."""
@@ -29,6 +29,8 @@ On: TypeAlias = Literal["work", "claim", "read"]
 CONNECTING: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)
 CONNECTING_SECONDS: Final = 2.0
 """After this time connecting is not tried again: the caller would wait too long."""
+ORDER_SECONDS: Final = 1.0
+"""How long a claim waits for the answers to earlier calls: their connection may hang."""
 REPLICAS_MS: Final = 1000
 """How long the replicas may take to acknowledge a write."""
 NEXT_WRITE: Final = "#!lua flags=allow-oom\nredis.call('INCR', KEYS[1])"
@@ -101,6 +103,8 @@ class RedisLink:
         self._connecting: dict[str, asyncio.Task[RedisConnection]] = {}
         self.unfold: LinkScript | None = None
         """The script that unfolds a portion of a stage. Scripts that look at items are refused meanwhile."""
+        self.why_failed: Callable[[], Awaitable[Exception | None]] | None = None
+        """Asked when a script has failed that should not: keys may be missing."""
         self.mark: LoopMark | None = None
         """Where it was started. None: it is not."""
 
@@ -130,7 +134,22 @@ class RedisLink:
                 elif code_of(error) == STAGED and self.unfold is not None:
                     await self._unfold(self.unfold)
                 else:
-                    raise self._refused(connection, error) from None
+                    raise await self._failed(connection, error) from None
+
+    async def _failed(self, connection: RedisConnection, error: hiredis.ReplyError) -> Exception:
+        """The error to raise for a script."""
+        if self.why_failed is not None and is_failed_script(error):
+            # Not when it is asked itself.
+            why_failed, self.why_failed = self.why_failed, None
+            try:
+                found = await why_failed()
+            except BackendError:
+                found = None
+            finally:
+                self.why_failed = why_failed
+            if found is not None:
+                return found
+        return self._refused(connection, error)
 
     async def _unfold(self, unfold: LinkScript) -> None:
         """Unfold what was submitted in a stage. Other processes may do the same: a call takes a portion."""
@@ -146,6 +165,19 @@ class RedisLink:
             return await connection.call(*parts)
         except hiredis.ReplyError as error:
             raise self._refused(connection, error) from None
+
+    async def until_answered(self) -> None:
+        """Return after the calls of `work` that are on their way, or after `ORDER_SECONDS`.
+
+        The server may answer two connections in another order than it has carried out their calls.
+        """
+        connection = self._connections.get("work")
+        last = None if connection is None else connection.last_call()
+        if last is not None:
+            await asyncio.wait([last], timeout=ORDER_SECONDS)
+            return
+        for _ in range(2 if self._replicas else 1):  # the answer may be here, and its caller has to go on yet
+            await asyncio.sleep(0)
 
     async def publish(self, channel: bytes, payload: bytes) -> None:
         """Send a message behind the calls that are on their way. No caller waits for the answer."""

@@ -1,77 +1,56 @@
 """Settle: apply each settlement whose token still owns its item, as a whole or not at all.
 
 Most settlements are plain: a root that is alone succeeds. `settle_plain.lua` applies these, and leaves those
-that turn out not to be plain to `settle.lua`. The plain ones go first: the order matters only among the
-others, unless children wait for other items, or have keys that other items may hold.
+that turn out not to be plain to `settle.lua`. `settle_members.lua` does the same for many members of groups
+that succeed. The plain ones go first: the order matters only among the others, unless children wait for other
+items, or have keys that other items may hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from struct import Struct as Bytes
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
 from treadle.errors import StoreFull
-from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Rejected, Settled, Settlement
+from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Settled, Settlement
 from treadle.rules.settlement import is_fold
 from treadle.rules.submission import as_child
 
 from .effects import NO_EFFECTS, read_effects
-from .history_bytes import pack_failure
-from .item_bytes import REASONS, Argument
-from .new_item_bytes import item_arguments
+from .item_bytes import Argument
 from .scripts import RedisScript
-from .stage import TRIES, PlainItems, RedisStages, plain_items, portion_arguments
-from .workers import LOSSES
+from .settlement_bytes import (
+    APPLIED,
+    LENGTH,
+    PLAIN_CHILDREN,
+    STAGE,
+    SentChildren,
+    contributed,
+    group_name,
+    member_argument,
+    plain_argument,
+    read_outcome,
+    settlement_arguments,
+)
+from .stage import TRIES, PlainItems, RedisStages, count_plain, plain_items, portion_arguments
 
 _PLAIN: Final = RedisScript("settle_plain")
+_MEMBERS: Final = RedisScript("settle_members")
 _GENERAL: Final = RedisScript("settle")
 
-_OWN_RESULT: Final = Contribution()
-_APPLIED: Final = Outcome(verb="applied")
-_OUTCOMES: Final = {
-    b"": _APPLIED,
-    b"a": Outcome(verb="applied", again=True),
-    **{bytes([letter]): Outcome(verb="stale", loss=loss) for letter, loss in LOSSES.items()},
-}
+_PLAIN_CONTRIBUTIONS: Final = (None, Contribution())
 
-_KINDS: Final = {
-    "success": b"S",
-    "dead": b"D",
-    "cancelled": b"C",
-    "retry": b"t",
-    "defer": b"f",
-    "release": b"l",
-}
-_RECORDED: Final = frozenset(("dead", "cancelled", "retry"))
-"""The kinds that add a failure to the history."""
-_REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(REASONS)}
-
-# As settle_plain.lua and settle.lua name them.
-_PLAIN_CONTRIBUTES, _PLAIN_RESULT, _PLAIN_RAN = 1, 2, 4
-(
-    _RESULT,
-    _CONTRIBUTES,
-    _FINAL,
-    _FOLD,
-    _VALUE,
-    _RAN,
-    _RUN_AT,
-    _FAILURE,
-    _MARK,
-    _CHILDREN,
-    _PLAIN_CHILDREN,
-    _STAGE,
-) = (1 << bit for bit in range(12))
-
-_PLAIN_HEAD: Final = Bytes(">HIQHBd")
-_HEAD: Final = Bytes(">HIQcHBddddH")
 _INSTANT: Final = Bytes(">d")
+_NOTHING_DONE: Final = 2**32 - 1
+"""What settle_members.lua answers for a settlement that it has not applied."""
 
 PORTION: Final = 300
 """How many plain settlements one script gets, so that it does not hold the server for long."""
+MEMBERS: Final = 8
+"""So many successes of members of groups are settled in a call of their own."""
 GENERAL_PORTION: Final = 100
 """The same for other settlements and their children."""
 MANY_CHILDREN: Final = 30
@@ -79,13 +58,6 @@ MANY_CHILDREN: Final = 30
 NO_STAGE: Final = bytes(8)
 """The name of no stage: children that could not be staged."""
 _NOT_STORED: Final = [b"n"]
-
-
-class SentChildren(Struct, frozen=True):
-    """Plain children as settle.lua gets them: the flag that says how, and the arguments."""
-
-    flag: int
-    arguments: list[Argument]
 
 
 class RedisSettleCall(Struct):
@@ -109,48 +81,70 @@ class RedisSettleCall(Struct):
         effects = NO_EFFECTS
         if self.released or self.ended_groups or self.doomed:
             effects = Effects(tuple(self.released), tuple(self.ended_groups), self.doomed)
-        return Settled(tuple(outcome or _APPLIED for outcome in self.outcomes), effects, self.at)
+        return Settled(tuple([outcome or APPLIED for outcome in self.outcomes]), effects, self.at)
+
+
+SettlePortion: TypeAlias = Callable[[RedisSettleCall, Sequence[int]], Awaitable[list[int]]]
+"""Applies some of the settlements at these places. Returns the others."""
 
 
 class RedisSettle(RedisStages):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         call = RedisSettleCall(settlements, [None] * len(settlements))
         rest: Sequence[int] = range(len(settlements))
-        plain = _plain_ones(settlements)
-        if plain:
-            left: list[int] = []
-            for first in range(0, len(plain), PORTION):
-                left += await self._settle_plain(call, plain[first : first + PORTION])
-            if len(plain) == len(settlements):
-                rest = left
-            else:
-                done = set(plain).difference(left)
-                rest = [place for place in rest if place not in done]
+        if is_alone := len(settlements) == 1 or _may_be_reordered(settlements):
+            rest = await self._settle_some(call, rest, _plain_ones(settlements), self._settle_plain)
+        if is_alone and len(rest) >= MEMBERS:
+            rest = await self._settle_some(call, rest, _members(settlements, rest), self._settle_members)
         for places in _portions(settlements, rest):
             if not await self._settle_many_children(call, places):
                 await self._settle_general(call, places)
         return call.result()
 
+    async def _settle_some(
+        self, call: RedisSettleCall, places: Sequence[int], some: Sequence[int], settle: SettlePortion
+    ) -> Sequence[int]:
+        """Apply some of the settlements at these places in a short way. Returns the others, and those that it
+        has left."""
+        if not some:
+            return places
+        left: list[int] = []
+        for first in range(0, len(some), PORTION):
+            left += await settle(call, some[first : first + PORTION])
+        if len(some) == len(places):
+            return left
+        done = set(some).difference(left)
+        return [place for place in places if place not in done]
+
     async def _settle_plain(self, call: RedisSettleCall, places: Sequence[int]) -> list[int]:
         """Apply those of these settlements that are plain. Returns the others."""
-        tenants: dict[str, int] = {}
-        heads: list[Argument] = []
         settlements = [call.settlements[place] for place in places]
-        for settlement in settlements:
-            tenant = settlement.lease.tenant
-            heads.append(_plain_argument(settlement, tenants.setdefault(tenant, len(tenants) + 1)))
-        answer: bytes = await self._link.run(_PLAIN, [len(tenants), *tenants, *heads])
+        answer: bytes = await self._link.run(_PLAIN, _arguments(settlements, plain_argument))
         (call.at,) = _INSTANT.unpack_from(answer)
         if len(answer) == _INSTANT.size:
-            for place, settlement in zip(places, settlements, strict=True):
-                _count_plain(call, place, settlement)
+            _count_plain(call, places)
             return []
+        codes = answer[_INSTANT.size :]
+        _count_plain(call, [place for place, code in zip(places, codes, strict=True) if code == ord("1")])
+        return [place for place, code in zip(places, codes, strict=True) if code != ord("1")]
+
+    async def _settle_members(self, call: RedisSettleCall, places: Sequence[int]) -> list[int]:
+        """Apply those of these successes of members that are plain. Returns the others."""
+        settlements = [call.settlements[place] for place in places]
+        arguments = _arguments(settlements, member_argument)
+        at, effects, versions = await self._link.run(_MEMBERS, arguments)
+        (call.at,) = _INSTANT.unpack(at)
+        call.add(read_effects(effects))
         left: list[int] = []
-        for place, settlement, code in zip(places, settlements, answer[_INSTANT.size :], strict=True):
-            if code == ord("1"):
-                _count_plain(call, place, settlement)
-            else:
+        answers = zip(places, settlements, LENGTH.iter_unpack(versions), strict=True)
+        for place, settlement, (version,) in answers:
+            if version == _NOTHING_DONE:
                 left.append(place)
+            elif version:
+                value = contributed(settlement)
+                call.outcomes[place] = Outcome(verb="applied", version=version, value=value)
+            else:
+                call.outcomes[place] = APPLIED
         return left
 
     async def _settle_many_children(self, call: RedisSettleCall, places: Sequence[int]) -> bool:
@@ -160,27 +154,32 @@ class RedisSettle(RedisStages):
             return False
         lease = settlement.lease
         own = [as_child(item, lease.tenant, lease.id) for item in settlement.children]
-        children = plain_items(own, lease)
-        if children is None:
+        count = count_plain(own, lease)
+        if count < MANY_CHILDREN or len({item.id for item in own}) < len(own):
             return False
-        if not self._is_large(settlement.children):
-            inline = portion_arguments(children)
-            sent = None if inline is None else SentChildren(_PLAIN_CHILDREN, [repr(children.keep), *inline])
-            return sent is not None and await self._settle_general(call, places, sent)
-        return await self._settle_in_stage(call, places, children)
+        plain, others = plain_items(own[:count], lease), own[count:]
+        if plain is None:
+            return False
+        if self._is_large(plain):
+            return await self._settle_in_stage(call, places, plain, others)
+        inline = portion_arguments(plain)
+        if inline is None:
+            return False
+        sent = SentChildren(PLAIN_CHILDREN, [repr(plain.keep), *inline], others)
+        return await self._settle_general(call, places, sent)
 
     async def _settle_in_stage(
-        self, call: RedisSettleCall, places: Sequence[int], children: PlainItems
+        self, call: RedisSettleCall, places: Sequence[int], plain: PlainItems, others: Sequence[Item]
     ) -> bool:
         """The same for more children than one call may store. If the server is full they cannot be staged,
         and one call settles them all."""
         for _ in range(TRIES):
             try:
-                staged = await self._stage(children)
+                staged = await self._stage(plain)
             except StoreFull:
                 return False
-            sent = SentChildren(_STAGE, [staged.stage or NO_STAGE, len(children), repr(children.keep)])
-            is_settled = await self._settle_general(call, places, sent)
+            arguments: list[Argument] = [staged.stage or NO_STAGE, len(plain), repr(plain.keep)]
+            is_settled = await self._settle_general(call, places, SentChildren(STAGE, arguments, others))
             if is_settled:
                 await self._unfold_stage()
             if staged.stage:
@@ -196,15 +195,15 @@ class RedisSettle(RedisStages):
         settlements = [call.settlements[place] for place in places]
         args: list[Argument] = [len(call.refused), *call.refused]
         for settlement in settlements:
-            args += _arguments(settlement, children)
+            args += settlement_arguments(settlement, children)
         at, outcomes, effects = await self._link.run(_GENERAL, args)
         if outcomes == [_NOT_STORED]:
             return False
         (call.at,) = _INSTANT.unpack(at)
         for place, settlement, answer in zip(places, settlements, outcomes, strict=True):
-            call.outcomes[place] = outcome = _read_outcome(settlement, answer)
+            call.outcomes[place] = outcome = read_outcome(settlement, answer)
             if outcome.verb != "applied" and is_fold(settlement):
-                call.refused[_group_name(settlement)] = None
+                call.refused[group_name(settlement)] = None
         call.add(read_effects(effects))
         return True
 
@@ -212,16 +211,16 @@ class RedisSettle(RedisStages):
 # ------------------------------------------------------------------------------------------------------ plain
 
 
+def _may_be_reordered(settlements: Sequence[Settlement]) -> bool:
+    """Whether it does not matter which of them are applied first, except to those of one group."""
+    if any(settlement.children and _look_at_others(settlement.children) for settlement in settlements):
+        return False
+    return len({settlement.lease.ref for settlement in settlements}) == len(settlements)
+
+
 def _plain_ones(settlements: Sequence[Settlement]) -> list[int]:
     """The places of those that settle_plain.lua may apply."""
-    found = [place for place, settlement in enumerate(settlements) if _may_be_plain(settlement)]
-    if len(found) == 1 == len(settlements):
-        return found
-    if any(settlement.children and _look_at_others(settlement.children) for settlement in settlements):
-        return []
-    if len({settlement.lease.ref for settlement in settlements}) < len(settlements):
-        return []
-    return found
+    return [place for place, settlement in enumerate(settlements) if _may_be_plain(settlement)]
 
 
 def _look_at_others(children: Sequence[Item]) -> bool:
@@ -229,12 +228,19 @@ def _look_at_others(children: Sequence[Item]) -> bool:
 
 
 def _may_be_plain(settlement: Settlement) -> bool:
-    lease, contribution = settlement.lease, settlement.contribution
+    lease = settlement.lease
+    return (
+        lease.group_id == lease.id
+        and settlement.contribution in _PLAIN_CONTRIBUTIONS
+        and _is_plain_success(settlement)
+    )
+
+
+def _is_plain_success(settlement: Settlement) -> bool:
+    lease = settlement.lease
     return (
         settlement.kind == "success"
         and not settlement.children
-        and (contribution is None or contribution == _OWN_RESULT)
-        and lease.group_id == lease.id
         and not lease.after
         and lease.deadline is None
         and lease.verdict is None
@@ -242,26 +248,46 @@ def _may_be_plain(settlement: Settlement) -> bool:
     )
 
 
-def _plain_argument(settlement: Settlement, tenant: int) -> bytes:
-    lease, result, ran = settlement.lease, settlement.result, settlement.ran
-    flags = 0 if settlement.contribution is None else _PLAIN_CONTRIBUTES
-    if result is not None:
-        flags |= _PLAIN_RESULT
-    if ran is not None:
-        flags |= _PLAIN_RAN
-    ref = lease.ref
-    head = _PLAIN_HEAD.pack(ref >> 32, ref & 0xFFFFFFFF, lease.token, tenant, flags, ran or 0.0)
-    return head + result if result else head
+def _members(settlements: Sequence[Settlement], places: Sequence[int]) -> list[int]:
+    """The places of those that settle_members.lua may apply: none of a group to which others of this call
+    contribute. Empty if there are few."""
+    found = [place for place in places if _may_be_member(settlements[place])]
+    if len(found) < len(places):
+        others = set(places).difference(found)
+        groups = {group_name(settlements[place]) for place in others if settlements[place].contribution}
+        if groups:
+            found = [place for place in found if group_name(settlements[place]) not in groups]
+    return found if len(found) >= MEMBERS else []
 
 
-def _count_plain(call: RedisSettleCall, place: int, settlement: Settlement) -> None:
-    lease, result = settlement.lease, settlement.result
-    if settlement.contribution is None:
-        call.outcomes[place] = _APPLIED
-        call.ended_groups.append(EndedGroup(lease.id, lease.tenant, None, lease.type, 0))
-    else:
-        call.outcomes[place] = Outcome(verb="applied", version=1, value=result)
-        call.ended_groups.append(EndedGroup(lease.id, lease.tenant, result, lease.type, 0))
+def _may_be_member(settlement: Settlement) -> bool:
+    contribution, lease = settlement.contribution, settlement.lease
+    return (
+        lease.group_id != lease.id
+        and (contribution is None or not (contribution.final or contribution.version is not None))
+        and _is_plain_success(settlement)
+    )
+
+
+def _arguments(settlements: Sequence[Settlement], pack: Callable[[Settlement, int], bytes]) -> list[Argument]:
+    """Their tenants, and each of them with the number of its tenant."""
+    tenants: dict[str, int] = {}
+    heads = [pack(each, tenants.setdefault(each.lease.tenant, len(tenants) + 1)) for each in settlements]
+    return [len(tenants), *tenants, *heads]
+
+
+def _count_plain(call: RedisSettleCall, places: Sequence[int]) -> None:
+    """These were applied. Each ended its group."""
+    settlements, outcomes, ended_groups = call.settlements, call.outcomes, call.ended_groups
+    for place in places:
+        settlement = settlements[place]
+        lease = settlement.lease
+        if settlement.contribution is None:
+            outcomes[place], value = APPLIED, None
+        else:
+            value = settlement.result
+            outcomes[place] = Outcome(verb="applied", version=1, value=value)
+        ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type, 0))
 
 
 # ---------------------------------------------------------------------------------------------------- general
@@ -281,79 +307,3 @@ def _portions(settlements: Sequence[Settlement], places: Sequence[int]) -> Itera
         size += more if more <= MANY_CHILDREN else GENERAL_PORTION
     if portion:
         yield portion
-
-
-def _group_name(settlement: Settlement) -> bytes:
-    lease = settlement.lease
-    return f"{lease.tenant}\0{lease.group_id}".encode()
-
-
-def _arguments(settlement: Settlement, plain_children: SentChildren | None = None) -> list[Argument]:
-    lease, contribution, kind = settlement.lease, settlement.contribution, settlement.kind
-    flags, version = 0, 0.0
-    rest: list[Argument] = []
-    if settlement.result is not None:
-        flags |= _RESULT
-        rest.append(settlement.result)
-    if contribution is not None:
-        flags |= _CONTRIBUTES | (_FINAL if contribution.final else 0)
-        if contribution.version is not None:
-            flags |= _FOLD
-            version = float(contribution.version)
-        if contribution.value is not None:
-            flags |= _VALUE
-            rest.append(contribution.value)
-    if settlement.failure is not None and kind in _RECORDED:
-        flags |= _FAILURE
-        rest.append(pack_failure(settlement.failure))
-    if settlement.mark:
-        flags |= _MARK
-        rest.append(settlement.mark)
-    if plain_children is not None:
-        flags |= plain_children.flag
-        rest += plain_children.arguments
-    elif settlement.children:
-        flags |= _CHILDREN
-        children = [as_child(item, lease.tenant, lease.id) for item in settlement.children]
-        rest += item_arguments(children, lease.group_id)
-    ran, run_at, ref = settlement.ran, settlement.run_at, lease.ref
-    head = _HEAD.pack(
-        ref >> 32,
-        ref & 0xFFFFFFFF,
-        lease.token,
-        _KINDS[kind],
-        flags | (0 if ran is None else _RAN) | (0 if run_at is None else _RUN_AT),
-        _REASON_NUMBERS[settlement.reason],
-        ran or 0.0,
-        settlement.delay,
-        run_at or 0.0,
-        version,
-        len(lease.tenant.encode()),
-    )
-    return [head + _group_name(settlement), *rest]
-
-
-def _read_outcome(settlement: Settlement, answer: Any) -> Outcome:
-    if isinstance(answer, bytes):
-        return _OUTCOMES[answer]
-    if isinstance(answer, int):
-        return Outcome(verb="applied", version=answer, value=_contributed(settlement))
-    match answer:
-        case [b"m", version, value, final]:
-            return Outcome(verb="moved", version=version, value=value, final=bool(final))
-        case [b"r", why, ids, keys]:
-            rejected = Rejected(why.decode(), tuple(map(bytes.decode, ids)), tuple(map(bytes.decode, keys)))
-            return Outcome(verb="rejected", rejected=rejected)
-        case _:
-            _, version, ids = answer
-            names = [id.decode() for id in ids]
-            existing = dict(zip(names[::2], names[1::2], strict=True))
-            value = _contributed(settlement) if version else None
-            return Outcome(verb="applied", version=version, value=value, existing=existing)
-
-
-def _contributed(settlement: Settlement) -> bytes | None:
-    """The value of the group after an applied contribution."""
-    contribution = settlement.contribution
-    own = contribution is None or contribution.value is None
-    return settlement.result if own or contribution is None else contribution.value

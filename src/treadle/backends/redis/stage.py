@@ -8,7 +8,7 @@ in one call, and unfolded in portions. So the server is never busy with them for
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from typing import Final
 
 from msgspec import Struct, msgpack
@@ -88,6 +88,19 @@ def plain_items(items: Sequence[Item], lease: Lease | None = None) -> PlainItems
     return PlainItems(classes, [pack_plain(item) for item in items], min(keeps))
 
 
+def count_plain(items: Sequence[Item], lease: Lease) -> int:
+    """How many plain children there are before the others. 0: they cannot be stored apart from the others,
+    because these make groups, or have other parents."""
+    for place, item in enumerate(items):
+        if not _is_plain(item, lease.id, lease.group_id):
+            return place if all(_is_apart(other, lease) for other in items[place:]) else 0
+    return len(items)
+
+
+def _is_apart(item: Item, lease: Lease) -> bool:
+    return not item.closes_group and item.parent == lease.id and item.group_id in (None, lease.group_id)
+
+
 def _is_plain(item: Item, parent: str | None, group_id: str | None) -> bool:
     return not (
         item.key is not None
@@ -132,7 +145,7 @@ def _portions(items: PlainItems) -> Iterator[tuple[int, int]]:
 
 class RedisStages(RedisVerbs):
     @staticmethod
-    def _is_large(items: Sequence[object]) -> bool:
+    def _is_large(items: Sized) -> bool:
         """Whether so many items are stored in a stage."""
         return len(items) > MOST_AT_ONCE
 

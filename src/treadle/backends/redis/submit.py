@@ -35,9 +35,11 @@ PORTION: Final = 300
 """How many plain items one call stores, unless a submission has more: the server is busy for some ms."""
 GENERAL_PORTION: Final = 100
 """The same for items that are not plain."""
-MOST_ITEMS: Final = 100_000
-"""How many items a submission may have. Unless all are plain it is one call, and the server does nothing else
-meanwhile."""
+MOST_PLAIN: Final = 100_000
+"""How many items a submission may have if all are plain."""
+MOST_GENERAL: Final = 20_000
+"""How many it may have otherwise. It is one call then, and the server does nothing else meanwhile: 10,000
+take it about a second. With many more, heartbeats would be late, and the caller would get no answer."""
 CLASSES: Final = 200
 """How many classes of items the short script takes at once."""
 
@@ -49,8 +51,8 @@ class RedisSubmit(RedisStages):
     async def submit(self, submissions: Sequence[Submission], *, tx: object = None) -> Sequence[Answer]:
         if tx is not None:
             raise UnsupportedError("transactions", "RedisBackend")
-        answers: list[Answer] = []
         _check_sizes(submissions)
+        answers: list[Answer] = []
         for part, plain in _parts(submissions):
             answers += (plain and await self._store_plain(part)) or await self._store_parts(part)
         return answers
@@ -124,14 +126,25 @@ def _submitted(answer: Any, item: Item, now: float) -> Submitted:
 
 def _check_sizes(submissions: Sequence[Submission]) -> None:
     for submission in submissions:
-        if (size := len(submission.items)) > MOST_ITEMS:
+        size = len(submission.items)
+        if size > MOST_PLAIN:
             raise InputError.of(
-                "items", size, f"a submission to Redis can have {MOST_ITEMS} items: use several"
+                "items", size, f"are too many: a submission can have {MOST_PLAIN:,}; use several"
+            )
+        if size > MOST_GENERAL and not _is_plain(submission):
+            raise InputError.of(
+                "items",
+                size,
+                f"are too many: a submission can have {MOST_GENERAL:,} if some of them have a key, "
+                "a prerequisite, a time or a parent; use several",
             )
 
 
 def _parts(submissions: Sequence[Submission]) -> Iterator[tuple[Sequence[Submission], bool]]:
     """The submissions in order, in portions: whether all of a portion are plain."""
+    if len(submissions) == 1:
+        yield submissions, _is_plain(submissions[0])
+        return
     for plain, alike in groupby(submissions, _is_plain):
         if plain:
             yield from ((portion, True) for portion in _portions(list(alike), PORTION))

@@ -37,6 +37,8 @@ MOST_BYTES: Final = 32_000
 PER_SECOND: Final = 500
 WHEN_BUSY: Final = 100
 """Per second, when each stands for several occasions: the receivers are busy then."""
+AT_ONCE: Final = 3
+"""So many lone wake-ups are sent without a wait in between."""
 PROBE_SECONDS: Final = 20.0
 """After this time a silent listening connection is checked."""
 ANSWER_SECONDS: Final = 3.0
@@ -76,7 +78,8 @@ class RedisPublisher:
             return
         now = time.monotonic()
         wait = self._free_at - now
-        self._free_at = max(self._free_at, now) + min(wake.times / PER_SECOND, 1 / WHEN_BUSY)
+        spacing = min(wake.times / PER_SECOND, 1 / WHEN_BUSY)
+        self._free_at = max(self._free_at, now - AT_ONCE / PER_SECOND) + spacing
         if wait > 0:
             await asyncio.sleep(wait)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from treadle.worker_info import decode_worker_info
 
 from .audit_bytes import pack_note
 from .item_bytes import Argument, lease_of, read_double, read_item
+from .schema import VERSION
 from .scripts import RedisScript
 from .verbs import RedisVerbs
 
@@ -38,6 +40,9 @@ _NOTHING_LOST: Final[Mapping[int, Loss]] = {}
 
 
 class RedisWorkers(RedisVerbs):
+    _store_id = b""
+    """Of the store that the last heartbeat found. Empty: not known yet."""
+
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         held = beat.held
         worker: list[Argument] = [
@@ -48,13 +53,19 @@ class RedisWorkers(RedisVerbs):
         ]
         answer = await self._link.run(_BEAT, [*worker, *_pack_leases(held[:PORTION])])
         if answer:
-            drain, *lost = answer
-            unsure = [*_with_tokens(held[:PORTION], lost), *held[PORTION:]]
-            return HeartbeatReply(False, await self._why_lost(unsure), bool(drain))
+            drain, store_id, *tokens = answer
+            lost = await self._why_lost([*_with_tokens(held[:PORTION], tokens), *held[PORTION:]])
+            return HeartbeatReply(False, lost, bool(drain), self._is_new_store(store_id))
         if not beat.registers:
             return HeartbeatReply(fresh=True)
-        fresh, drain = await self._link.run(_REGISTER_WORKER, worker)
-        return HeartbeatReply(bool(fresh), await self._why_lost(held), bool(drain))
+        fresh, drain, store_id = await self._link.run(_REGISTER_WORKER, [*worker, os.urandom(8), VERSION])
+        lost = await self._why_lost(held)
+        return HeartbeatReply(bool(fresh), lost, bool(drain), self._is_new_store(store_id))
+
+    def _is_new_store(self, store_id: bytes) -> bool:
+        """Whether a heartbeat found another store than the one before. It is said once."""
+        known, self._store_id = self._store_id, store_id or self._store_id
+        return bool(known) and known != self._store_id
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
         unsure: list[Lease] = []

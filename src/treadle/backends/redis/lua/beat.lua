@@ -5,8 +5,8 @@
 -- (lib/workers.lua) and rows (lib/rows.lua), since it is called often.
 -- ARGV: worker, lease, types ('-' for no change, else 't' and the types), info ('-' for no change, else 'i' and the
 -- info), leases (lib/lease_arguments.lua)
--- Answers: '' if the worker is not known or has other types, and nothing was changed. Else whether it is to stop, then
--- the tokens of leases that do not own their rows.
+-- Answers: '' if the worker is not known or has other types, and nothing was changed. Else whether it is to stop, the
+-- id of the store, then the tokens of leases that do not own their rows.
 
 local sub = string.sub
 local DRAIN, SOME_TYPES = 1, 2
@@ -17,7 +17,7 @@ if not row then return '' end
 local flags = row:byte(13)
 if types ~= '-' and (flags < SOME_TYPES or sub(row, 14) ~= sub(types, 2)) then return '' end
 
-local answer = {flags % 2 == DRAIN and 1 or 0}
+local answer = {flags % 2 == DRAIN and 1 or 0, call('HGET', K.meta, 'id') or ''}
 local numbers, tokens, exist = lease_arguments(5)
 if #numbers > 0 then
   local jobs = call('HMGET', K.job, unpack(numbers))

@@ -4,7 +4,7 @@
 -- Claim ready rows, if there is nothing else to do: see claim_all.lua, which does all. Answers nothing if there is.
 -- ARGV: see demand.lua.
 -- Answers: alive, now(8), next_due(8 or ''), number of the first token, whether it was cut
--- short, kinds, numbers, items, general rows.
+-- short, kinds, numbers, items, general rows, extras (see hand_out.lua).
 
 local worker = call('HGET', K.workers, demand.worker)
 local lapses = call('ZRANGE', K.workers_until, 0, 0, 'WITHSCORES')[2]
@@ -24,7 +24,7 @@ local function time_until(due)
 end
 
 local ring = ready_ring()
-if #ring == 0 then return {1, now8, time_until(next_due(first)), 1, 0, {}, '', {}, {}} end
+if #ring == 0 then return {1, now8, time_until(next_due(first)), 1, 0, {}, '', {}, {}, {}} end
 local HandOut = new_hand_out()
 HandOut.decide(HandOut.limit(), ring)
 local due = next_due(first)
@@ -32,5 +32,5 @@ if HandOut.cut_short then due = now end
 HandOut.write(sub(worker, 9, 12))
 return {
   1, now8, time_until(due), HandOut.tokens + 1,
-  HandOut.cut_short and 1 or 0, HandOut.kinds, concat(HandOut.numbers), HandOut.items, HandOut.general,
+  HandOut.cut_short and 1 or 0, HandOut.kinds, concat(HandOut.numbers), HandOut.items, HandOut.general, HandOut.extras,
 }

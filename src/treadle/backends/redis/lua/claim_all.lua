@@ -14,11 +14,12 @@ end
 local due_rows, more_due = Due.make_ready()
 local expired, more_expired = Due.expire()
 more = more or more_due or more_expired
-if demand.options.g then more = UnknownTypes.doom(demand.options.g) or more end
+local oldest = UnknownTypes.meet(due_rows, demand.options.g)
+if demand.options.g then more = UnknownTypes.doom(demand.options.g, oldest) or more end
 local leased = Doomed.lease(worker)
 local HandOut = new_hand_out()
 local left = HandOut.limit()
-local did_more = due_rows + expired + #leased > 0
+local did_more = #due_rows + expired + #leased > 0
 local holders = StrictLanes.lease_holders(worker, left)
 for i = 1, #holders do leased[#leased + 1] = holders[i] end
 for i = 1, #leased do leased[i] = Rows.raw(leased[i]) end
@@ -36,5 +37,5 @@ if HandOut.cut_short or more or not decided then due = now end
 local cut_short = HandOut.cut_short or (more and #HandOut.numbers < left - #holders)
 return {
   did_more and 2 or 1, now8, due and struct.pack('>d', math.max(due - now, 0)) or '', HandOut.tokens + 1,
-  cut_short and 1 or 0, HandOut.kinds, concat(HandOut.numbers), HandOut.items, HandOut.general, leased,
+  cut_short and 1 or 0, HandOut.kinds, concat(HandOut.numbers), HandOut.items, HandOut.general, HandOut.extras, leased,
 }

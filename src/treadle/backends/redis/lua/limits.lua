@@ -1,4 +1,4 @@
--- uses: clock store rows permits workers leases
+-- uses: clock store rows permits leases
 -- reads
 -- Limits: how far they are used.
 -- ARGV: how many names to look at, the name after which to begin ('' for the first); or 0 and names

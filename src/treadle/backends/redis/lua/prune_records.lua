@@ -1,4 +1,4 @@
--- uses: clock store kinds audits workers limits stats
+-- uses: clock store audits workers limits stats
 -- flags: allow-oom
 -- Remove old records, expired keys and limits, and what is known of types of which no item is stored.
 -- ARGV: how many of each may be removed

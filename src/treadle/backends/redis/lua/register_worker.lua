@@ -3,8 +3,8 @@
 -- beside stages
 -- Register a worker, or change its types.
 -- ARGV: worker, lease, types ('-' for no change, else 't' and the types), info ('-' for no change, else 'i' and the
--- info)
--- Answers whether it was not known, and whether it is to stop.
+-- info), an id and the version of the layout for a store that has none
+-- Answers whether it was not known, whether it is to stop, and the id of the store.
 
 local name, until_ = ARGV[1], now + tonumber(ARGV[2])
 local types = ARGV[3] ~= '-' and sub(ARGV[3], 2) or nil
@@ -18,5 +18,11 @@ end
 worker.until_ = until_
 Workers.save(worker)
 if ARGV[4] ~= '-' then Store.set(K.worker_info, name, sub(ARGV[4], 2)) end
+local id = Store.get(K.meta, 'id')
+if not id then
+  id = ARGV[5]
+  Store.set(K.meta, 'id', id)
+  if not Store.get(K.meta, 'version') then Store.set(K.meta, 'version', ARGV[6]) end
+end
 Store.flush()
-return {fresh and 1 or 0, worker.drain and 1 or 0}
+return {fresh and 1 or 0, worker.drain and 1 or 0, id}

@@ -42,7 +42,7 @@ end
 -- It waits for its prerequisites as they are now, or for its time.
 local function wait_for_after(row)
   if Rows.extra(row).a then
-    local gate = Dependencies.start_waiting(row, function(name) return Repair.ended(row, name) end)
+    local gate = Dependencies.start_waiting(row, function(_, name) return Repair.ended(row, name) end)
     if Dependencies.state(gate) ~= 'released' then return end
   end
   Transitions.wait(row)

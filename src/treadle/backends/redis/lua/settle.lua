@@ -6,8 +6,9 @@
 -- settlement
 --   n(6) token(8) kind(1: S D C, t retry, f defer, l release) flags(2) reason(1) ran(8) delay(8) run_at(8)
 --   version(8) length(2) tenant \0 group     the last two as its lease names them
--- and, as the flags say, its result, the contributed value, its failure, its mark, its children. Many plain children
--- are the shortest keep(8) and a portion (see bulk.lua), or a stage(8), how many it has, and the shortest keep.
+-- and, as the flags say, its result, the contributed value, its failure, its mark, its plain children, its children.
+-- Many plain children, before the others, are the shortest keep and a portion (see bulk.lua), or a stage(8), how many
+-- it has, and the shortest keep.
 --
 -- Returns the instant(8), an outcome for each settlement, and the effects. An outcome is
 --   ''            applied                      a number    applied: the group's new version
@@ -50,15 +51,14 @@ local function read_settlement()
   settlement.value = take(band(flags, HAS_VALUE) > 0)
   settlement.failure = take(band(flags, HAS_FAILURE) > 0)
   settlement.mark = take(band(flags, HAS_MARK) > 0)
-  if band(flags, HAS_CHILDREN) > 0 then
-    settlement.children, at = NewItems.read(at)
-  elseif band(flags, HAS_PLAIN_CHILDREN) > 0 then
+  if band(flags, HAS_PLAIN_CHILDREN) > 0 then
     settlement.keep = tonumber(take(true))
     settlement.portion, at = Bulk.read(ARGV, at)
     settlement.count = settlement.portion.count
   elseif band(flags, HAS_STAGE) > 0 then
     settlement.stage, settlement.count, settlement.keep = take(true), tonumber(take(true)), tonumber(take(true))
   end
+  if band(flags, HAS_CHILDREN) > 0 then settlement.children, at = NewItems.read(at) end
   return settlement
 end
 
@@ -94,21 +94,37 @@ end
 
 local function group_id(row) return Rows.extra(row).g or row.id end
 
+-- Whether the plain children can be stored.
+local function is_free(settlement)
+  if settlement.stage then return Stages.is_whole(settlement.stage, settlement.count) end
+  return #Bulk.taken(settlement.portion) == 0
+end
+
+-- The plain children, by id. Of a stage: those that the other children wait for.
+local function plain_children(settlement)
+  local ids, found = {}, {}
+  if settlement.portion then
+    ids = Bulk.ids(settlement.portion)
+  elseif settlement.stage then
+    for _, child in ipairs(settlement.children) do
+      for _, name in ipairs(child.spec.a or {}) do ids[#ids + 1] = name end
+    end
+    Store.load(K.staged, ids)
+  end
+  for i = 1, #ids do
+    found[ids[i]] = settlement.portion ~= nil or Store.get(K.staged, ids[i]) == settlement.stage or nil
+  end
+  return found
+end
+
 -- The plan for the children. Without children nil, nil; if they are refused nil and the answer.
 local function plan_children(row, settlement)
-  if settlement.portion or settlement.stage then
-    local is_free
-    if settlement.stage then
-      is_free = Stages.is_whole(settlement.stage, settlement.count)
-    else
-      is_free = #Bulk.taken(settlement.portion) == 0
-    end
-    if not is_free then return nil, {'n'} end
-    return {plain = settlement}, nil
-  end
-  if not settlement.children then return nil, nil end
-  local plan = Plan.make(settlement.children, group_id(row))
+  local has_plain = settlement.count ~= nil
+  if has_plain and not is_free(settlement) then return nil, {'n'} end
+  if not settlement.children then return has_plain and {plain = settlement, new = {}, changes = {}} or nil, nil end
+  local plan = Plan.make(settlement.children, group_id(row), plain_children(settlement))
   if plan.why then return nil, {'r', plan.why, plan.ids, plan.keys or {}} end
+  plan.plain = has_plain and settlement
   return plan, nil
 end
 
@@ -123,13 +139,10 @@ end
 local function end_row(row, status, plan)
   local group = plan and (plan.plain or #plan.new > 0) and Groups.of(row)
   Effects.end_row(row, status)
-  if group and plan.plain then
-    store_plain(row, group, plan.plain)
-  elseif group then
-    Plan.store_children(plan, group)
-  end
+  if group and plan.plain then store_plain(row, group, plan.plain) end
+  if group then Plan.store_children(plan, group) end
   Effects.count_end(row)
-  if plan and not plan.plain then Plan.take_over(plan) end
+  if plan then Plan.take_over(plan) end
 end
 
 -- The answer to a settlement that was applied.

@@ -30,14 +30,16 @@ local count = #ARGV - first
 local numbers = {}
 for i = 1, count do numbers[i] = sub(ARGV[first + i], 1, 6) end
 local jobs = call('HMGET', K.job, unpack(numbers))
-local items = call('HMGET', K.item, unpack(numbers))
+local items -- read when one is needed: a short running row has of its item what is needed here
 
 -- Looking -------------------------------------------------------------------------------------------------
 
 local settled = {} -- by place: the new job
-local kind_of = {} -- by place
-local general = {} -- places of rows in the general format: they may have had children, and few have an extra
-local kinds, kind_numbers = {}, {}
+local class_of = {} -- by place: what rows of one kind have in common that are kept for the same time
+local general = {} -- places of rows in the general format: they may have had children
+local with_extra = {} -- places of rows that contribute, unless their extra says that they do not
+local classes, kinds, kind_numbers = {}, {}, {}
+local kept, keeps = {}, {} -- by `keep`: the rows that are settled
 
 -- When the handler began, or what the job has.
 local function started_at(settlement, job, claimed_at)
@@ -65,31 +67,51 @@ local function end_general(job, settlement)
     .. (how % HAS_RUN >= HAS_RESULT and '\1' .. sub(settlement, 26) or '\0')
 end
 
-local last_k, last_kind
+-- `name`: kind(4) keep(8).
+local function new_class(name)
+  local k = sub(name, 1, 4)
+  if not kinds[k] then
+    kinds[k] = {ended = 0}
+    kind_numbers[#kind_numbers + 1] = k
+  end
+  local keep = sub(name, 5)
+  if not kept[keep] then kept[keep], keeps[#keeps + 1] = {}, keep end
+  classes[name] = {kind = kinds[k], kept = kept[keep]}
+  return classes[name]
+end
+
+local function item_at(place)
+  items = items or call('HMGET', K.item, unpack(numbers))
+  return items[place]
+end
+
+local last_name, last_class
 for i = 1, count do
-  local job, settlement, item = jobs[i], ARGV[first + i], items[i]
-  if job and sub(job, 2, 9) == sub(settlement, 7, 14) and sub(item, 6, 11) == numbers[i] then
-    local letter, new = byte(job), nil
-    if letter == SHORT then
+  local job, settlement = jobs[i], ARGV[first + i]
+  if job and sub(job, 2, 9) == sub(settlement, 7, 14) then
+    local letter, worker_ends = byte(job), 18 + byte(job, 18)
+    local new, name, item
+    if letter == SHORT and #job > worker_ends then
+      name = sub(job, worker_ends + 1)
+    elseif letter == SHORT or letter == GENERAL then
+      item = item_at(i)
+      name = sub(item, 6, 11) == numbers[i] and sub(item, 2, 5) .. sub(item, 24, 31)
+    end
+    if name and letter == SHORT then
       -- A running row of the first attempt.
       local flags = byte(settlement, 17)
-      new = 'P' .. sub(job, 2) .. now8 .. (flags >= HAS_RUN and started_at(settlement, job, 10) or NONE)
+      new = 'P' .. sub(job, 2, worker_ends) .. now8 .. (flags >= HAS_RUN and started_at(settlement, job, 10) or NONE)
         .. FLAGS[flags % HAS_RUN] .. sub(settlement, 26)
-    elseif letter == GENERAL then
+    elseif name then
       new = end_general(job, settlement)
       if new then general[#general + 1] = i end
     end
     if new then
-      local k = sub(item, 2, 5)
-      if k ~= last_k then
-        last_k, last_kind = k, kinds[k]
-        if not last_kind then
-          last_kind = {ended = 0}
-          kinds[k] = last_kind
-          kind_numbers[#kind_numbers + 1] = k
-        end
+      if item and byte(item) % 2 == 1 and byte(settlement, 17) % 2 == CONTRIBUTES then
+        with_extra[#with_extra + 1] = i
       end
-      settled[i], kind_of[i] = new, last_kind
+      if name ~= last_name then last_name, last_class = name, classes[name] or new_class(name) end
+      settled[i], class_of[i] = new, last_class
     end
   end
 end
@@ -101,20 +123,15 @@ local function values_of(key, places)
 end
 
 if #general > 0 then
-  local groups, with_extra = values_of(K.groups, general), {}
+  local groups = values_of(K.groups, general)
   for i = 1, #general do
-    local place = general[i]
-    if groups[i] then
-      settled[place] = nil
-    elseif byte(ARGV[first + place], 17) % 2 == CONTRIBUTES and byte(items[place]) % 2 == 1 then
-      with_extra[#with_extra + 1] = place
-    end
+    if groups[i] then settled[general[i]] = nil end
   end
-  if #with_extra > 0 then
-    local extras = values_of(K.extra, with_extra)
-    for i = 1, #with_extra do
-      if string.find(extras[i], NOT_CONTRIBUTING, 1, true) then settled[with_extra[i]] = nil end
-    end
+end
+if #with_extra > 0 then
+  local extras = values_of(K.extra, with_extra)
+  for i = 1, #with_extra do
+    if string.find(extras[i], NOT_CONTRIBUTING, 1, true) then settled[with_extra[i]] = nil end
   end
 end
 
@@ -143,15 +160,15 @@ end
 -- Writing -------------------------------------------------------------------------------------------------
 
 local awaiting = #kind_numbers > 0 and call('EXISTS', K.waiters) == 1
-local values, ended, pages, kept, keeps = {}, {}, {}, {}, {}
-local last_keep, kept_rows
+local values, ended, pages = {}, {}, {}
 local applied = 0
 for i = 1, count do
   local new = settled[i]
   if new then
-    local item, kind = items[i], kind_of[i]
+    local class = class_of[i]
+    local kind, rows = class.kind, class.kept
     local tenant = tenants == 1 and 1 or unpack_bytes('>I2', ARGV[first + i], 15)
-    if kind.name ~= ARGV[1 + tenant] or (awaiting and is_awaited(kind, item)) then
+    if kind.name ~= ARGV[1 + tenant] or (awaiting and is_awaited(kind, item_at(i))) then
       settled[i] = nil
     else
       local n = numbers[i]
@@ -161,15 +178,7 @@ for i = 1, count do
       local number = unpack_bytes('>I6', n)
       local page = (number - number % 1000) / 1000
       pages[page] = (pages[page] or 0) + 1
-      local keep = sub(item, 24, 31)
-      if keep ~= last_keep then
-        last_keep, kept_rows = keep, kept[keep]
-        if not kept_rows then
-          kept_rows = {}
-          kept[keep], keeps[#keeps + 1] = kept_rows, keep
-        end
-      end
-      kept_rows[#kept_rows + 1] = n
+      rows[#rows + 1] = n
     end
   end
 end
@@ -187,10 +196,10 @@ if applied == 0 then return codes() end
 local fades, fade = {}, {}
 for i = 1, #keeps do
   local rows = kept[keeps[i]]
-  fades[#fades + 1] = string.format('%.17g', now + unpack_bytes('>d', keeps[i]))
+  if #rows > 0 then fades[#fades + 1] = string.format('%.17g', now + unpack_bytes('>d', keeps[i])) end
   if #rows == 1 then
     fades[#fades + 1] = 'N' .. rows[1]
-  else
+  elseif #rows > 1 then
     local batch = pack('>I6', call('INCR', K.batches))
     fades[#fades + 1] = 'B' .. batch
     fade[#fade + 1] = batch

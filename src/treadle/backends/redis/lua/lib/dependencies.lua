@@ -13,6 +13,8 @@ local GROUP_MARK = '\30'
 local Dependencies = {}
 
 do
+  local OPEN = string.byte('1')
+
   local gates = {} -- by n
   local changed = {}
 
@@ -29,7 +31,7 @@ do
 
   -- Whether an end counts as met for a row that waits.
   function Dependencies.counts(row, ended)
-    return Rows.extra(row).d or ended == 'S'
+    return ended == 'S' or Rows.extra(row).d
   end
 
   -- The status (S, D or C) of an item, or of a whole group, that has ended; else nil. `tenant`: its number.
@@ -63,9 +65,11 @@ do
       local data = row.has_extra and Rows.extra(row).a and Store.get(K.gates, row.n)
       if data then
         local met, open = struct.unpack('>I4I4', data)
-        gate = {row = row, need = Rows.extra(row).n or 0, met = met, open = open, pending = {}}
-        for i, name in ipairs(Rows.extra(row).a) do
-          if sub(data, 8 + i, 8 + i) == '1' then gate.pending[name] = (gate.pending[name] or 0) + 1 end
+        local pending, after = {}, Rows.extra(row).a
+        gate = {row = row, need = Rows.extra(row).n or 0, met = met, open = open, pending = pending}
+        for i = 1, #after do
+          local name = after[i]
+          if data:byte(8 + i) == OPEN then pending[name] = (pending[name] or 0) + 1 end
         end
       end
       gates[row.n] = gate
@@ -94,13 +98,25 @@ do
     return gate
   end
 
-  -- Register an open row with its prerequisites. Some of them may have ended already: `ended` says how.
-  function Dependencies.start_waiting(row, ended)
+  -- Register an open row with its prerequisites. Some of them may have ended already: `ended` says how. `beside`: by
+  -- id, those that are stored in this call, and are not in the overlay.
+  function Dependencies.start_waiting(row, ended, beside)
     local tenant, extra = row.kind.tenant, Rows.extra(row)
-    local gate = Dependencies.count_all(extra, ended or function(name) return Dependencies.ended(tenant, name) end)
+    ended, beside = ended or Dependencies.ended, beside or {}
+    local gate = Dependencies.count_all(extra, function(name) return not beside[name] and ended(tenant, name) end)
     gate.row = row
     gates[row.n], changed[row.n] = gate, gate
-    for _, name in ipairs(extra.a) do Store.insert(K.waiters, name_of(tenant, name), row.n) end
+    local after, new = extra.a, {}
+    for i = 1, #after do
+      local name = after[i]
+      if beside[name] then
+        new[#new + 1] = 0
+        new[#new + 1] = name_of(tenant, name) .. row.n
+      else
+        Store.insert(K.waiters, name_of(tenant, name), row.n)
+      end
+    end
+    Store.write('ZADD', K.waiters, new)
     return gate
   end
 
@@ -243,8 +259,8 @@ do
 
   Store.before_flush[#Store.before_flush + 1] = function()
     for n, gate in pairs(changed) do
-      local open = {}
-      for i, name in ipairs(Rows.extra(gate.row).a) do open[i] = gate.pending[name] and '1' or '0' end
+      local open, after, pending = {}, Rows.extra(gate.row).a, gate.pending
+      for i = 1, #after do open[i] = pending[after[i]] and '1' or '0' end
       Store.set(K.gates, n, struct.pack('>I4I4', gate.met, gate.open) .. concat(open))
     end
   end

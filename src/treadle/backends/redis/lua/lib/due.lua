@@ -28,16 +28,18 @@ do
     return numbers
   end
 
-  -- Scheduled rows that are due become ready. Returns how many, and whether there may be more.
+  -- Scheduled rows that are due become ready. Returns them, and whether there may be more.
   function Due.make_ready()
     local numbers = find()
     Rows.load(numbers)
+    local rows = {}
     for i = 1, #numbers do
       local row = Rows.get(numbers[i])
       Lines.remove_due(row)
       Transitions.make_ready(row, row.due_at)
+      rows[i] = row
     end
-    return #numbers, #numbers == PORTION
+    return rows, #numbers == PORTION
   end
 
   -- Rows whose deadline has come are doomed. Returns how many, and whether there may be more.

@@ -55,8 +55,10 @@ do
     end
   end
 
-  local function release_or_doom(row, gate)
-    local state = Dependencies.state(gate)
+  -- A prerequisite of a row was counted: it may wait no longer, or in vain.
+  function Effects.release_or_doom(gate)
+    local row, state = gate.row, Dependencies.state(gate)
+    if row.status ~= 'b' or row.verdict ~= 0 then return end
     if state == 'released' then
       released[#released + 1] = {row.id, row.kind.row, row.has_extra and Store.get(K.extra, row.n) or ''}
       Transitions.wait(row)
@@ -70,14 +72,20 @@ do
   local function prerequisite_ended(tenant, name, ended)
     for _, waiter in ipairs(Dependencies.waiters(tenant, name)) do
       local gate = Dependencies.gate(waiter)
-      if gate and Dependencies.count(gate, name, ended) and waiter.status == 'b' and waiter.verdict == 0 then
-        release_or_doom(waiter, gate)
-      end
+      if gate and Dependencies.count(gate, name, ended) then Effects.release_or_doom(gate) end
     end
   end
 
   local function group_ended(tenant, id, failed)
     prerequisite_ended(tenant, GROUP_MARK .. id, failed and 'D' or 'S')
+  end
+
+  -- The last member of a group has ended.
+  function Effects.end_group(group)
+    group.ended_at = now
+    ended_groups[#ended_groups + 1] = {group.id, group.tenant_name, group.type, group.failed, group.value or false}
+    Retention.add_group(group)
+    group_ended(group.tenant, group.id, group.failed > 0 or group.cancellations > 0)
   end
 
   -- Count the end of a member. The last one ends the group.
@@ -100,12 +108,7 @@ do
       group.cancellations = group.cancellations + 1
     end
     Groups.save(group)
-    if group.open == 0 then
-      group.ended_at = now
-      ended_groups[#ended_groups + 1] = {group.id, group.tenant_name, group.type, group.failed, group.value or false}
-      Retention.add_group(group)
-      group_ended(group.tenant, group.id, group.failed > 0 or group.cancellations > 0)
-    end
+    if group.open == 0 then Effects.end_group(group) end
   end
 
   -- Count the end of a row: for the items that wait for it, and for its group.

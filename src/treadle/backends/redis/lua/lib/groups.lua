@@ -244,9 +244,13 @@ do
       Rows.save(row)
       return 1, row.result
     end
-    local group = Groups.of(row)
-    if group.final then return nil end
     if value == nil then value = row.result end
+    return Groups.set_value(Groups.of(row), value, final)
+  end
+
+  -- Set the value of a group. Returns the new version and value, or nil if the value is final, and stays.
+  function Groups.set_value(group, value, final)
+    if group.final then return nil end
     group.version, group.value, group.final, group.contributed = group.version + 1, value, final, true
     Groups.save(group)
     return group.version, value

@@ -13,6 +13,7 @@ local function new_hand_out()
     items = {}, -- of the leases, in order: the item, as stored
     numbers = {}, -- likewise
     general = {}, -- for the leases whose row is not a plain one: their place in the list, job and extra
+    extras = {}, -- of the other leases that have one: each different extra, and the places(2) of those that have it
     kinds = {}, -- k and row of each kind that a lease has
     tokens = 0, -- the number before that of the first lease
     cut_short = false, -- whether there was too much to do for one call
@@ -64,15 +65,18 @@ local function new_hand_out()
     local worker = string.char(#demand.worker) .. demand.worker
     local tokens, random = HandOut.tokens, demand.random
     local plain = random .. now8 .. worker
-    local pack, byte = struct.pack, string.byte
+    local pack, byte, char = struct.pack, string.byte, string.char
     local next_general = 1
+    local high -- all bytes of the number of a token but the last
+    local last_k, last_keep, with_class -- of the last row without an extra: kind, `keep`, and its job after the number
     for i = 1, #numbers do
       local n, job, kind = numbers[i], jobs[i], kinds[i]
       local type, k = kind.type, kind.k
-      local token = pack('>I5', tokens + i)
+      local low = (tokens + i) % 256
+      if low == 0 or not high then high = pack('>I4', (tokens + i - low) / 256) end
       new[2 * i - 1] = n
       if general[next_general] == i then
-        local leased = leased_job(job, items[i], n, type, token .. random, worker)
+        local leased = leased_job(job, items[i], n, type, high .. char(low) .. random, worker)
         new[2 * i], general[next_general + 1] = leased, leased
         next_general = next_general + 3
         if job and byte(job, 10) >= HOLDS_LANE then holders[#holders + 1] = n end
@@ -81,7 +85,15 @@ local function new_hand_out()
           lanes[#lanes + 1] = n
         end
       else
-        new[2 * i] = type.letter .. token .. plain
+        local item, rest = items[i], plain
+        if byte(item) % 2 == 0 then
+          local keep = sub(item, 24, 31)
+          if keep ~= last_keep or k ~= last_k then
+            last_keep, last_k, with_class = keep, k, plain .. k .. keep
+          end
+          rest = with_class
+        end
+        new[2 * i] = type.letter .. high .. char(low) .. rest
       end
       held[2 * i - 1], held[2 * i] = n, number
       counted[k] = (counted[k] or 0) + 1
@@ -126,10 +138,33 @@ local function new_hand_out()
     HandOut.cut_short = order.cut_short or #expired >= MOST_EXPIRED
   end
 
+  -- Put the extras of rows where they belong. The members of a group have the same one.
+  local function read_extras(labelled, places, owners)
+    local found, general, pack = call('HMGET', K.extra, unpack(labelled)), HandOut.general, struct.pack
+    local owned, in_order = {}, {}
+    for i = 1, #labelled do
+      local extra = found[i] or ''
+      if places[i] then
+        general[places[i]] = extra
+      else
+        local own = owned[extra]
+        if not own then
+          own = {}
+          owned[extra], in_order[#in_order + 1] = own, extra
+        end
+        own[#own + 1] = pack('>I2', owners[i])
+      end
+    end
+    for i = 1, #in_order do
+      HandOut.extras[2 * i - 1], HandOut.extras[2 * i] = in_order[i], concat(owned[in_order[i]])
+    end
+  end
+
   -- What the answer and the writes need besides.
   local function read_more()
     local seen, ks, fields, general = {}, {}, {}, HandOut.general
-    local labelled, places = {}, {} -- rows with an extra, and where it goes
+    local labelled, places = {}, {} -- rows with an extra; where it goes if the row is general, else false
+    local owners = {} -- the places of those rows
     local byte = string.byte
     for i = 1, #numbers do
       local kind = kinds[i]
@@ -140,17 +175,17 @@ local function new_hand_out()
         fields[#fields + 1] = k .. 'r'
         fields[#fields + 1] = k .. 'R'
       end
-      local has_extra = byte(items[i]) % 2 == 1
-      if jobs[i] or has_extra or kind.type.strict then
-        local at = #general
-        general[at + 1], general[at + 2], general[at + 3] = i, '', ''
-        if has_extra then labelled[#labelled + 1], places[#places + 1] = numbers[i], at + 3 end
+      local at = false
+      if jobs[i] or kind.type.strict then
+        at = #general + 3
+        general[at - 2], general[at - 1], general[at] = i, '', ''
+      end
+      if byte(items[i]) % 2 == 1 then
+        local last = #labelled + 1
+        labelled[last], places[last], owners[last] = numbers[i], at, i
       end
     end
-    if #labelled > 0 then
-      local extras = call('HMGET', K.extra, unpack(labelled))
-      for i = 1, #labelled do general[places[i]] = extras[i] or '' end
-    end
+    if #labelled > 0 then read_extras(labelled, places, owners) end
     counts = call('HMGET', K.counts, unpack(fields))
     local rows = call('HMGET', K.kinds, unpack(ks))
     for i = 1, #ks do HandOut.kinds[2 * i - 1], HandOut.kinds[2 * i] = ks[i], rows[i] end
@@ -180,7 +215,7 @@ local function new_hand_out()
 
   -- Nothing is leased after all.
   function HandOut.forget()
-    HandOut.items, HandOut.numbers, HandOut.general, HandOut.kinds = {}, {}, {}, {}
+    HandOut.items, HandOut.numbers, HandOut.general, HandOut.extras, HandOut.kinds = {}, {}, {}, {}, {}
   end
 
   -- How many rows a claim may hand out.

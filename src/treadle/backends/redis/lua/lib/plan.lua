@@ -15,6 +15,7 @@
 local Plan = {}
 
 do
+  local NONE = {}
   local NO_TENANT = '\255\255\255\255' -- the number of a tenant that has no items
 
   local function number_of(tenant) return Kinds.text(tenant) or NO_TENANT end
@@ -35,8 +36,9 @@ do
     end
   end
 
-  -- Read what plans of these items look at, in few commands.
-  function Plan.load(items)
+  -- Read what plans of these items look at, in few commands. `beside`: see Plan.make.
+  function Plan.load(items, beside)
+    beside = beside or NONE
     local ids, names, texts, parents = {}, {}, {}, {}
     local seen = {}
     for i = 1, #items do
@@ -49,7 +51,9 @@ do
         texts[#texts + 1], texts[#texts + 2] = of.tenant, of.queue
         texts[#texts + 1], texts[#texts + 2] = of.lane, of.type
       end
-      for _, name in ipairs(spec.a or {}) do names[#names + 1] = bare(name) end
+      for _, name in ipairs(spec.a or {}) do
+        if not beside[name] then names[#names + 1] = bare(name) end
+      end
       if spec.p then parents[#parents + 1] = spec.p end
     end
     Store.load(K.text, texts)
@@ -157,7 +161,8 @@ do
     for _, item in ipairs(plan.new) do
       local tenant = item.names.tenant
       for _, name in ipairs(item.spec.me or {}) do
-        if not plan.by_ref[ref_of(tenant, bare(name))] and not Dependencies.exists(number_of(tenant), name) then
+        if not plan.beside[bare(name)] and not plan.by_ref[ref_of(tenant, bare(name))]
+          and not Dependencies.exists(number_of(tenant), name) then
           names[#names + 1] = name
         end
       end
@@ -206,10 +211,10 @@ do
     for _, item in ipairs(blocked) do
       local tenant = item.names.tenant
       for _, name in ipairs(item.spec.a) do
-        local ref = ref_of(tenant, name)
-        local new = plan.by_ref[ref]
-        if joined[ref] or (new and new.blocked) then among_new = true end
-        if not new then
+        local ref = not plan.beside[name] and ref_of(tenant, name)
+        local new = ref and plan.by_ref[ref]
+        if ref and (joined[ref] or (new and new.blocked)) then among_new = true end
+        if ref and not new then
           local closing = sub(name, 1, 1) == GROUP_MARK and plan.by_ref[ref_of(tenant, sub(name, 2))]
           if not closing or (is_child and not closing.spec.c) then
             leads_out = true
@@ -325,10 +330,12 @@ do
     return left
   end
 
-  -- Plan items. `group`: the group that children join (a group, or its id); nil: each is a root.
-  function Plan.make(items, group)
-    Plan.load(items)
-    local plan = {new = {}, by_ref = {}, answers = {}, existing = {}, changes = {}}
+  -- Plan items. `group`: the group that children join (a group, or its id); nil: each is a root. `beside`: by id,
+  -- the plain children that are stored before these, see bulk.lua. They are of the same tenant.
+  function Plan.make(items, group, beside)
+    beside = beside or NONE
+    Plan.load(items, beside)
+    local plan = {new = {}, by_ref = {}, answers = {}, existing = {}, changes = {}, beside = beside}
     local keys, renamed, changed_at = {}, nil, {}
     local duplicates, seen, refused, key_of = {}, {}, {}, {}
     for _, item in ipairs(items) do
@@ -393,9 +400,9 @@ do
   end
 
   -- A new row begins to wait: for its prerequisites, for its time or for a worker.
-  local function start(row)
+  local function start(row, beside)
     local waits = row.has_extra and Rows.extra(row).a
-    local state = waits and Dependencies.state(Dependencies.start_waiting(row)) or 'released'
+    local state = waits and Dependencies.state(Dependencies.start_waiting(row, nil, beside)) or 'released'
     if state == 'released' then
       Transitions.wait(row)
       Rows.started(row)
@@ -408,7 +415,7 @@ do
   function Plan.store(plan)
     for _, item in ipairs(plan.new) do
       item.spec.g = nil
-      start(insert(item))
+      start(insert(item), plan.beside)
     end
   end
 
@@ -426,7 +433,7 @@ do
       for _, item in ipairs(plan.new) do
         local row = insert(item, group.g)
         Groups.join(group, row)
-        start(row)
+        start(row, plan.beside)
       end
       return
     end
@@ -448,7 +455,7 @@ do
       end
     end
     -- Only now are all members of the groups known that some of these wait for.
-    for _, item in ipairs(plan.new) do start(item.row) end
+    for _, item in ipairs(plan.new) do start(item.row, plan.beside) end
   end
 
   -- Changing ----------------------------------------------------------------------------------------------

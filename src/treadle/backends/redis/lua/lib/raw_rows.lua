@@ -95,22 +95,31 @@ do
     return values_of(K.kinds, numbers)
   end
 
+  local ENDED = string.byte('P') -- these are formats of jobs, see rows.lua
+  local SHORT = {[string.byte('p')] = true, [string.byte('q')] = true, [ENDED] = true}
+
   -- Rows in order, false where there is none: n, item, job, kind, extra and past; with `full` also the names that
-  -- it waits for and that do not exist, if it waits.
+  -- it waits for and that do not exist, if it waits. A row in a short format has no past. One that was ready at once
+  -- may name items that are open.
   function RawRows.read(numbers, full)
-    local items, jobs, pasts = fields(K.item, numbers), fields(K.job, numbers), fields(K.past, numbers)
-    local labelled = {}
+    local items, jobs = fields(K.item, numbers), fields(K.job, numbers)
+    local labelled, tried, waiting = {}, {}, {}
     for i = 1, #numbers do
-      if items[i] and items[i]:byte(1) % 2 == 1 then labelled[#labelled + 1] = numbers[i] end
+      local item, job = items[i], jobs[i]
+      local n, has_extra = numbers[i], item and item:byte(1) % 2 == 1
+      local letter = job and job:byte(1)
+      if has_extra then labelled[#labelled + 1] = n end
+      if has_extra and letter ~= ENDED then waiting[#waiting + 1] = n end
+      if letter and not SHORT[letter] then tried[#tried + 1] = n end
     end
-    local kinds, extras = RawRows.kinds(items), values_of(K.extra, labelled)
-    local gates = full and values_of(K.gates, labelled) or {}
+    local kinds, extras, pasts = RawRows.kinds(items), values_of(K.extra, labelled), values_of(K.past, tried)
+    local gates = full and values_of(K.gates, waiting) or {}
     local rows = {}
     for i = 1, #numbers do
       local n, item = numbers[i], items[i]
       if item then
         local kind, extra = kinds[sub(item, 2, 5)], extras[n] or ''
-        rows[i] = {n, item, jobs[i] or '', kind, extra, pasts[i] or ''}
+        rows[i] = {n, item, jobs[i] or '', kind, extra, pasts[n] or ''}
         if gates[n] and extra ~= '' then rows[i][7] = waiting_for(sub(kind, 1, 4), extra, gates[n]) end
       else
         rows[i] = false

@@ -5,8 +5,10 @@
 --   item   flags(1) kind(4) group(6) queued_at(8) priority(4, inverted) keep(8) [keep_dead(8)] length(1) id body
 --   extra  a map: what few items have (Rows.extra). Absent for plain items.
 --   job    what changes. Absent: ready, and never claimed. One byte says which format it has:
---          p q  running, first attempt, begun or not: token(8) claimed_at(8) length(1) worker
---          P    success after p: the same, then ended_at(8) started_at(8) flags(1: contributed, 2: result) result
+--          p q  running, first attempt, begun or not: token(8) claimed_at(8) length(1) worker. A row without an extra
+--               is a root. It also has kind(4) keep(8), as in item: it is settled without reading the item
+--          P    success after p: token(8) claimed_at(8) length(1) worker, then ended_at(8) started_at(8)
+--               flags(1: contributed, 2: result) result
 --          b w r R S D C  blocked, scheduled, ready, running, success, dead, cancelled: all fields
 --   past   the history: for each attempt length(4) and 'F', a failure: attempt(4) at(8) length(1) worker, and what
 --          Python packed; or 'L', a lost lease: attempt(4) at(8) worker

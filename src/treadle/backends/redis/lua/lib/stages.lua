@@ -1,4 +1,4 @@
--- uses: clock store kinds rows lines groups bulk
+-- uses: clock store kinds rows lines bulk
 -- Stages: items too many for one call. They are written in portions that no other call looks at, decided in one
 -- call, and then unfolded in portions.
 --

@@ -229,6 +229,58 @@ do
     return left
   end
 
+  -- A text that is not above any of these, and one that is not below. They are equally long, and at least six bytes:
+  -- only six are compared, after those that all have alike.
+  local function bounds(texts)
+    local first, alike = texts[1], #texts[1] - 6
+    local start = sub(first, 1, alike)
+    for i = 2, #texts do
+      while sub(texts[i], 1, alike) ~= start do
+        alike = alike - 1
+        start = sub(first, 1, alike)
+      end
+    end
+    local lowest, highest = math.huge, 0
+    for i = 1, #texts do
+      local number = struct.unpack('>I6', texts[i], alike + 1)
+      if number < lowest then lowest = number end
+      if number > highest then highest = number end
+    end
+    return start .. struct.pack('>I6', lowest), start .. struct.pack('>I6', highest)
+  end
+
+  -- The members from the lowest to the highest of these prefixes, in one command. Nil if there are many others between
+  -- them.
+  local function near(key, prefixes)
+    local lowest, highest = bounds(prefixes)
+    local most = 2 * #prefixes + 1000
+    local found = call('ZRANGEBYLEX', key, '[' .. lowest, '[' .. highest .. HIGHEST, 'LIMIT', 0, most)
+    return #found < most and found or nil
+  end
+
+  -- All members with one of these prefixes, and perhaps some others, as they are stored.
+  function Store.members_near(key, prefixes)
+    local by_length, all = {}, {}
+    for i = 1, #prefixes do
+      local length = #prefixes[i]
+      local alike = by_length[length]
+      if not alike then
+        alike = {}
+        by_length[length] = alike
+      end
+      alike[#alike + 1] = prefixes[i]
+    end
+    for _, alike in pairs(by_length) do
+      local found = near(key, alike)
+      for i = 1, found and #found or 0 do all[#all + 1] = found[i] end
+      for i = 1, found and 0 or #alike do
+        local own = call('ZRANGEBYLEX', key, '[' .. alike[i], '[' .. alike[i] .. HIGHEST)
+        for j = 1, #own do all[#all + 1] = own[j] end
+      end
+    end
+    return all
+  end
+
   -- Read the members with each of these prefixes, which are equally long, in one command. It does nothing if there
   -- are many others between them.
   function Store.load_lists(key, prefixes)
@@ -238,17 +290,12 @@ do
       if not known[prefixes[i]] then missing[#missing + 1] = prefixes[i] end
     end
     if #missing < 2 then return end
-    local lowest, highest = missing[1], missing[1]
-    for i = 2, #missing do
-      if Store.before(missing[i], lowest) then lowest = missing[i] end
-      if Store.before(highest, missing[i]) then highest = missing[i] end
-    end
-    local most = 2 * #missing + 1000
-    local found = call('ZRANGEBYLEX', key, '[' .. lowest, '[' .. highest .. HIGHEST, 'LIMIT', 0, most)
-    if #found == most then return end
+    local found = near(key, missing)
+    if not found then return end
+    local length = #missing[1]
     for i = 1, #missing do known[missing[i]] = {} end
     for i = 1, #found do
-      local rests = known[sub(found[i], 1, #lowest)]
+      local rests = known[sub(found[i], 1, length)]
       if rests then rests[#rests + 1] = found[i] end
     end
   end
@@ -278,13 +325,6 @@ do
       cursor.at, cursor.most, cursor.ended = 1, 200, #cursor.found == 0
       cursor.from = '(' .. (cursor.found[#cursor.found] or '')
     end
-  end
-
-  -- Whether a set in the order of bytes has a member.
-  function Store.has(key, prefix, rest)
-    local changes = ordered[key] and ordered[key][prefix]
-    if changes and changes[rest] ~= nil then return changes[rest] end
-    return call('ZSCORE', key, prefix .. rest) and true or false
   end
 
   -- Whether a set in the order of bytes may have members. It costs one command for each set and call.

@@ -111,15 +111,6 @@ function Transitions.lease(row, worker, number, token, buffered)
   Rows.save(row)
 end
 
--- Count its attempt, if that has not begun yet.
-function Transitions.begin(row)
-  if not row.begun and row.owned then
-    row.begun = true
-    row.attempt = row.attempt + 1
-    Rows.save(row)
-  end
-end
-
 function Transitions.unlease(row)
   Store.set(K.held, row.n)
   row.owned, row.token = false, Rows.NO_TOKEN

@@ -4,8 +4,9 @@
 --   unknown_searches   type(4) -> when it must be searched again; if a search is under way: when it began, the
 --                      earliest that a row it has met became ready, and how far it got in the ring and in the line
 --
--- A row that becomes ready after a search began is not older than the search. So the next search is due a grace
--- after this one began, or after the oldest row became ready that was too young for it.
+-- A row that becomes ready after a search began is not older than the search, unless it was due before. So the next
+-- search is due a grace after this one began, or after the oldest row became ready that was too young for it. Rows
+-- that were due before are looked at when they are made ready: a search of the same call would not find them.
 
 local UnknownTypes = {}
 
@@ -54,6 +55,14 @@ do
     return true
   end
 
+  -- Whether rows of a type are doomed after a grace.
+  local function is_unknown(text) return text ~= BULK_TYPE and not Workers.is_known(text) end
+
+  local function is_unknown_for(text, grace)
+    local since = Workers.unknown_since(text)
+    return not since or now - since > grace
+  end
+
   local function read(stored)
     local search = {at = 0, began = now, oldest = now, leaf = '', row = ''}
     if not stored then return search end
@@ -66,18 +75,43 @@ do
     return search
   end
 
-  -- True: there is more to search.
-  function UnknownTypes.doom(grace)
+  -- Look at rows that this call has made ready: doom those that are too old. Without a grace, or if they are too
+  -- young, their types are searched again in time. Returns the earliest that a row became ready, by its type.
+  function UnknownTypes.meet(rows, grace)
+    local oldest = {}
+    for i = 1, #rows do
+      local row = rows[i]
+      local type, text = row.kind.type, row.kind.names.type
+      if row.status == 'r' and row.verdict == 0 and is_unknown(text) then
+        if grace and row.ready_at < now - grace and is_unknown_for(text, grace) then
+          Transitions.doom(row, UNKNOWN_TYPE)
+        else
+          oldest[type] = math.min(oldest[type] or now, row.ready_at)
+        end
+      end
+    end
+    if not grace then
+      for type in pairs(oldest) do Store.set(K.unknown_searches, type) end
+    end
+    return oldest
+  end
+
+  -- `oldest`: what `meet` has returned. True: there is more to search.
+  function UnknownTypes.doom(grace, oldest)
     if Workers.any_has_every_type() then return false end
     local types, more, unknown = Store.list(K.ring, 'Y'), false, {}
     for i = 1, #types do
       local type, text = sub(types[i], 1, 4), sub(types[i], 5)
-      local since = Workers.unknown_since(text)
-      if text ~= BULK_TYPE and not Workers.is_known(text) then
+      if is_unknown(text) then
         unknown[type] = true
-        if not since or now - since > grace then
+        if is_unknown_for(text, grace) then
           local search = read(Store.get(K.unknown_searches, type))
-          if search.at <= now then more = continue(type, search, grace) or more end
+          search.oldest = math.min(search.oldest, oldest[type] or now)
+          if search.at <= now then
+            more = continue(type, search, grace) or more
+          elseif oldest[type] then
+            Store.set(K.unknown_searches, type, struct.pack('>d', math.min(search.at, oldest[type] + grace)))
+          end
         end
       end
     end

@@ -1,0 +1,28 @@
+"""Schema: the version of the layout of the keys, and the id of a store.
+
+The key `meta` has both. A store that was emptied gets another id: see `beat` in workers.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from treadle.errors import SchemaError
+
+from .link import RedisLink
+
+VERSION: Final = 1
+"""Of the layout of the keys."""
+
+
+async def check_schema(link: RedisLink, *, make: bool) -> None:
+    """Note the version of the layout in a new store. `SchemaError` if the store has a newer one, or none
+    and is not to be made. A store that is there is only read: its server may be full, or a replica."""
+    key = link.key("meta")
+    found = await link.command(b"HGET", key, b"version")
+    if found is None and not make:
+        raise SchemaError(None, VERSION)
+    if found is None:
+        await link.command(b"HSETNX", key, b"version", VERSION)
+    elif int(found) > VERSION:
+        raise SchemaError(int(found), VERSION)
