@@ -58,22 +58,23 @@ class BalancedLine:
         return (-priority, queued_at if place is None else place, number)
 
     def push(self, waiting: WaitingTask) -> None:
-        lane = self._lane(waiting.lane)
+        lane = self._lanes.get(waiting.lane) or self._new_lane(waiting.lane)
         lane.add(waiting)
         self._size += 1
         if len(self._lanes) > 1 and lane.waiting[0] is waiting:
             self._rerank(lane)
 
     def pop(self) -> WaitingTask:
-        lane = self._first()
+        lanes = self._lanes
+        lane = next(iter(lanes.values())) if len(lanes) == 1 else self._first()
         waiting = lane.waiting.popleft()
         self._size -= 1
-        if len(self._lanes) > 1:
+        if len(lanes) > 1:
             self._rerank(lane)
         return waiting
 
     def started(self, lane: Ref) -> None:
-        found = self._lane(lane)
+        found = self._lanes.get(lane) or self._new_lane(lane)
         found.running += 1
         if len(self._lanes) > 1:
             self._rerank(found)
@@ -99,17 +100,14 @@ class BalancedLine:
     def __len__(self) -> int:
         return self._size
 
-    def _lane(self, ref: Ref) -> BalancedLane:
-        lane = self._lanes.get(ref)
-        if lane is None:
-            lane = self._lanes[ref] = BalancedLane(ref)
-            if len(self._lanes) == 2:
-                self._rank_all()
+    def _new_lane(self, ref: Ref) -> BalancedLane:
+        lane = self._lanes[ref] = BalancedLane(ref)
+        if len(self._lanes) == 2:
+            self._rank_all()
         return lane
 
     def _first(self) -> BalancedLane:
-        if len(self._lanes) == 1:
-            return next(iter(self._lanes.values()))
+        """The lane with the lowest rank, of several."""
         while True:
             rank = heappop(self._ranks)
             if rank[2].rank is rank:

@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from treadle.item import Ref
 
@@ -30,7 +32,7 @@ DECAY = 0.95
 each task that ends."""
 
 
-class WaitingTask(NamedTuple):
+class WaitingTask(Struct, frozen=True, order=True, gc=False):
     """Waiting tasks compare by `order`, which no two share."""
 
     order: Order
@@ -104,6 +106,8 @@ class BoundedDoer(StartingDoer):
         self._ready: deque[tuple[Task, Ref]] = deque()
         """Tasks that have room and start when the loop goes on."""
         self._active = 0
+        self._in_line = 0
+        """How many tasks wait in the line."""
         self._full = False
         """Whether there may be no room: then the next end reports it."""
         self._longest: float | None = None
@@ -114,7 +118,7 @@ class BoundedDoer(StartingDoer):
 
     def available(self) -> int:
         """0 while more than half of the line is left: one claim for many tasks, not one for each."""
-        active, waiting, buffer = self._active + len(self._ready), len(self._line), self.buffer
+        active, waiting, buffer = self._active + len(self._ready), self._in_line, self.buffer
         busy = active >= self._max and 2 * waiting > buffer
         room = 0 if busy else max(0, self._max + buffer - active - waiting)
         self._full = not room
@@ -139,12 +143,13 @@ class BoundedDoer(StartingDoer):
         tenant: str = "",
         place: float | None = None,
     ) -> None:
-        line, taken = self._line, self._active + len(self._ready)
-        if taken < self._max and not len(line):
+        taken = self._active + len(self._ready)
+        if taken < self._max and not self._in_line:
             self._ready.append((task, (tenant, lane)))
         else:
-            order = line.order(priority, queued_at, place, next(self._seq))
-            line.push(WaitingTask(order, task, (tenant, lane)))
+            order = self._line.order(priority, queued_at, place, next(self._seq))
+            self._line.push(WaitingTask(order, task, (tenant, lane)))
+            self._in_line += 1
         if taken < self._max:
             self._start_soon()
         if taken + 1 >= self._max:
@@ -153,6 +158,7 @@ class BoundedDoer(StartingDoer):
     def cancel_pending(self) -> list[Task]:
         ready = [task for task, _ in self._ready]
         self._ready.clear()
+        self._in_line = 0
         return ready + [waiting.task for waiting in self._line.clear()]
 
     def remove(self, is_over: Callable[[Task], bool]) -> None:
@@ -160,29 +166,30 @@ class BoundedDoer(StartingDoer):
         for waiting in self._line.clear():
             if not is_over(waiting.task):
                 self._line.push(waiting)
+        self._in_line = len(self._line)
 
     def _next(self) -> tuple[Task, Ref] | None:
-        line = self._line
         if self._ready:
             found = self._ready.popleft()
-        elif self._active < self._max and len(line):
-            waiting = line.pop()
+        elif self._in_line and self._active < self._max:
+            waiting = self._line.pop()
+            self._in_line -= 1
             found = waiting.task, waiting.lane
         else:
             return None
         self._active += 1
-        line.started(found[1])
+        self._line.started(found[1])
         return found
 
     def _waiting_count(self) -> int:
-        return len(self._ready) + len(self._line)
+        return len(self._ready) + self._in_line
 
     def _ended(self, lane: Ref, took: float) -> None:
         self._active -= 1
         self._line.ended(lane)
         longest = DECAY * (self._longest or 0.0)
         self._longest = took if took > longest else longest
-        if self._starter is None and len(self._line):
+        if self._starter is None and self._in_line:
             self._start_soon()
         if self._full and self.available():
             self._call_on_free()

@@ -15,6 +15,7 @@ from treadle.item import Item, Lease, Wake
 from treadle.log_lines import WARNING, log_line
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
+from treadle.signature import Handler
 from treadle.submit_middleware import SubmitMiddleware
 
 from .guarded_telemetry import GuardedTelemetry, StoreCalls
@@ -50,6 +51,9 @@ class LocalRuntime(Protocol):
 
     def add(self, type: AnyType) -> None:
         """Run this type too, if the worker has a handler for it and serves it."""
+
+    def rebind(self, type: AnyType) -> None:
+        """Another function runs this type from now on: see `replace_handler`."""
 
     def offers(self, type: str, queue: str, tenant: str) -> str | None:
         """The worker's id if it serves the queue and the tenant, and could start an item of this type right
@@ -320,6 +324,13 @@ class Core:
         runtime = self.local()
         if runtime is not None:
             runtime.recover_leases()
+
+
+def replace_handler(core: Core, type: AnyType, handler: Handler | None) -> None:
+    """Let this function run a type instead of its handler. None: the handler again."""
+    core.registry.replace(type, handler)
+    for runtime in core.runtimes:
+        runtime.rebind(type)
 
 
 def _silence_tasks(loop: asyncio.AbstractEventLoop) -> None:

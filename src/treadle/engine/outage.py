@@ -84,7 +84,7 @@ class StoreOutage:
             return ""
         self._said = now
         return (
-            f"{self._name()} has been unavailable for {duration(now - self._since)}: "
+            f"{self.name} has been unavailable for {duration(now - self._since)}: "
             f"{plural(self._calls, 'call')} failed. {_text(error)}"
         )
 
@@ -94,7 +94,7 @@ class StoreOutage:
         self._said, self._next_begin = now, now + PAUSE
         unsaid, self._unsaid = self._unsaid, 0
         before = f" It was {unsaid} more times since this was last logged." if unsaid else ""
-        return f"{self._name()} is unavailable, trying again: {_text(error)}.{before}"
+        return f"{self.name} is unavailable, trying again: {_text(error)}.{before}"
 
     def _answered(self, source: str, now: float) -> str:
         if self._since is None:
@@ -108,15 +108,14 @@ class StoreOutage:
         if not said:
             self._unsaid += 1
             return ""
-        return (
-            f"{self._name()} is available again after {duration(lasted)}: {plural(calls, 'call')} had failed"
-        )
+        return f"{self.name} is available again after {duration(lasted)}: {plural(calls, 'call')} had failed"
 
     def _end(self) -> None:
         self._since = self._said = None
         self._failing.clear()
 
-    def _name(self) -> str:
+    @property
+    def name(self) -> str:
         return f"the store {one_line(self.store)}" if self.store else "the store"
 
 

@@ -14,8 +14,9 @@ from treadle.dependency import DEPENDENCY
 from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
 from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
+from treadle.signature import Handler
 from treadle.work import Work
-from treadle.work_type import WorkType, check_storable, declared_types
+from treadle.work_type import WorkType, check_storable, declared_types, handler_of
 
 AnyType = WorkType[..., Any, Any]
 
@@ -41,6 +42,8 @@ class Registry:
         """The same types, also by their aliases."""
         self._unregistered: dict[str, AnyType] = {}
         """Types that were enqueued and are not registered. Their results can be read as declared."""
+        self._replaced: dict[AnyType, Handler] = {}
+        """The functions that run types instead of their handlers."""
 
     @property
     def types(self) -> Mapping[str, AnyType]:
@@ -66,6 +69,25 @@ class Registry:
         """Raise DefinitionError if its annotations name a class that the default codec cannot store."""
         if isinstance(type.options.get("codec", self.codec), JsonCodec):
             check_storable(type)
+
+    def replace(self, type: AnyType, handler: Handler | None) -> None:
+        """Run this function instead of the handler of a type. None: the handler again."""
+        self._replaced.pop(type, None)
+        if handler is not None:
+            self._replaced[type] = handler
+
+    def handler(self, type: AnyType) -> Handler | None:
+        """The function that runs a type here. None: the type is only declared."""
+        return self._replaced.get(type) or (handler_of(type) if type.has_handler else None)
+
+    def is_replaced(self, type: AnyType) -> bool:
+        """Whether another function than its handler runs this type."""
+        return type in self._replaced
+
+    @property
+    def replaced(self) -> list[AnyType]:
+        """The types that another function than their handler runs."""
+        return list(self._replaced)
 
     def get(self, name: str) -> AnyType | None:
         """The type of this name, or with this alias."""

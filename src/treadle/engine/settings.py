@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeAlias
 
 import msgspec
@@ -70,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
+HandlerScope: TypeAlias = Callable[[], AbstractContextManager[Any]]
+"""What is entered around each call of a handler, where the handler runs: in its thread, if it has one."""
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] | None = None
     doer: BaseDoer
     middleware: tuple[Middleware, ...] = ()
+    scope: HandlerScope | None = None
+    """Not for handlers in processes."""
     accept: Accept | None = None
     backpressure: Backpressure | None = None
     on_backlog: OnBacklog | None = None

@@ -21,6 +21,10 @@ _DEATH_REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
 _LOSSES: Final[tuple[Loss, ...]] = get_args(Loss)
 
 
+EndedAttempt: TypeAlias = tuple[float, float, int]
+"""Seconds that its handler ran, seconds since the item was queued, and the number of the attempt."""
+
+
 class QueueLabels:
     """The queues that have series of their own: those that this process met first."""
 
@@ -167,10 +171,10 @@ class TypeMetrics:
         if self.changed is not None:
             self.changed(self)
 
-    def claimed(self) -> None:
-        """An item is leased here. It has not started."""
-        self.pending += 1
-        self.active += 1
+    def claimed(self, count: int = 1) -> None:
+        """So many items are leased here. They have not started."""
+        self.pending += count
+        self.active += count
         if self.active > self.peak_active:
             self.peak_active = self.active
         if self.changed is not None:
@@ -206,6 +210,19 @@ class TypeMetrics:
         of_queue.total.observe(total)
         of_queue.attempts.observe(attempt)
         self._end_attempt(ran is not None, held)
+
+    def succeeded_together(self, ended: Sequence[EndedAttempt], queue: str, at: float) -> None:
+        """As `succeeded_in`, for items of a queue that were leased here and have run."""
+        self.last_succeeded_at = at
+        of_queue = self.queues.get(queue) or self._of(queue)
+        of_queue.succeeded += len(ended)
+        of_queue.run.observe_all([ran for ran, _, _ in ended])
+        of_queue.total.observe_all([total for _, total, _ in ended])
+        of_queue.attempts.observe_all([attempt for _, _, attempt in ended])
+        self.active -= len(ended)
+        self.running -= len(ended)
+        if self.changed is not None:
+            self.changed(self)
 
     def died(
         self,

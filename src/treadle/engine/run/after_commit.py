@@ -6,6 +6,7 @@ Nothing is announced before the commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from treadle.engine.core import Core
 from treadle.engine.wait.wakeups import Line
 from treadle.events import Cancelled, Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
 from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake
+from treadle.metrics.series import EndedAttempt, TypeMetrics
 from treadle.retry import retry_call
 
 from .decide import Die, Drop, GiveBack, RunAgain, Succeed, unbegun
@@ -20,6 +22,11 @@ from .held import HeldLease, HeldLeases
 from .outcome_log import OutcomeLog
 from .pending import PendingSettlement
 from .settle import BACKOFF
+
+Successes: TypeAlias = dict[tuple[TypeMetrics, str], list[EndedAttempt]]
+"""The attempts of a batch that succeeded, by the metrics of their type and by queue."""
+ENDINGS: Final = (Succeed, Die, Drop)
+"""The decisions that end an item."""
 
 
 class AfterCommit:
@@ -56,15 +63,20 @@ class AfterCommit:
         ended: list[Ref] = []
         claimable: set[Line] = {(item.type, item.queue) for item in effects.released}
         now, strict = (self._clock.monotonic(), self._clock.now()), core.strict_types
+        successes: Successes = {}
         for pending in batch:
             try:
-                self._conclude_one(pending, ended, now, at)
+                self._conclude_one(pending, ended, now, at, successes)
             except Exception as error:  # noqa: BLE001  it is settled; go on with the others
                 core.hooks.report(error, "settle", f"could not announce the outcome of {pending.lease.id}")
-            claimable.update(_claimable(pending))
+            if pending.children or not isinstance(pending.decision, Succeed):
+                claimable.update(_claimable(pending))
             if strict and pending.lease.type in strict:
                 claimable.add((pending.lease.type, ""))  # its lane may be free, in any queue
-        core.announcer.effects(_with_own_deaths(batch, effects), at, self._answer_group)
+        for (metrics, queue), attempts in successes.items():
+            metrics.succeeded_together(attempts, queue, now[1])
+        if effects.released or core.hooks.on_event is not None or core.waiters.groups.futures:
+            core.announcer.effects(_with_own_deaths(batch, effects), at, self._answer_group)
         groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.unwatched_groups is not None:
             for group in effects.ended_groups:
@@ -74,19 +86,29 @@ class AfterCommit:
         self._on_free()
 
     def _conclude_one(
-        self, pending: PendingSettlement, ended: list[Ref], now: tuple[float, float], at: float
+        self,
+        pending: PendingSettlement,
+        ended: list[Ref],
+        now: tuple[float, float],
+        at: float,
+        successes: Successes,
     ) -> None:
-        """One attempt is over."""
+        """One attempt is over. A success that ran here is added to `successes`, anything else is counted."""
         lease, outcome, core = pending.lease, pending.outcome, self._core
         held = self._held.drop(lease)
         if outcome is not None and outcome.verb == "stale":
             if held is not None:
                 self._count_lost(held, outcome.loss or "taken")
             return
-        self._count(pending, held, now)
+        if held is not None and pending.started and isinstance(pending.decision, Succeed):
+            ran = now[0] - pending.started
+            attempt = (ran, lease.claimed_at - lease.queued_at + ran, lease.attempt)
+            successes.setdefault((held.bound.metrics, lease.queue), []).append(attempt)
+        else:
+            self._count(pending, held, now)
         if core.hooks.listening(lease.type):
             self._emit(pending, held, at)
-        if isinstance(pending.decision, Succeed | Die | Drop):
+        if isinstance(pending.decision, ENDINGS):
             ref = (lease.tenant, lease.id)
             ended.append(ref)
             if ref in core.waiters.items.futures:
@@ -224,7 +246,7 @@ def _claimable(pending: PendingSettlement) -> list[Line]:
     lines = [(child.type, child.queue) for child in pending.children]
     decision = pending.decision
     limited = isinstance(decision, GiveBack) and decision.limited
-    if not isinstance(decision, Succeed | Die | Drop) and not limited:
+    if not isinstance(decision, ENDINGS) and not limited:
         lines.append((pending.lease.type, pending.lease.queue))
     return lines
 
@@ -245,7 +267,7 @@ def ended_groups(batch: Sequence[PendingSettlement], ended: Ended) -> tuple[Ende
     group: if the item has ended since, the later settlement announces that."""
     together: set[Ref] = set()
     for pending in batch:
-        if not isinstance(pending.decision, Succeed | Die | Drop):
+        if not isinstance(pending.decision, ENDINGS):
             continue
         item, group = ended.items.get(_item(pending)), ended.groups.get(_group(pending))
         if item is not None and group is not None and item.ended_at == group.ended_at:

@@ -22,7 +22,7 @@ from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import WorkerSettings
-from treadle.engine.submit.build_item import timeout_of
+from treadle.engine.submit.build_item import NO_OPTIONS, timeout_of
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
@@ -91,7 +91,7 @@ class AttemptRunner:
         self.pools = HandlerPools(worker.threads, worker.processes)
         self.tracer = None if core.telemetry is None else AttemptTracer(core, core.telemetry)
         self._caller = HandlerCaller(
-            services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer
+            services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer, worker.scope
         )
         self._invoke: Callable[[HeldLease], Awaitable[Any]] = self._caller.invoke
         if self.tracer is not None:
@@ -209,12 +209,14 @@ class AttemptRunner:
 
     def begin(self, held: HeldLease) -> None:
         """Note that the handler starts now: metrics, event, timers."""
-        held.started = self._clock.monotonic()
-        lease, at = held.lease, held.store_time(held.started)
-        held.bound.metrics.began(at - (lease.ready_at or lease.due_at), lease.queue)
+        held.started = started = self._clock.monotonic()
+        lease, bound = held.lease, held.bound
+        waited = lease.claimed_at + (started - held.sent) - (lease.ready_at or lease.due_at)
+        bound.metrics.began(waited, lease.queue)
         if self._hooks.listening(lease.type):
-            self._hooks.emit(from_lease(Started, lease, held.event_time(held.started)))
-        self.start_timeout(held)
+            self._hooks.emit(from_lease(Started, lease, held.event_time(started)))
+        if bound.timeout is not None or held.stored is not NO_OPTIONS:
+            self.start_timeout(held)
 
     def decide(self, held: HeldLease, value: Any, error: BaseException | None) -> Decision | None:
         """Turn the handler's return value or exception into a decision. None if the attempt is already

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import PayloadError
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Rejected, Settlement
-from treadle.result_plan import fold, needs_old
+from treadle.result_plan import ResultPlan, fold, needs_old
 from treadle.rules.submission import rejection_error
 
 from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
@@ -24,7 +23,6 @@ from .pending import PendingSettlement
 from .traced import tell_outcome
 
 OWN_RESULT = Contribution()
-settlement = functools.partial(Settlement, wait=False)  # the others of a batch must not wait for one
 
 Folds: TypeAlias = dict[Ref, tuple[int, bytes | None]]
 """Version and value of groups, to fold from."""
@@ -39,6 +37,8 @@ class SettlementBuilder:
         self.core = core
         self._held = held
         self._failures = failures
+        self._monotonic = core.settings.clock.monotonic
+        self._max_payload = core.settings.max_payload
         self._compensations = CompensationBuilder(core.registry, core.settings, core.item_builder)
         self._folds: Folds = {}
         """The store's last answer for groups that are folded here."""
@@ -46,10 +46,18 @@ class SettlementBuilder:
     def prepare(self, held: HeldLease, decision: Decision) -> PendingSettlement:
         """Encode the result and build the children of an attempt. If that fails, the item dies. Whether a
         transaction of its handler succeeds is known only when it is committed."""
-        pending = PendingSettlement(held.lease, decision, started=held.started, span=held.span)
+        lease = held.lease
+        pending = PendingSettlement(lease, decision, started=held.started, span=held.span)
         if isinstance(decision, Succeed):
+            plan = decision.plan
             try:
-                self._prepare(held, decision, pending)
+                if plan.value is not None or plan.contributions:
+                    result = held.bound.result_shape.encode(plan.value, held.bound.codec)
+                    pending.result = check_size(result, self._max_payload, "the result of", lease.type)
+                if not held.stored.compensates:
+                    pending.contributions = plan.contributions
+                if plan.children:
+                    pending.children = self._children(held, plan)
             except PayloadError as error:
                 pending.decision = undecodable(error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
@@ -59,56 +67,51 @@ class SettlementBuilder:
             tell_outcome(held, pending.decision)
         return pending
 
-    def _prepare(self, held: HeldLease, decision: Succeed, pending: PendingSettlement) -> None:
-        plan, lease = decision.plan, held.lease
-        settings = self.core.settings
-        if plan.value is not None or plan.contributions:
-            pending.result = held.bound.type.encode_result(plan.value, settings.codec)
-            check_size(pending.result, settings.max_payload, "the result of", lease.type)
-        compensates = held.stored.compensates
-        if not compensates:
-            pending.contributions = plan.contributions
-        if plan.children:
-            builder = self.core.item_builder
-            children = build_children(builder, settings, plan, lease)
-            children = silenced(children) if compensates else children
-            pending.children = tuple(carry_on(children, lease, held.span))
-            builder.check_total(pending.children, f"what {lease.type!r} queued")
+    def _children(self, held: HeldLease, plan: ResultPlan) -> tuple[Item, ...]:
+        lease, builder = held.lease, self.core.item_builder
+        children = build_children(builder, self.core.settings, plan, lease)
+        children = silenced(children) if held.stored.compensates else children
+        carried = tuple(carry_on(children, lease, held.span))
+        builder.check_total(carried, f"what {lease.type!r} queued")
+        return carried
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
         # Folds in one batch start from each other's drafts. Other folds start from what the store has.
         drafts: Folds = {}
-        return [self._settlement(pending, drafts) for pending in batch]
+        settlements: list[Settlement] = []
+        for pending in batch:
+            if isinstance(pending.decision, Succeed):
+                try:
+                    settlements.append(self.success(pending, drafts))
+                    continue
+                except BaseException as error:  # noqa: BLE001  a fold is the user's code
+                    pending.decision = self.failure(pending.lease, error)
+            settlements.append(self.ending(pending, pending.decision))
+        return settlements
 
-    def _settlement(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
-        if isinstance(pending.decision, Succeed):
-            try:
-                return self.success(pending, drafts)
-            except BaseException as error:  # noqa: BLE001  a fold is the user's code
-                pending.decision = self.failure(pending.lease, error)
-        return self.ending(pending, pending.decision)
+    # All settlements have `wait=False`: the others of a batch must not wait for one.
 
     def success(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
         """The settlement of an attempt that succeeded."""
-        return settlement(
+        began = pending.started or pending.held_since
+        return Settlement(
             lease=pending.lease,
             kind="success",
             result=pending.result,
             contribution=self.contribution(pending, drafts) if pending.contributions else None,
             children=pending.children,
-            ran=self._ran(pending),
+            wait=False,
+            ran=self._monotonic() - began if began else None,
         )
-
-    def _ran(self, pending: PendingSettlement) -> float | None:
-        """Seconds since the handler began. None: it did not."""
-        began = pending.started or pending.held_since
-        return self.core.settings.clock.monotonic() - began if began else None
 
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
         """What the attempt gives to its group's value."""
-        lease, contributions = pending.lease, pending.contributions
-        if not pending.children and lease.id == lease.group_id and _is_own_result(pending):
-            return OWN_RESULT
+        lease, contributions, decision = pending.lease, pending.contributions, pending.decision
+        alone = not pending.children and lease.id == lease.group_id
+        if alone and len(contributions) == 1 and isinstance(decision, Succeed):
+            only = contributions[0]
+            if only.value is decision.plan.value and only.append is None and not only.final:
+                return OWN_RESULT
         group = (lease.tenant, lease.group_id)
         known = drafts.get(group) or self._folds.get(group)
         if needs_old(contributions):
@@ -120,8 +123,8 @@ class SettlementBuilder:
         if contributions[0].encoded is not None:
             return self._contribute(contributions[0].encoded, False, group, known, drafts)
         value, final = fold(contributions, None)
-        own = isinstance(pending.decision, Succeed) and value is pending.decision.plan.value
-        if own and lease.id == lease.group_id and not pending.children:
+        own = isinstance(decision, Succeed) and value is decision.plan.value
+        if own and alone:
             return Contribution(None, final)
         data = (
             encode_group_value(lease.type, pending.result or b"")
@@ -153,27 +156,29 @@ class SettlementBuilder:
 
     def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
         """The settlement of an attempt that did not succeed."""
-        lease, ran = pending.lease, self._ran(pending)
+        lease, began = pending.lease, pending.started or pending.held_since
+        ran = self._monotonic() - began if began else None
         pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
         match decision:
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
-                return settlement(
-                    lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure, ran=ran
+                return Settlement(
+                    lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure, wait=False, ran=ran
                 )
             case Die(reason=reason, failure=failure, error=error):
-                return settlement(
+                return Settlement(
                     lease=lease,
                     kind="dead",
                     reason=reason,
                     failure=failure,
                     children=pending.children,
+                    wait=False,
                     ran=ran,
                     mark=mark_of(lease.type, reason, failure, error),
                 )
             case GiveBack(delay=delay):
-                return settlement(lease=lease, kind="release", delay=delay, ran=ran)
+                return Settlement(lease=lease, kind="release", delay=delay, wait=False, ran=ran)
             case Drop(failure=failure):
-                return settlement(lease=lease, kind="cancelled", failure=failure)
+                return Settlement(lease=lease, kind="cancelled", failure=failure, wait=False)
             case Succeed():
                 raise AssertionError("a success is settled by `success`")
 
@@ -192,6 +197,12 @@ class SettlementBuilder:
                 what = "compute the options of" if computed else "make"
                 self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")
         return ()
+
+    def learns(self, pending: PendingSettlement) -> bool:
+        """Whether an applied settlement tells something for the next fold. It seldom does: then there is no
+        need to call `revise`."""
+        contributions = pending.contributions
+        return bool(contributions) and (bool(self._folds) or contributions[0].append is not None)
 
     def revise(self, pending: PendingSettlement, outcome: Outcome) -> bool:
         """Change the settlement if the store's answer requires it. True: it must be settled once more."""
@@ -233,13 +244,6 @@ class SettlementBuilder:
             del self._folds[next(iter(self._folds))]
 
     def forget(self, groups: Iterable[EndedGroup]) -> None:
-        for group in groups:
-            self._folds.pop((group.tenant, group.id), None)
-
-
-def _is_own_result(pending: PendingSettlement) -> bool:
-    """Whether the item's only contribution is its own value."""
-    if len(pending.contributions) != 1 or not isinstance(pending.decision, Succeed):
-        return False
-    only = pending.contributions[0]
-    return only.append is None and not only.final and only.value is pending.decision.plan.value
+        if self._folds:
+            for group in groups:
+                self._folds.pop((group.tenant, group.id), None)

@@ -7,6 +7,7 @@ that were lost.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from treadle.engine.core import Core
@@ -16,6 +17,7 @@ from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
 from treadle.item import Claim, Demand
 from treadle.retry import STORE_BACKOFF
+from treadle.rules import MOST_DOOMED
 from treadle.timing import seconds
 
 from .dispatch import Dispatcher
@@ -71,27 +73,32 @@ class Claimer:
         """Unknown leases are being asked for. Nothing may be leased to this worker meanwhile."""
         self.behind = False
         """Whether the last claim found as much as there was room for, or there was no room."""
+        self.idle = False
+        """Whether the last claim left nothing that it could have had, and no wake-up has come since."""
+        self._short_of_room = True
+        """Whether the last claim may have left items because there was no room for them."""
         self._begun = 0
         self._nothing = 0
         """The number, counted from 1, of the last claim that found nothing."""
-        self._found_nothing = asyncio.Event()
+        self._claimed = asyncio.Event()
 
     def wake(self) -> None:
         self._empty = 0
+        self.idle = False
         self._wake.set()
 
-    @property
-    def idle(self) -> bool:
-        """Whether the last claim found nothing, and nothing has woken the claimer since."""
-        return self._empty > 0
+    def freed(self) -> None:
+        """Leases were freed, so there is more room. Claim, if the last claim was short of it."""
+        if self._short_of_room:
+            self.wake()
 
     async def until_empty(self) -> None:
         """Return when a claim made from now on has found nothing."""
         begun = self._begun
-        self.wake()
         while self._nothing <= begun:
-            self._found_nothing.clear()
-            await self._found_nothing.wait()
+            self.wake()
+            self._claimed.clear()
+            await self._claimed.wait()
 
     async def run(self) -> None:
         """Claim until cancelled."""
@@ -151,8 +158,10 @@ class Claimer:
     async def _claim(self) -> float:
         demand = self._dispatcher.demand(self._fairness)
         if demand is None:
+            self._short_of_room = True
             return self._interval
         self._begun += 1
+        sent = self._clock.monotonic()
         try:
             claim = await finish(self._claim_and_take(demand))
         except BaseException:
@@ -163,7 +172,7 @@ class Claimer:
         if not claim.alive:
             await self._heartbeat.beat()
             return 0.0
-        return self._wait_after(claim, demand)
+        return self._wait_after(claim, demand, sent)
 
     async def _claim_and_take(self, demand: Demand) -> Claim:
         """Claim, and hand the leases over in the same task: a cancellation cannot come in between."""
@@ -182,23 +191,29 @@ class Claimer:
         self._core.wakeups.ready((type, "") for type in claim.left)
         return claim
 
-    def _wait_after(self, claim: Claim, demand: Demand) -> float:
-        """Seconds to wait for a wake-up before the next claim."""
-        self.behind = (
-            len(claim.leases) >= demand.limit
-            and sum([lease.verdict is None for lease in claim.leases]) >= demand.limit
-        )
-        if claim.leases:
+    def _wait_after(self, claim: Claim, demand: Demand, sent: float) -> float:
+        """Seconds to wait for a wake-up before the next claim. `sent`: when this one was sent."""
+        found = len(claim.leases)
+        runs = sum([lease.verdict is None for lease in claim.leases]) if found else 0
+        self.behind = runs >= demand.limit
+        self._short_of_room = self.behind or bool(demand.avoid) or _fills_a_room(demand, claim)
+        self._claimed.set()
+        self.idle = False
+        if found:
             self._empty = 0
-            return 0.0
-        self._empty += 1
-        if demand.limit:
-            self._nothing = self._begun
-            self._found_nothing.set()
-        idle = self._empty > IDLE_AFTER and not self._must_ask() and not _leaves_items(demand)
-        wait = (self._interval * IDLE_FACTOR if idle else self._interval) * (1.0 - JITTER * self._draw())
+            if 0 < demand.limit <= runs or found - runs >= MOST_DOOMED or claim.next_due == 0:
+                return 0.0  # there may be more
+        else:
+            self._empty += 1
+            if demand.limit:
+                self._nothing = self._begun
+        self.idle = True
+        slow = self._empty > IDLE_AFTER and not self._must_ask() and not _leaves_items(demand)
+        wait = (self._interval * IDLE_FACTOR if slow else self._interval) * (1.0 - JITTER * self._draw())
         if claim.next_due is None:
             return wait
+        if 0 < claim.next_due <= self._clock.monotonic() - sent:
+            return 0.0  # it is due by now
         return min(wait, max(claim.next_due, 0.001) + self._dispatcher.yields())
 
     async def _failed(self, error: Exception) -> float:
@@ -212,6 +227,16 @@ def _leaves_items(demand: Demand) -> bool:
     """Whether items may wait that it did not ask for: a doer is full, or a limit is reached. No wake-up tells
     when they expire."""
     return bool(demand.avoid) or (demand.types is not None and 0 in demand.types.values())
+
+
+def _fills_a_room(demand: Demand, claim: Claim) -> bool:
+    """Whether the leases fill the room of a type, or one that types share."""
+    if demand.types is None:
+        return False
+    used = Counter([lease.type for lease in claim.leases if lease.verdict is None])
+    return any(used[type] >= room for type, room in demand.types.items() if room < demand.limit) or any(
+        sum(used[type] for type in shared.types) >= shared.room for shared in demand.shared
+    )
 
 
 def _pause_of(answer: Any) -> float:

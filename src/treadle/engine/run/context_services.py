@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -80,7 +86,7 @@ class EngineServices:
                 "loop of its own, use `await asyncio.to_thread(ctx.sync.results, ids)` and the like"
             )
 
-    def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
+    def transaction(self, ctx: Context, session: Any = None) -> AbstractAsyncContextManager[Any]:
         self._check_loop()
         held = self._held.find(ctx)
         if held is None or held.over:
@@ -89,7 +95,7 @@ class EngineServices:
             raise InputError("ctx.transaction() is not for a batch: its items are settled one by one")
         if held.transaction is not None or current_transaction(self._core.backend) is not None:
             raise InputError(_ONCE)
-        return self._open_transaction(held)
+        return self._open_transaction(held, session)
 
     def extend(self, lease: Lease, seconds: float) -> float | None:
         held = self._held.by_token.get(lease.token)
@@ -98,17 +104,25 @@ class EngineServices:
         return run_on_loop(self._core.loop, partial(self._extend, held, seconds))
 
     @contextmanager
-    def sync_transaction(self, ctx: Context) -> Generator[Any]:
+    def sync_transaction(self, ctx: Context, session: Any = None) -> Generator[Any]:
         block: _Block = self.wait(lambda: self._enter_block(ctx))
         transaction = block.transaction
         transaction.enter()
-        transaction.given = blocking_connection(transaction.given, self.wait)
         try:
-            yield transaction.given
+            with self._given_to_thread(transaction, session) as given:
+                transaction.given = given
+                yield given
         except BaseException as error:
             self.wait(partial(block.manager.__aexit__, type(error), error, error.__traceback__))
             raise
         self.wait(partial(block.manager.__aexit__, None, None, None))
+
+    def _given_to_thread(self, transaction: HandlerTransaction, session: Any) -> AbstractContextManager[Any]:
+        if session is None:
+            return nullcontext(blocking_connection(transaction.given, self.wait))
+        from treadle.orm_session import blocking_session_on  # it imports SQLAlchemy
+
+        return blocking_session_on(session, transaction.given, self.wait)
 
     async def _enter_block(self, ctx: Context) -> _Block:
         manager = self.transaction(ctx)
@@ -140,10 +154,17 @@ class EngineServices:
                     raise Stopped("the worker") from None
 
     @asynccontextmanager
-    async def _open_transaction(self, held: HeldLease) -> AsyncGenerator[Any]:
+    async def _open_transaction(self, held: HeldLease, session: Any) -> AsyncGenerator[Any]:
         transaction = HandlerTransaction(self._core, self._settler)
         try:
-            yield await transaction.open()
+            connection = await transaction.open()
+            if session is None:
+                yield connection
+            else:
+                from treadle.orm_session import session_on  # it imports SQLAlchemy
+
+                async with session_on(session, connection) as transaction.given:
+                    yield transaction.given
             self._check_may_commit(held)
         except BaseException as error:
             await finish(transaction.roll_back(error))

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from treadle.callables import check_not_awaitable
 from treadle.engine.core import Core
-from treadle.engine.submit.build_item import retry_of
+from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import (
     Abort,
     BadResultError,
@@ -29,6 +29,7 @@ from treadle.errors import (
     HandlerError,
     InputError,
     LeaseLost,
+    PayloadError,
     StrictReturnError,
     UnsupportedError,
     class_name,
@@ -38,7 +39,7 @@ from treadle.errors import (
 from treadle.flow_control import FailureInfo
 from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
 from treadle.result import Result
-from treadle.result_plan import ResultPlan, plan, unreturned
+from treadle.result_plan import ResultPlan, plan, plan_value, unreturned
 from treadle.retry import Retry, merge_retry
 from treadle.signature import class_path
 from treadle.timing import instant, seconds
@@ -91,11 +92,15 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop
+_VALUES: Final = frozenset((type(None), bool, int, float, str, bytes, dict))
+"""Classes of values that are neither a Result nor a Work, and no list of Works."""
 Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
     """The handler returned `value`, and made the Results in `created`."""
+    if type(value) in _VALUES and not created:
+        return Succeed(plan_value(value))  # what most handlers return needs no other look
     match value:
         case Work():
             problem = f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead"
@@ -199,6 +204,14 @@ def _time_of(error: Defer) -> tuple[float, float | None]:
 
 def lost_too_often(lease: Lease, retry: Retry) -> bool:
     return retry.max_losses is not None and lease.losses > retry.max_losses
+
+
+def is_lost_too_often(lease: Lease, base: Retry) -> bool:
+    """`base`: the policy of its type."""
+    try:
+        return lost_too_often(lease, retry_of(read_stored(lease.options), base))
+    except PayloadError:
+        return False  # its options cannot be read: it ends for that reason
 
 
 def unbegun(lease: Lease) -> Lease:

@@ -8,32 +8,26 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import msgspec
 
-from treadle.bulk_action import BULK_QUEUE, BULK_TYPE
-from treadle.doers import Doer, Task
-from treadle.doers.base import BaseDoer, Failing, KeepDenied, WorkerDoers
-from treadle.doers.limited import has_strict_lanes
-from treadle.doers.on_full import OnFullCalls
+from treadle.bulk_action import BULK_TYPE
+from treadle.doers import Task
+from treadle.doers.base import KeepDenied
 from treadle.doers.permitted import is_over_inside, without_permits
 from treadle.engine.core import Core
-from treadle.engine.hooks import Phase
 from treadle.engine.large_values import LARGE
-from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
-from treadle.engine.submit.build_item import NO_OPTIONS, read_stored, retry_of
-from treadle.errors import PayloadError
+from treadle.engine.submit.build_item import NO_OPTIONS, read_stored
 from treadle.item import Demand, Lease
 
 from .attempt import AttemptRunner
 from .batch import Batches
+from .bound_types import BoundTypes
 from .built_in import SETTLED_AT_ONCE
-from .decide import GiveBack, judged, lost_too_often, unbegun
+from .decide import GiveBack, is_lost_too_often, judged, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
 from .isolation import LOSSES_BEFORE_TRIAL, Isolation
-from .lane_limits import add_strict_type, check_batch, prepare_limits
 from .rooms import shared_rooms
 from .settle import Settler
 from .undecodable import UndecodableItems
@@ -43,108 +37,6 @@ PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
 """With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
-_REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
-    "task": ("hook", "an attempt's task failed"),
-    "doer": ("hook", "a doer failed"),
-    "permits": ("claim", "could not take or return permits of a limit; will retry"),
-}
-
-
-class BoundTypes:
-    """The work types that a worker runs, each bound to its doer.
-
-    on_free: called when a doer has room again, or a type was added.
-    on_give_back: called with tasks that a limit holds back.
-    on_full: what a limit does that drops or replaces items.
-    """
-
-    def __init__(
-        self,
-        core: Core,
-        worker: WorkerSettings,
-        on_free: Callable[[], None],
-        on_give_back: Callable[[list[Task]], None],
-        on_full: OnFullCalls,
-    ) -> None:
-        self._core = core
-        self._worker = worker
-        self._on_free = on_free
-        self._on_give_back = on_give_back
-        self._on_full = on_full
-        self._doers = WorkerDoers()
-        self.doer = self._doers.of(worker.doer)
-        """The doer of the types that have none of their own."""
-        self._opened: dict[BaseDoer, None] = {}
-        """The doers that are bound, in the order of their binding."""
-        self.all: list[BoundType] = []
-        self.by_name: dict[str, BoundType] = {}
-        """The same types by name. A type with aliases is there under each of them too."""
-        self.buffered: frozenset[str] = frozenset()
-        """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
-        self.strict: frozenset[str] = frozenset()
-        """The types whose lanes are strict: see `Demand.strict`."""
-        serves_bulk = worker.queues is None or BULK_QUEUE in worker.queues
-        self.runs_bulk = core.run_portion is not None and serves_bulk
-        """Whether this worker runs items of bulk actions."""
-        self._built_in = (*SETTLED_AT_ONCE, BULK_TYPE) if self.runs_bulk else SETTLED_AT_ONCE
-
-    def open(self) -> None:
-        """Bind the worker's doer, and all types that are registered."""
-        self._bind(self.doer, "app")
-        for type in self._core.registry.types.values():
-            self.add(type)
-
-    def add(self, type: AnyType) -> None:
-        """Run this type too, if it is among the worker's types and has a handler."""
-        core, worker = self._core, self._worker
-        names = (type.name, *type.aliases)
-        wanted = worker.types is None or not worker.types.isdisjoint(names)
-        if not wanted or not type.has_handler or type.name in self.by_name:
-            return
-        given: Doer = type.options.get("doer", worker.doer)
-        doer = self._doers.of(given)
-        check_batch(type, doer)
-        if has_strict_lanes(given):
-            add_strict_type(core, names)
-            self.strict |= {*names}
-        self._bind(doer, type.name)
-        metrics = core.metrics.of(type.name)
-        bound = BoundType(
-            type, core.item_builder, core.settings, metrics, doer, own_doer=doer is not self.doer
-        )
-        self.all.append(bound)
-        self.by_name.update(dict.fromkeys(names, bound))
-        if type.batch is not None or doer.buffers:
-            self.buffered |= {*names}
-        self._on_free()
-
-    def _bind(self, doer: BaseDoer, name: str) -> None:
-        """Bind a doer, unless it is bound: types that share a doer share its binding."""
-        if doer in self._opened:
-            return
-        core = self._core
-        prepare_limits(core, doer, self._on_full)
-        doer.bind(core.backend, core.settings.clock, self._worker.id, name)
-        self._opened[doer] = None
-        doer.on_free(self._on_free)
-        doer.on_give_back(self._on_give_back)
-        doer.on_error(self._report)
-
-    def _report(self, error: Exception, failing: Failing) -> None:
-        phase, message = _REPORTS[failing]
-        self._core.hooks.report(error, phase, message)
-
-    def has(self, name: str) -> bool:
-        """Whether this worker settles items of this type."""
-        return name in self.by_name or name in self._built_in
-
-    def names(self) -> tuple[str, ...]:
-        """All types that this worker settles: those that are built in need no handler."""
-        return (*self.by_name, *self._built_in)
-
-    def doers(self) -> list[BaseDoer]:
-        """Each once, always in the same order."""
-        return list(self._opened)
 
 
 class Dispatcher:
@@ -160,7 +52,7 @@ class Dispatcher:
         on_room: Callable[[], None],
     ) -> None:
         self._hooks = core.hooks
-        self._codec, self._now = core.settings.codec, core.settings.clock.monotonic
+        self._now = core.settings.clock.monotonic
         self._types = types
         self._bound = types.by_name
         self._doer = types.doer
@@ -202,8 +94,8 @@ class Dispatcher:
         own = sum(rooms[bound.name] for bound in all_types if bound.own_doer)
         limit = int(min(shared + own, PORTION, self.isolation.room()))
         rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
-        if self._types.runs_bulk and not self._unrun.runs_bulk:
-            rooms[BULK_TYPE] = min(limit, 1)
+        if self._types.runs_bulk:
+            rooms[BULK_TYPE] = 0 if self._unrun.runs_bulk else min(limit, 1)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,
@@ -240,16 +132,23 @@ class Dispatcher:
             for lease in leases:
                 self._unrun.settle(lease, GiveBack())
             return
-        knows, bound_types = self._held.knows, self._bound
-        unknown = [lease for lease in leases if not knows(lease.token)]
+        unknown, bound_types = self._held.unknown(leases), self._bound
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
             self._unrun.settle_all(
                 [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
             )
         received = self._now()
+        taken: list[HeldLease] = []
         for lease in self._admit(self._end_lost(to_run)):
-            self._take(lease, bound_types[lease.type], sent, received)
+            if (held := self._read(lease, bound_types[lease.type], sent, received)) is not None:
+                taken.append(held)
+        self._held.take(taken)
+        for held in taken:
+            if held.lease.deadline is None and not held.lease.losses:
+                self._start_or_collect(held)
+            else:
+                self._run(held)
 
     def _end_lost(self, leases: list[Lease]) -> list[Lease]:
         """End the items that were lost too often. Returns the others."""
@@ -257,7 +156,7 @@ class Dispatcher:
             return leases
         others: list[Lease] = []
         for lease in leases:
-            if lease.losses and _is_lost_too_often(lease, self._bound[lease.type]):
+            if lease.losses and is_lost_too_often(lease, self._bound[lease.type].retry):
                 self._unrun.settle(unbegun(lease), judged(lease, "lease_lost"))
             else:
                 others.append(lease)
@@ -270,16 +169,20 @@ class Dispatcher:
             self._unrun.settle(lease, GiveBack(self.isolation.delay(lease)))
         return taken
 
-    def _take(self, lease: Lease, bound: BoundType, sent: float, received: float) -> None:
+    def _read(self, lease: Lease, bound: BoundType, sent: float, received: float) -> HeldLease | None:
+        """The attempt of an item. None: its input or options cannot be read."""
         try:
             stored = read_stored(lease.options) if lease.options else NO_OPTIONS
             large = len(lease.input) >= LARGE
-            input = UNREAD if large else bound.type.decode_input(lease.input, self._codec)
+            input = UNREAD if large else bound.arguments.decode(lease.input, bound.codec, bound.upcast)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
             self._unrun.leave(lease, error)
-            return
-        held = HeldLease(lease, bound, input, stored, sent, received)
-        self._held.take(held)
+            return None
+        return HeldLease(lease, bound, input, stored, sent, received)
+
+    def _run(self, held: HeldLease) -> None:
+        """Start an item that has a deadline, or was lost before."""
+        lease = held.lease
         if lease.deadline is not None:
             self._runner.watch_deadline(held)
         if lease.losses >= LOSSES_BEFORE_TRIAL and self.isolation.is_on_trial(lease):
@@ -356,14 +259,6 @@ class Dispatcher:
         if not held.over:
             held.over = True
             self.settler.decided(held, GiveBack(delay, limited))
-
-
-def _is_lost_too_often(lease: Lease, bound: BoundType) -> bool:
-    try:
-        retry = retry_of(read_stored(lease.options), bound.retry)
-    except PayloadError:
-        return False  # its options cannot be read: it ends for that reason
-    return lost_too_often(lease, retry)
 
 
 def _is_over(task: Task) -> bool:

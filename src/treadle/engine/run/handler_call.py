@@ -7,13 +7,13 @@ import contextvars
 import functools
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from treadle.call_next import NextCall
 from treadle.callables import is_awaitable
 from treadle.context import Context, ContextServices
-from treadle.engine.settings import Middleware
-from treadle.work_type import arguments_of
+from treadle.engine.settings import HandlerScope, Middleware
 
 from .handler_pools import HandlerPools
 from .handler_threads import caught, wait_for_end
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class HandlerCaller:
-    """settle_stopped: called when an attempt or a batch is cancelled whose handler goes on in its thread."""
+    """settle_stopped: called when an attempt or a batch is cancelled whose handler goes on in its thread.
+    scope: entered around each call of a handler, where it runs."""
 
     def __init__(
         self,
@@ -34,16 +35,24 @@ class HandlerCaller:
         pools: HandlerPools,
         settle_stopped: Callable[[HeldLease | BatchCall], None],
         tracer: AttemptTracer | None = None,
+        scope: HandlerScope | None = None,
     ) -> None:
         self._services = services
         self._middleware = middleware
         self._pools = pools
         self._settle_stopped = settle_stopped
         self._tracer = tracer
+        self._scope = scope
+        self._is_bare = not middleware and scope is None
+        """Whether nothing is to be called around a handler."""
 
     def invoke(self, held: HeldLease) -> Awaitable[Any]:
         """Run one attempt: the handler, with its context, through the middlewares."""
         bound = held.bound
+        if bound.is_direct and self._is_bare:
+            args, kwargs = bound.arguments.call(held.input)
+            call: Awaitable[Any] = bound.fn(*args, **kwargs)
+            return call
         if bound.wants_context or self._middleware:
             self.new_context(held)
             if self._middleware:
@@ -76,7 +85,7 @@ class HandlerCaller:
 
     def _call(self, held: HeldLease) -> Awaitable[Any]:
         bound = held.bound
-        args, kwargs = arguments_of(bound.type).call(held.input)
+        args, kwargs = bound.arguments.call(held.input)
         if bound.wants_context:
             args = (held.ctx, *args)
         return self.call(held, args, kwargs)
@@ -86,14 +95,14 @@ class HandlerCaller:
     ) -> Awaitable[Any]:
         """Call the handler on the loop, in a thread or in a process, as its type says."""
         bound = caller.bound
-        if bound.is_async and bound.run_in == "loop":
+        if bound.is_async and bound.run_in == "loop" and self._scope is None:
             call: Awaitable[Any] = bound.fn(*args, **kwargs)
             return call
         if bound.run_in == "process":
             return self._call_in_process(bound, args, kwargs)
         if bound.run_in == "thread":
             return self._call_in_thread(caller, args, kwargs)
-        return _call_on_loop(bound.fn, args, kwargs)
+        return _call_on_loop(bound.fn, args, kwargs, self._scope or nullcontext)
 
     def _call_in_process(
         self, bound: BoundType, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -114,7 +123,10 @@ class HandlerCaller:
         self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A thread cannot be stopped: the attempt may be settled early, but the thread stays in use."""
-        call = functools.partial(contextvars.copy_context().run, caller.bound.fn, *args, **kwargs)
+        fn = caller.bound.fn
+        if self._scope is not None:
+            fn = functools.partial(_call_within, self._scope, fn)
+        call = functools.partial(contextvars.copy_context().run, fn, *args, **kwargs)
         thread = caller.thread = self._pools.threads.start(functools.partial(caught, call))
         future = asyncio.wrap_future(thread)
         try:
@@ -140,6 +152,14 @@ class HandlerCaller:
                 await wait_for_end(future)
 
 
-async def _call_on_loop(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    value = fn(*args, **kwargs)
-    return await value if is_awaitable(value) else value
+async def _call_on_loop(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], scope: HandlerScope
+) -> Any:
+    with scope():
+        value = fn(*args, **kwargs)
+        return await value if is_awaitable(value) else value
+
+
+def _call_within(scope: HandlerScope, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    with scope():
+        return fn(*args, **kwargs)

@@ -29,7 +29,7 @@ from treadle.wording import duration
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
-from .dispatch import BoundTypes
+from .bound_types import BoundTypes
 from .held import HeldLeases, Stop
 from .outcome_log import named_items
 from .worker_report import WorkerReport
@@ -53,6 +53,7 @@ class HeartbeatLoop:
         self._backend = core.backend
         self._clock = core.settings.clock
         self._hooks = core.hooks
+        self._scheduler = core.scheduler
         self._worker = worker.id
         self.is_supervised = worker.last_supervisor_beat is not None
         self._last_supervisor_beat = worker.last_supervisor_beat or (lambda: -math.inf)
@@ -145,7 +146,18 @@ class HeartbeatLoop:
             self.lose(token, why)
         if reply.drain and self._begun:
             self._on_drain()
+        if reply.new_store:
+            self._meet_new_store()
         return reply.fresh
+
+    def _meet_new_store(self) -> None:
+        """The heartbeat has registered the worker and its types there. The schedules come now."""
+        log_line(
+            WARNING,
+            f"{self._hooks.outage.name} is new: all items of the old one are lost. This process stores its "
+            "types and schedules again",
+        )
+        self._scheduler.store_again()
 
     def lose(self, token: int, why: str) -> None:
         """Stop an attempt whose lease is lost."""

@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from treadle.codec import Codec
+from treadle.codec.arguments import Arguments
+from treadle.codec.shape import Shape
 from treadle.context import Context, InterruptReason
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer
@@ -20,8 +23,10 @@ from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
 from treadle.engine.timers import Timer
 from treadle.item import Lease, Ref
 from treadle.metrics import TypeMetrics
+from treadle.options import RunIn
 from treadle.retry import Retry
-from treadle.work_type import handler_of
+from treadle.signature import Handler
+from treadle.work_type import arguments_of, result_shape_of
 
 from .log_context import LogContext
 
@@ -33,6 +38,8 @@ class BoundType:
     def __init__(
         self,
         type: AnyType,
+        handler: Handler,
+        run_in: RunIn,
         builder: ItemBuilder,
         settings: Settings,
         metrics: TypeMetrics,
@@ -40,16 +47,12 @@ class BoundType:
         *,
         own_doer: bool,
     ) -> None:
-        handler = handler_of(type)
         base = builder.base(type)
         self.type = type
         self.name = type.name
         self.names = (type.name, *type.aliases)
-        self.fn: Callable[..., Any] = handler.fn
-        self.is_async = handler.is_async
-        self.wants_context = handler.wants_context
-        self.wants_contexts = handler.wants_contexts
-        self.run_in = type.run_in
+        self.codec: Codec = type.options.get("codec", settings.codec)
+        self.upcast = type.options.get("upcast")
         self.retry: Retry = base.retry
         self.timeout = base.timeout
         self.timeout_grace: float = type.options.get("timeout_grace", settings.timeout_grace)
@@ -60,10 +63,33 @@ class BoundType:
         self.metrics = metrics
         self.doer = doer
         self.own_doer = own_doer
-        self.pooled = self.run_in != "loop"
-        """Whether its handler runs in a thread or a process."""
         self.coming = 0
         """How many of its leases are on their way to a place in their pool."""
+        self.use(handler, run_in)
+
+    def use(self, handler: Handler, run_in: RunIn) -> None:
+        """Call this function from the next attempt on."""
+        self.fn: Callable[..., Any] = handler.fn
+        self.is_async = handler.is_async
+        self.wants_context = handler.wants_context
+        self.wants_contexts = handler.wants_contexts
+        self.run_in: RunIn = run_in
+        self.pooled = run_in != "loop"
+        """Whether its handler runs in a thread or a process."""
+        self.is_direct = self.is_async and not self.pooled and not self.wants_context
+        """Whether its handler is called on the loop, with nothing but the input."""
+
+    # Both are made at the first attempt: annotations may name classes that a module defines later.
+
+    @functools.cached_property
+    def arguments(self) -> Arguments:
+        """How its calls are stored."""
+        return arguments_of(self.type)
+
+    @functools.cached_property
+    def result_shape(self) -> Shape:
+        """How its results are stored."""
+        return result_shape_of(self.type)
 
 
 Stop: TypeAlias = InterruptReason
@@ -186,16 +212,21 @@ class HeldLeases:
         self.on_drop: Callable[[Lease], None] | None = None
         """Called when a lease with an attempt is removed."""
 
-    def take(self, held: HeldLease) -> None:
-        lease = held.lease
-        self.taken += 1
-        self.by_token[lease.token] = held
-        self.refs[lease.tenant, lease.id] = lease.token
-        bound = held.bound
-        bound.metrics.claimed()
-        if bound.pooled:
-            held.coming = True
-            bound.coming += 1
+    def take(self, attempts: Sequence[HeldLease]) -> None:
+        """Take leases that are about to run. They are counted together."""
+        by_token, refs = self.by_token, self.refs
+        claimed: dict[BoundType, int] = {}
+        for held in attempts:
+            lease, bound = held.lease, held.bound
+            by_token[lease.token] = held
+            refs[lease.tenant, lease.id] = lease.token
+            claimed[bound] = claimed.get(bound, 0) + 1
+            if bound.pooled:
+                held.coming = True
+                bound.coming += 1
+        self.taken += len(attempts)
+        for bound, count in claimed.items():
+            bound.metrics.claimed(count)
 
     def take_unrun(self, lease: Lease) -> None:
         """Take the lease of an item that is settled without an attempt."""
@@ -204,15 +235,17 @@ class HeldLeases:
 
     def drop(self, lease: Lease) -> HeldLease | None:
         """Remove a lease. None if it had no attempt, or was removed before."""
-        self._unrun.discard(lease.token)
-        held = self.by_token.pop(lease.token, None)
-        if held is not None:
+        token = lease.token
+        held = self.by_token.pop(token, None)
+        if held is None:
+            self._unrun.discard(token)
+        else:
             if held.coming:
                 held.arrive()
             for timer in held.timers:
                 timer.cancel()
             ref = (lease.tenant, lease.id)
-            if self.refs.get(ref) == lease.token:
+            if self.refs.get(ref) == token:
                 del self.refs[ref]
         if not self.by_token:
             # A dict that was large once keeps its size until it is cleared.
@@ -222,8 +255,10 @@ class HeldLeases:
             self.on_drop(lease)
         return held
 
-    def knows(self, token: int) -> bool:
-        return token in self.by_token or token in self._unrun
+    def unknown(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Those of these leases that are not in the table."""
+        by_token, unrun = self.by_token, self._unrun
+        return [lease for lease in leases if lease.token not in by_token and lease.token not in unrun]
 
     def tokens(self) -> list[int]:
         """The tokens of all leases, with and without an attempt."""

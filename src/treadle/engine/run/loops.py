@@ -23,8 +23,8 @@ from treadle.flow_control import OnBacklog, Redrive
 from treadle.item import Wake
 
 from .attempt import AttemptRunner
+from .bound_types import BoundTypes
 from .claim import Claimer
-from .dispatch import BoundTypes
 from .heartbeat import HeartbeatLoop, Watchdog
 from .held import HeldLeases
 from .loop_lag import measure_loop_lag

@@ -267,10 +267,10 @@ class ChildServices:
             "needs itself, once per process (functools.cache), or runs in a thread"
         )
 
-    def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
+    def transaction(self, ctx: Context, session: Any = None) -> AbstractAsyncContextManager[Any]:
         raise RuntimeError(_TRANSACTION)
 
-    def sync_transaction(self, ctx: Context) -> AbstractContextManager[Any]:
+    def sync_transaction(self, ctx: Context, session: Any = None) -> AbstractContextManager[Any]:
         raise RuntimeError(_TRANSACTION)
 
     # Only a handler that runs an event loop of its own gets here: see `check_async`.

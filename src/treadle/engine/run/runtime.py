@@ -16,11 +16,12 @@ from treadle.log_lines import WARNING, error_text, log_line
 
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner
+from .bound_types import BoundTypes
 from .build_settlement import SettlementBuilder
 from .claim import Claimer
 from .context_services import EngineServices
 from .decide import FailureDecider
-from .dispatch import BoundTypes, Dispatcher
+from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLease, HeldLeases
 from .lane_limits import on_full_calls
@@ -46,7 +47,11 @@ class Runtime:
         self._ending: asyncio.Future[None] | None = None
         failures = FailureDecider(core)
         self.held = held = HeldLeases()
-        self._after_commit = after_commit = AfterCommit(core, held, self._wake_claimer)
+        self._after_commit = after_commit = AfterCommit(
+            core,
+            held,
+            lambda: self.claimer.freed(),  # noqa: PLW0108  made below
+        )
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         undecodable = UndecodableItems(core)
         self._services = EngineServices(
@@ -79,7 +84,7 @@ class Runtime:
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )
         # For the core, as a `LocalRuntime`:
-        self.add, self.take = self._types.add, self._dispatcher.take
+        self.add, self.rebind, self.take = self._types.add, self._types.rebind, self._dispatcher.take
         self.recover_leases = self.claimer.recover_leases
         self._shutdown = Shutdown(self.loops, held, self._dispatcher, self.runner)
 

@@ -212,11 +212,11 @@ class Settler:
 
     def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
         """Pass on what the store has answered for good. Returns what must be settled once more."""
-        builder = self.builder
+        builder, learns = self.builder, self.builder.learns
         again: list[PendingSettlement] = []
         over: list[PendingSettlement] = []
         for pending, outcome in zip(batch, answer.outcomes, strict=True):
-            if (pending.contributions or outcome.verb != "applied") and builder.revise(pending, outcome):
+            if (outcome.verb != "applied" or learns(pending)) and builder.revise(pending, outcome):
                 again.append(pending)
             else:
                 pending.outcome = outcome

@@ -21,7 +21,8 @@ from treadle.version import VERSION
 from treadle.worker_info import UndecodableType, WorkerInfo
 
 from .attempt import AttemptRunner
-from .dispatch import BoundTypes, Dispatcher
+from .bound_types import BoundTypes
+from .dispatch import Dispatcher
 from .held import HeldLeases
 from .undecodable import UndecodableItems
 

@@ -85,6 +85,10 @@ class ScheduleEntry:
         at = self.next_at
         return at is not None and at <= now + EARLY
 
+    def may_fire(self, now: float, monotonic: float) -> bool:
+        """Whether it has to fire at `now`, by the store's clock, and may be tried at `monotonic`."""
+        return self.is_due(now) and self.not_before <= monotonic
+
     def lateness(self, at: float, now: float, tolerance: float) -> tuple[Lateness, float]:
         """Why the occurrence `at` is late, and up to when occurrences are late for that reason."""
         since = now if self.waiting_since is None else self.waiting_since

@@ -80,7 +80,10 @@ class Scheduler:
         """Whether it has to synchronize, or to fire, right now."""
         if not self._workers or not self._entries:
             return False
-        return self._sync.wait() <= 0 or any(e.firing or self._can_fire(e) for e in self._entries.values())
+        now, monotonic = self._store_clock.now(), self._clock.monotonic()
+        return self._sync.wait() <= 0 or any(
+            entry.firing or entry.may_fire(now, monotonic) for entry in self._entries.values()
+        )
 
     async def idle(self) -> None:
         """Return when it is not busy."""
@@ -121,6 +124,11 @@ class Scheduler:
         entry = self._sync.add(recurrence)
         self._wake.set()
         return entry
+
+    def store_again(self) -> None:
+        """Store the schedules of this process again: there is another, new store."""
+        self._sync.store_again()
+        self._wake.set()
 
     async def cancel(self, name: str, note: AuditNote | None = None) -> bool:
         """Remove a schedule, here and in the store. False if the store has none of that name."""
@@ -170,7 +178,8 @@ class Scheduler:
             return None
         await self._sync_when_due()
         for entry in list(self._entries.values()):
-            if self._can_fire(entry) and not entry.firing:
+            may_fire = entry.may_fire(self._store_clock.now(), self._clock.monotonic())
+            if may_fire and not entry.firing:
                 entry.firing = True
                 self._tasks.start(self._fire(entry), "schedule")
         wait, now = self._wait(), self._store_clock.now()
@@ -199,9 +208,6 @@ class Scheduler:
             for entry in self._entries.values():
                 entry.slept_until = woken_at
         self._expected = None
-
-    def _can_fire(self, entry: ScheduleEntry) -> bool:
-        return entry.is_due(self._store_clock.now()) and entry.not_before <= self._clock.monotonic()
 
     def _wait(self) -> float:
         now, monotonic = self._store_clock.now(), self._clock.monotonic()
@@ -263,6 +269,12 @@ class ScheduleSync:
         if entry is not None:
             entry.cancelled = True
         return entry
+
+    def store_again(self) -> None:
+        """The store is new: its schedules were not cancelled, they are lost."""
+        for entry in self.entries.values():
+            entry.stored = None
+        self.request()
 
     def request(self, after: float = 0.0) -> None:
         """The next synchronization is due after this many seconds."""

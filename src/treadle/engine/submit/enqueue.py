@@ -13,8 +13,10 @@ from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
 from treadle.item import AuditNote, Item, Rejected, Submitted
+from treadle.loop_mark import is_running_on
 from treadle.rules.submission import may_change, rejection_error
 from treadle.submit_middleware import NewItem, options_of, submit_through
+from treadle.tx_commit import call_on_commit
 from treadle.work import Work
 
 from .build_item import LeaseTo
@@ -139,7 +141,7 @@ def _store(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> Awaitable
         _check_ids(items)
         core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")
     if where.tx is not None:
-        return core.submitter.submit_within(items, where.tx, where.note)
+        return _submit_within(core, items, where)
     if where.open_transaction is not None:
         return _submit_in(where.open_transaction, items, where.note)
     sent = core.settings.clock.monotonic()
@@ -154,6 +156,46 @@ def named(work: Work[Any, Any], options: dict[str, Any]) -> tuple[Work[Any, Any]
     id = options["id"]
     force_setattr(work, "id", id)
     return replace(work), {name: value for name, value in options.items() if name != "id"}
+
+
+async def _submit_within(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> tuple[Submitted, ...]:
+    answers = await core.submitter.submit_within(items, where.tx, where.note)
+    stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
+    if stored or any(map(may_change, items, answers)):
+        call_on_commit(where.tx, functools.partial(_committed, core, items, stored, answers))
+    return answers
+
+
+def _committed(
+    core: Core, items: tuple[Item, ...], stored: list[Item], answers: tuple[Submitted, ...], certain: bool
+) -> None:
+    """The transaction has committed. In the thread that committed it, which may be another one."""
+    loop = core.loop
+    if loop is None or loop.is_closed():
+        return
+    queued_at = max(answer.queued_at for answer in answers)
+
+    def announce() -> None:
+        core.announcer.queued(stored, queued_at)
+        core.wakeups.ready((item.type, item.queue) for item in items)
+
+    async def announce_stored() -> None:
+        """A savepoint may have been rolled back: only the store knows what is there."""
+        tenant = stored[0].tenant if stored else None
+        states = await core.backend.get([item.id for item in stored], tenant=tenant)
+        stored[:] = [item for item, state in zip(stored, states, strict=True) if state is not None]
+        announce()
+
+    def on_loop() -> None:
+        if certain:
+            announce()
+        else:
+            core.tasks.start(announce_stored(), "announce")
+
+    if is_running_on(loop):
+        on_loop()
+    else:
+        loop.call_soon_threadsafe(on_loop)
 
 
 async def _submit_in(

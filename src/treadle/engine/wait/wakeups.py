@@ -163,6 +163,9 @@ def _add(pending: list[Ref], refs: list[Ref]) -> None:
 def _ready_wake(lines: set[Line] | None) -> Wake:
     if lines is None:
         return Wake(ready=True)
+    if len(lines) == 1:
+        ((type, queue),) = lines
+        return Wake(ready=True, types=(type,), queues=(queue,) if queue else ())
     types, queues = {type for type, _ in lines}, {queue for _, queue in lines}
     if "" in queues or len(queues) > MOST_NAMES:
         queues.clear()
@@ -172,6 +175,8 @@ def _ready_wake(lines: set[Line] | None) -> Wake:
 
 
 def _take_portion(pending: list[Ref]) -> tuple[Ref, ...]:
+    if not pending:
+        return ()
     portion = tuple(pending[:PORTION])
     del pending[:PORTION]
     return portion

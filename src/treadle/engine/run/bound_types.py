@@ -1,0 +1,151 @@
+"""Bound types: the work types that a worker runs, each with the doer that runs its items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from treadle.bulk_action import BULK_QUEUE, BULK_TYPE
+from treadle.doers import Doer, Task
+from treadle.doers.base import BaseDoer, Failing, WorkerDoers
+from treadle.doers.limited import has_strict_lanes
+from treadle.doers.on_full import OnFullCalls
+from treadle.engine.core import Core
+from treadle.engine.hooks import Phase
+from treadle.engine.registry import AnyType
+from treadle.engine.settings import WorkerSettings
+from treadle.options import RunIn
+from treadle.signature import Handler
+
+from .built_in import SETTLED_AT_ONCE
+from .held import BoundType
+from .lane_limits import add_strict_type, check_batch, prepare_limits
+
+_REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
+    "task": ("hook", "an attempt's task failed"),
+    "doer": ("hook", "a doer failed"),
+    "permits": ("claim", "could not take or return permits of a limit; will retry"),
+}
+
+
+class BoundTypes:
+    """The work types that a worker runs, each bound to its doer.
+
+    on_free: called when a doer has room again, or a type was added.
+    on_give_back: called with tasks that a limit holds back.
+    on_full: what a limit does that drops or replaces items.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        worker: WorkerSettings,
+        on_free: Callable[[], None],
+        on_give_back: Callable[[list[Task]], None],
+        on_full: OnFullCalls,
+    ) -> None:
+        self._core = core
+        self._worker = worker
+        self._on_free = on_free
+        self._on_give_back = on_give_back
+        self._on_full = on_full
+        self._doers = WorkerDoers()
+        self.doer = self._doers.of(worker.doer)
+        """The doer of the types that have none of their own."""
+        self._opened: dict[BaseDoer, None] = {}
+        """The doers that are bound, in the order of their binding."""
+        self.all: list[BoundType] = []
+        self.by_name: dict[str, BoundType] = {}
+        """The same types by name. A type with aliases is there under each of them too."""
+        self.buffered: frozenset[str] = frozenset()
+        """The types whose items may wait here before their handlers begin: see `Demand.buffered`."""
+        self.strict: frozenset[str] = frozenset()
+        """The types whose lanes are strict: see `Demand.strict`."""
+        serves_bulk = worker.queues is None or BULK_QUEUE in worker.queues
+        self.runs_bulk = core.run_portion is not None and serves_bulk
+        """Whether this worker runs items of bulk actions."""
+        self._built_in = (*SETTLED_AT_ONCE, BULK_TYPE) if self.runs_bulk else SETTLED_AT_ONCE
+
+    def open(self) -> None:
+        """Bind the worker's doer, and all types that are registered."""
+        self._bind(self.doer, "app")
+        for type in self._core.registry.types.values():
+            self.add(type)
+
+    def add(self, type: AnyType) -> None:
+        """Run this type too, if it is among the worker's types and has a handler."""
+        core, worker = self._core, self._worker
+        names = (type.name, *type.aliases)
+        wanted = worker.types is None or not worker.types.isdisjoint(names)
+        handler = core.registry.handler(type)
+        if not wanted or handler is None or type.name in self.by_name:
+            return
+        given: Doer = type.options.get("doer", worker.doer)
+        doer = self._doers.of(given)
+        check_batch(type, doer)
+        if has_strict_lanes(given):
+            add_strict_type(core, names)
+            self.strict |= {*names}
+        self._bind(doer, type.name)
+        metrics = core.metrics.of(type.name)
+        bound = BoundType(
+            type,
+            handler,
+            self._run_in(type, handler),
+            core.item_builder,
+            core.settings,
+            metrics,
+            doer,
+            own_doer=doer is not self.doer,
+        )
+        self.all.append(bound)
+        self.by_name.update(dict.fromkeys(names, bound))
+        if type.batch is not None or doer.buffers:
+            self.buffered |= {*names}
+        self._on_free()
+
+    def rebind(self, type: AnyType) -> None:
+        """The function that runs this type is another one now, or there is none."""
+        bound, handler = self.by_name.get(type.name), self._core.registry.handler(type)
+        if bound is None:
+            self.add(type)
+        elif handler is not None:
+            bound.use(handler, self._run_in(type, handler))
+        else:
+            self.all.remove(bound)
+            for name in bound.names:
+                del self.by_name[name]
+
+    def _run_in(self, type: AnyType, handler: Handler) -> RunIn:
+        """Where it runs. Another process could not import a function that replaces a handler."""
+        if not self._core.registry.is_replaced(type):
+            return type.run_in
+        return "loop" if handler.is_async or type.options.get("run_in") == "loop" else "thread"
+
+    def _bind(self, doer: BaseDoer, name: str) -> None:
+        """Bind a doer, unless it is bound: types that share a doer share its binding."""
+        if doer in self._opened:
+            return
+        core = self._core
+        prepare_limits(core, doer, self._on_full)
+        doer.bind(core.backend, core.settings.clock, self._worker.id, name)
+        self._opened[doer] = None
+        doer.on_free(self._on_free)
+        doer.on_give_back(self._on_give_back)
+        doer.on_error(self._report)
+
+    def _report(self, error: Exception, failing: Failing) -> None:
+        phase, message = _REPORTS[failing]
+        self._core.hooks.report(error, phase, message)
+
+    def has(self, name: str) -> bool:
+        """Whether this worker settles items of this type."""
+        return name in self.by_name or name in self._built_in
+
+    def names(self) -> tuple[str, ...]:
+        """All types that this worker settles: those that are built in need no handler."""
+        return (*self.by_name, *self._built_in)
+
+    def doers(self) -> list[BaseDoer]:
+        """Each once, always in the same order."""
+        return list(self._opened)
