@@ -64,6 +64,7 @@ from .lists import list_items
 from .related import related as related_items
 from .statements import Tx
 from .stats import add_stats, read_stats
+from .user_connection import call_with_connection
 
 A = TypeVar("A", Changed, bool)
 P = ParamSpec("P")
@@ -98,7 +99,10 @@ class SqliteBackend(SqliteDatabase):
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         self._check_room()
         if tx is not None:
-            return transactions.submit_within(tx, submissions, self._using().path, self._clock.now())
+            path, now = self._using().path, self._clock.now()
+            return await call_with_connection(
+                tx, lambda connection: transactions.submit_within(connection, submissions, path, now)
+            )
         return await self._write(submit.submit, submissions)
 
     async def claim(self, demand: Demand) -> Claim:

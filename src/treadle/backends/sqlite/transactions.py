@@ -37,6 +37,7 @@ from .schema import is_current
 from .settle import settle
 from .statements import Tx, statements
 from .submit import submit
+from .user_connection import connection_of, is_async
 from .workers import renew_lease
 from .write_lock import WriteLock
 
@@ -278,7 +279,9 @@ def submit_within(
 def check_is_prepared(connection: object, path: Path) -> None:
     """Refuse the user's transaction if the file would have to be written to be opened: the transaction has
     the write lock."""
-    checked = _checked_type(connection, path)
+    if is_async(connection):
+        return  # it belongs to another thread
+    checked = _checked_type(connection_of(connection), path)
     try:
         with _plain_text(checked):
             _check_connection(checked, path)
@@ -303,8 +306,8 @@ def _checked_type(connection: object, path: Path) -> sqlite3.Connection:
         problem = f"is a connection to {engine}, and the items of this app are in {path}"
     elif engine is not None:
         problem = (
-            "wraps a connection to SQLite: pass the sqlite3.Connection itself, which SQLAlchemy has as "
-            "`connection.connection.driver_connection` and Django as `connection.connection`"
+            "wraps a connection to SQLite: pass the sqlite3.Connection itself, which Django has as "
+            "`connection.connection`"
         )
     else:
         problem = "must be a sqlite3.Connection to the same file"
