@@ -1,0 +1,190 @@
+"""Items in the admin of Django: a list, a page for each, and actions. Nothing can be edited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_args
+
+from treadle.app import Treadle
+from treadle.errors import InputError, TreadleError, message_of
+from treadle.item import ItemState, Status
+from treadle.item_json import item_json
+from treadle.operator import core_of
+from treadle.sync import SyncClient
+from treadle.timing import to_datetime
+from treadle.wording import plural
+
+from .admin_api import (
+    CHANGE,
+    ContentType,
+    Http404,
+    HttpResponseRedirect,
+    LogEntry,
+    ModelAdmin,
+    TemplateResponse,
+    messages,
+    reverse,
+    site,
+)
+from .backend import TreadleBackend
+from .django_api import PermissionDenied
+from .item_permissions import VERBS, ItemVerb, allowed_verbs
+from .models import Item
+from .tasks_api import task_backends
+
+PAGE: Final = 50
+STATUSES: Final = get_args(Status)
+
+
+class ItemAdmin(ModelAdmin):
+    """Reads through the app: pages by cursor, without counting. Changes need the permissions of the model
+    `Item`, and are written to the audit of treadle and to the log of the admin."""
+
+    def has_add_permission(self, request: Any) -> bool:
+        return False
+
+    def has_change_permission(self, request: Any, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(self, request: Any, extra_context: Mapping[str, Any] | None = None) -> Any:
+        """The list of items, and the actions on those that are ticked."""
+        alias, app = _backend_of(request)
+        if request.method == "POST":
+            return self._act(request, app, request.POST.getlist("_selected_action"))
+        self._check_view(request)
+        given: dict[str, Any] = {
+            name: request.GET.get(name) or None for name in ("status", "type", "queue", "cursor")
+        }
+        try:
+            page = app.sync.list(limit=PAGE, **given)
+        except InputError as error:
+            raise Http404(message_of(error)) from error
+        context = {
+            "items": [_row(state) for state in page.items],
+            "cursor": page.cursor,
+            "given": given,
+            "statuses": STATUSES,
+            "aliases": [each for each in task_backends if isinstance(task_backends[each], TreadleBackend)],
+            "alias": alias,
+        }
+        return self._page(request, "changelist", "Items", context, extra_context)
+
+    def change_view(
+        self, request: Any, object_id: str, form_url: str = "", extra_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """One item."""
+        alias, app = _backend_of(request)
+        if request.method == "POST":
+            return self._act(request, app, [object_id])
+        self._check_view(request)
+        state = _read(app, object_id)
+        shown = item_json(core_of(app).registry, state)
+        context = {
+            "item": _row(state),
+            "facts": [(name, value) for name, value in shown.items() if value not in (None, "", [], {})],
+            "history": [{"attempt": each, "at": to_datetime(each.at)} for each in state.history],
+            "alias": alias,
+        }
+        return self._page(request, "item", f"{state.type} {state.id}", context, extra_context)
+
+    def delete_view(
+        self, request: Any, object_id: str, extra_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Items are deleted by the action, with their groups."""
+        raise PermissionDenied
+
+    def _page(
+        self, request: Any, name: str, title: str, context: dict[str, Any], extra: Mapping[str, Any] | None
+    ) -> Any:
+        verbs = [verb for verb in VERBS if verb in allowed_verbs(request.user)]
+        site = self.admin_site.each_context(request)
+        shown = {**site, "title": title, "verbs": verbs, "opts": _META, **context, **(extra or {})}
+        return TemplateResponse(request, f"admin/treadle/item/{name}.html", shown)
+
+    def _check_view(self, request: Any) -> None:
+        if not request.user.has_perm("treadle.view_item"):
+            raise PermissionDenied
+
+    # -- actions ---------------------------------------------------------------------------------------
+
+    def _act(self, request: Any, app: Treadle, ids: list[str]) -> Any:
+        """Carry out an action on these items, one by one: what one refuses does not stop the others."""
+        verb = request.POST.get("action")
+        if verb not in VERBS or verb not in allowed_verbs(request.user):
+            raise PermissionDenied
+        reason = request.POST.get("reason", "")
+        client = app.by(request.user.get_username(), reason=reason, address=_address(request)).sync
+        done = 0
+        for id in ids:
+            try:
+                state = _read(app, id)
+                _CHANGES[verb](client, state)
+            except (TreadleError, Http404) as error:
+                messages.error(request, message_of(error))
+            else:
+                _log(request.user, state, verb, reason)
+                done += 1
+        messages.success(request, f"{verb}: {plural(done, 'item')}.")
+        return HttpResponseRedirect(f"{reverse(_LIST)}?{request.GET.urlencode()}".rstrip("?"))
+
+
+_LIST: Final = "admin:treadle_item_changelist"
+_META: Final[Any] = getattr(Item, "_meta")  # noqa: B009
+_CHANGES: Final[Mapping[ItemVerb, Callable[[SyncClient, ItemState], object]]] = {
+    "requeue": lambda client, state: client.requeue(state.id, cancelled=True),
+    "cancel": lambda client, state: client.cancel(state.id),
+    "trigger": lambda client, state: client.trigger(state.id),
+    "delete": lambda client, state: client.delete(state.group_id),
+}
+
+
+def _log(user: Any, state: ItemState, verb: str, reason: str) -> None:
+    """Write to the log of the admin, beside the audit of treadle."""
+    LogEntry.objects.create(
+        user_id=user.pk,
+        content_type_id=ContentType.objects.get_for_model(Item).pk,
+        object_id=state.id,
+        object_repr=f"{state.type} {state.id}"[:200],
+        action_flag=CHANGE,
+        change_message=f"{verb}: {reason}" if reason else verb,
+    )
+
+
+def _address(request: Any) -> str:
+    return str(request.META.get("REMOTE_ADDR") or "")
+
+
+def _backend_of(request: Any) -> tuple[str, Treadle]:
+    """The backend that the request names, or the first one of treadle."""
+    aliases = [each for each in task_backends if isinstance(task_backends[each], TreadleBackend)]
+    alias = request.GET.get("backend") or next(iter(aliases), "")
+    backend = task_backends[alias] if alias in aliases else None
+    if not isinstance(backend, TreadleBackend):
+        raise Http404("no such backend in TASKS")
+    return alias, backend.app
+
+
+def _read(app: Treadle, id: str) -> ItemState:
+    try:
+        (state,) = app.sync.get([id])
+    except InputError:
+        state = None
+    if state is None:
+        raise Http404("there is no such item")
+    return state
+
+
+def _row(state: ItemState) -> dict[str, Any]:
+    return {
+        "id": state.id,
+        "type": state.type,
+        "status": state.status,
+        "queue": state.queue,
+        "tenant": state.tenant,
+        "attempt": state.attempt,
+        "error": state.error or "",
+        "queued_at": to_datetime(state.queued_at),
+    }
+
+
+site.register(Item, ItemAdmin)

@@ -1,0 +1,167 @@
+"""TreadleBackend: the backend for `TASKS` that stores tasks as items of treadle."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from treadle.app import Treadle
+from treadle.client import Client
+from treadle.engine.submit.enqueue import submit
+from treadle.errors import InputError
+from treadle.item import Submitted
+from treadle.operator import core_of, note_of, submits_to
+from treadle.options import ENQUEUE_OPTIONS, check_options
+from treadle.sync_loop import run_without_loop
+from treadle.work import Work
+
+from .databases import in_transaction, is_store, raw_connection
+from .django_api import ImproperlyConfigured, connections, timezone, transaction
+from .known_tasks import remember
+from .results import new_result, to_time
+from .stores import app_of
+from .task import TreadleTask, item_options
+from .task_type import plain_input, read_result, type_of
+from .tasks_api import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
+
+TransactionMode: TypeAlias = Literal["same", "on_commit", "now"]
+"""What an enqueue in a transaction does."""
+_MODES: Final = get_args(TransactionMode)
+
+
+class TreadleBackend(BaseTaskBackend):
+    """Tasks as items of treadle. OPTIONS:
+
+    app: the app, as `module:name`. Or its store: `url`, or `database`, an alias of DATABASES (`default`).
+    transaction: `same` stores an item in the transaction of the caller, on Django's own connection. That is
+        the default where the items are in that database. `on_commit` stores it after the commit. `now` stores
+        it at once, also if the transaction is rolled back.
+
+    Without `app`, all other options are settings of the app: `retry`, `keep`, `prefix`, `tenant`.
+    """
+
+    task_class = TreadleTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
+        super().__init__(alias, params)
+        self.transaction: TransactionMode | None = self.options.get("transaction")
+        if self.transaction is not None and self.transaction not in _MODES:
+            raise ImproperlyConfigured(
+                f"TASKS[{alias!r}]: transaction is {self.transaction!r}: it must be one of "
+                f"{', '.join(_MODES)}"
+            )
+
+    @property
+    def app(self) -> Treadle:
+        """The app of this backend."""
+        return app_of(self.alias, self.options)
+
+    @functools.cached_property
+    def database(self) -> str:
+        """The database whose transactions count, unless a task names another: the one that has the items."""
+        if "database" in self.options:
+            return str(self.options["database"])
+        backend = self.app.backend
+        return next((each for each in connections if is_store(each, backend)), "default")
+
+    # -- storing ---------------------------------------------------------------------------------------
+
+    def enqueue(self, task: Task, args: Iterable[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Store an item. In a transaction, when and if it is stored is as OPTIONS say."""
+        self.validate_task(task)
+        app = self.app
+        input = plain_input(task, args, kwargs)
+        remember(task)
+        work = type_of(task, app, self.alias).from_input(input)
+        result = new_result(task, work.id, input["args"], input["kwargs"], self.alias, timezone.now())
+        client = app if (tenant := getattr(task, "tenant", None)) is None else app.tenant(tenant)
+        options = check_options(item_options(task), "enqueue", ENQUEUE_OPTIONS)
+        alias = getattr(task, "database", None) or self.database
+        if self.transaction == "now" or not in_transaction(connections[alias]):
+            return self._submitted(result, _submit(client, work, options))
+        if self._is_same(alias, app):
+            tx = raw_connection(connections[alias])
+            return self._submitted(result, _submit_within(client, work, {**options, "tx": tx}))
+
+        def store() -> None:
+            self._submitted(result, _submit(client, work, options))
+
+        object.__setattr__(result, "enqueued_at", None)  # it is not yet
+        transaction.on_commit(PendingSubmit(self.alias, store), using=alias)
+        return result
+
+    def _is_same(self, alias: str, app: Treadle) -> bool:
+        """Whether an item is stored in the transaction that is open on `alias`."""
+        if self.transaction == "on_commit":
+            return False
+        # If it was asked for, a connection to another database is refused by the store itself.
+        return self.transaction == "same" or is_store(alias, app.backend)
+
+    def _submitted(self, result: TaskResult, answer: Submitted) -> TaskResult:
+        """Tell the result when it was stored, and send the signal."""
+        if answer.existing:
+            object.__setattr__(result, "id", answer.id)
+            try:
+                return self.get_result(answer.id)
+            except TaskResultDoesNotExist:
+                return result  # it is in this transaction too, which only the caller can see
+        if answer.queued_at:
+            object.__setattr__(result, "enqueued_at", to_time(answer.queued_at))
+        elif result.enqueued_at is None:
+            object.__setattr__(result, "enqueued_at", timezone.now())
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Read an item. `TaskResultDoesNotExist` if there is none, or if it is not that of a task."""
+        app = self.app
+        try:
+            (state,) = app.sync.get([result_id])
+        except InputError:  # it cannot be an id
+            state = None
+        result = None if state is None else read_result(app, state, self.alias)
+        if result is None:
+            raise TaskResultDoesNotExist(result_id)
+        return result
+
+    def check(self, **_: object) -> Iterable[Any]:
+        """The system checks of this backend: see `checks`."""
+        from .checks import check_backend  # it needs this module
+
+        return check_backend(self)
+
+
+class PendingSubmit:
+    """What `transaction.on_commit` calls: an item that is stored after the commit. Tests find it there."""
+
+    def __init__(self, alias: str, store: Any) -> None:
+        self.alias = alias
+        self._store = store
+
+    def __call__(self) -> None:
+        self._store()
+
+
+def _submit(client: Client, work: Work[Any, Any], options: dict[str, Any]) -> Submitted:
+    async def store() -> Submitted:
+        await client.connect()
+        answers = await submit(core_of(client), submits_to(client), [work], options, note=note_of(client))
+        return answers[0]
+
+    return client.sync.call(store())
+
+
+def _submit_within(client: Client, work: Work[Any, Any], options: dict[str, Any]) -> Submitted:
+    """Submit in the transaction of the caller, in its thread."""
+    core = core_of(client)
+    core.check_unopened(options["tx"])
+    client.sync.connect()
+    answers = run_without_loop(submit(core, submits_to(client), [work], options, note=note_of(client)))
+    return answers[0]
