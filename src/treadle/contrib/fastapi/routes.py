@@ -1,0 +1,80 @@
+"""The dependency and the routes for FastAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from treadle.callables import check_callable
+from treadle.client import Client
+from treadle.contrib.starlette.clients import tenant_client
+from treadle.contrib.starlette.work_router import EventStream, WorkAnswers
+from treadle.contrib.starlette.work_state import WorkState
+from treadle.timing import Duration
+
+
+def _refusal(description: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    403: _refusal("No access"),
+    404: _refusal("There is no such work, or the caller may not see it"),
+    503: _refusal("It cannot be answered now"),
+}
+
+
+def client(
+    app: Client, *, tenant: str | Callable[..., Any] | None = None
+) -> Callable[..., Awaitable[Client]]:
+    """Return a dependency that gives the client of a request: `Annotated[Client, Depends(client(treadle))]`.
+
+    tenant: the tenant that the client is bound to: a name, or a dependency that returns it. If it returns
+        None, or what cannot be a name, the request is answered with 403.
+    """
+    if tenant is None or isinstance(tenant, str):
+        bound = app if tenant is None else app.tenant(tenant)
+
+        async def same_client() -> Client:
+            return bound
+
+        return same_client
+    tenant_of_request: Any = Depends(check_callable(tenant, "tenant"))
+
+    async def client_of(tenant: Any = tenant_of_request) -> Client:
+        return tenant_client(app, tenant)
+
+    return client_of
+
+
+def work_router(app: Client, *, access: Callable[..., Any], max_wait: Duration = 30.0) -> APIRouter:
+    """Return the routes that callers of your API ask for the state of their work, as an `APIRouter`: include
+    it where `accepted` says it is, `app.include_router(work_router(treadle, access=access), prefix="/work")`.
+    The routes are those of `treadle.contrib.starlette.work_router`.
+
+    access: a dependency that returns what a caller may see: a `WorkAccess`, or None for nothing (403). It may
+        ask for other dependencies, and raise `HTTPException`. There is no default: the routes are closed.
+    max_wait: the longest wait. Longer ones are cut to it: choose less than proxies allow.
+    """
+    allowed: Any = Depends(check_callable(access, "access"))
+    answers = WorkAnswers(app, max_wait)
+    router = APIRouter(tags=["work"])
+    id_path: Any = Path(description="The id of the work, from the answer that accepted it.")
+    wait_query: Any = Query(0.0, ge=0, description="Wait for the end, for so many seconds at most.")
+
+    @router.get("/{id}", response_model=WorkState, responses=REFUSALS, name="work_state")
+    async def read_work(
+        request: Request, id: str = id_path, wait: float = wait_query, access: Any = allowed
+    ) -> Response:
+        """The state of the work. With `wait`, when it has ended, or after so many seconds."""
+        return await answers.state(request, id, access, wait)
+
+    @router.get("/{id}/events", response_class=EventStream, responses=REFUSALS, name="work_events")
+    async def follow_work(request: Request, id: str = id_path, access: Any = allowed) -> Response:
+        """The states of the work as server-sent events. The last event is `end`."""
+        return await answers.events(request, id, access)
+
+    return router

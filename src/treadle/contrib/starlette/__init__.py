@@ -1,0 +1,57 @@
+"""Treadle in Starlette, FastAPI and other ASGI apps. Needs the extra `treadle[web]`.
+
+    treadle = Treadle("postgresql://...", work=[send])
+    jobs = client(treadle)
+
+    async def signup(request):
+        client = await jobs(request)
+        return accepted(await client.enqueue(send("ada@example.org")))
+
+    routes = [
+        Route("/signup", signup, methods=["POST"]),
+        Mount("/work", work_router(treadle, access=access)),
+    ]
+    web = Starlette(routes=routes, lifespan=lifespan(treadle))
+
+======================  ====================================================================
+`lifespan`              connect when the server starts, close when it stops; a worker if wanted
+`clients`               `client`: the client of a request, bound to its tenant
+`accepted`              the answer 202 for work that was enqueued
+`work_access`           what a caller of the router may see
+`work_router`           the routes: the state of an item, a long poll, a stream of events
+`work_states`           reads the states of items, and waits for their end
+`work_state`            an item as the router shows it
+`server_stop`           whether the server was told to stop
+======================  ====================================================================
+
+FastAPI: `treadle.contrib.fastapi` has the same names, and takes dependencies of FastAPI. See docs/fastapi.md.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("starlette") is None:
+    raise ImportError(
+        "treadle.contrib.starlette needs starlette: pip install 'treadle[web]'", name="starlette"
+    )
+
+from .accepted import Accepted, AcceptedResponse, AcceptedWork, accepted
+from .clients import client
+from .lifespan import lifespan
+from .work_access import WorkAccess
+from .work_router import work_router
+from .work_state import WorkGroup, WorkState
+
+__all__ = [
+    "Accepted",
+    "AcceptedResponse",
+    "AcceptedWork",
+    "WorkAccess",
+    "WorkGroup",
+    "WorkState",
+    "accepted",
+    "client",
+    "lifespan",
+    "work_router",
+]

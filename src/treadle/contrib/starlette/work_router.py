@@ -1,0 +1,127 @@
+"""The work router: callers ask for the state of what they enqueued, wait for its end, or follow it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route, Router
+
+from treadle.callables import call, check_callable
+from treadle.client import Client
+from treadle.errors import InputError, Stopped, StoreUnavailable
+from treadle.timing import Duration, seconds
+
+from .work_access import WorkAccess, WorkAccessFn
+from .work_states import LAST, TooManyWait, WorkNotShown, WorkStates, json_text
+
+NO_STORE: Final = {"cache-control": "no-store"}
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
+def work_router(app: Client, *, access: WorkAccessFn, max_wait: Duration = 30.0) -> Router:
+    """Return the routes that callers of your API ask for the state of their work. Mount them where `accepted`
+    says they are: `Mount("/work", work_router(treadle, access=access))`.
+
+    - `GET /{id}`: the state of an item, as `WorkState`. A root item stands for its whole group.
+    - `GET /{id}?wait=30`: the same, when it has ended, or after 30 seconds at the latest.
+    - `GET /{id}/events`: its states as server-sent events. The last one is `end`.
+
+    What a caller may not see does not exist: 404. They only read.
+
+    app: the app, or a client of its store.
+    access: `access(request)` returns what a caller may see: a `WorkAccess`, or None for nothing (403). It may
+        be async, and it may return a response, such as 401. There is no default: the routes are closed.
+    max_wait: the longest wait. Longer ones are cut to it: choose less than proxies allow.
+    """
+    check_callable(access, "access")
+    answers = WorkAnswers(app, max_wait)
+
+    async def read_work(request: Request) -> Response:
+        wait = request.query_params.get("wait", "0")
+        return await answers.state(request, request.path_params["id"], await call(access, request), wait)
+
+    async def follow_work(request: Request) -> Response:
+        return await answers.events(request, request.path_params["id"], await call(access, request))
+
+    return Router(
+        [
+            Route("/{id}", read_work, methods=["GET"], name="work_state"),
+            Route("/{id}/events", follow_work, methods=["GET"], name="work_events"),
+        ]
+    )
+
+
+class WorkAnswers:
+    """The answers of the routes, for any framework with requests of Starlette."""
+
+    def __init__(self, app: Client, max_wait: Duration) -> None:
+        if not isinstance(app, Client):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("app", app, "must be a Treadle app or a Client")
+        self._states = WorkStates(app)
+        self._max_wait = seconds(max_wait, field="max_wait")
+
+    async def state(self, request: Request, id: str, access: object, wait: str | float) -> Response:
+        """The state of an item. access: what the access function has returned."""
+
+        async def answer(allowed: WorkAccess) -> Response:
+            longest = _seconds(wait)
+            if longest is None:
+                return _message(400, "wait: a number of seconds, 0 or more")
+            if request.method == "HEAD":
+                longest = 0.0
+            state = await self._states.wait(allowed, id, min(longest, self._max_wait), request)
+            return Response(json_text(state), headers=NO_STORE, media_type="application/json")
+
+        return await _answer(access, answer)
+
+    async def events(self, request: Request, id: str, access: object) -> Response:
+        """The states of an item as a stream of events."""
+
+        async def answer(allowed: WorkAccess) -> Response:
+            found = await self._states.find(allowed, id)
+            if found.state.ended and request.headers.get("last-event-id") == LAST:
+                return Response(status_code=204, headers=NO_STORE)  # the browser does not ask again
+            headers = {**NO_STORE, "x-accel-buffering": "no"}
+            if request.method == "HEAD":
+                return Response(headers=headers, media_type=EventStream.media_type)
+            self._states.check_room()
+            return EventStream(self._states.events(allowed, found), headers=headers)
+
+        return await _answer(access, answer)
+
+
+async def _answer(access: object, answer: Callable[[WorkAccess], Awaitable[Response]]) -> Response:
+    """Ask for access first, and answer errors that a caller can do something about."""
+    if isinstance(access, Response):
+        return access
+    if access is None:
+        return _message(403, "you have no access to this")
+    if not isinstance(access, WorkAccess):
+        raise TypeError(f"the access function must return a WorkAccess or None, and returned {access!r:.80}")
+    try:
+        return await answer(access)
+    except WorkNotShown:
+        return _message(404, "there is no such work")
+    except (StoreUnavailable, Stopped, TooManyWait):
+        return _message(503, "this cannot be answered now: try again", {"retry-after": "5"})
+
+
+def _message(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"detail": detail}, status, headers={**NO_STORE, **(headers or {})})
+
+
+def _seconds(wait: str | float) -> float | None:
+    try:
+        given = float(wait)
+    except ValueError:
+        return None
+    return given if given >= 0 and math.isfinite(given) else None

@@ -1,0 +1,45 @@
+"""A Starlette app for tests that start a server: `uvicorn tests.contrib.asgi_shop:web`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from treadle import Treadle, work
+from treadle.contrib.starlette import WorkAccess, accepted, client, lifespan, work_router
+from treadle.operator import core_of
+
+
+@work(name="sleep")
+async def sleep(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+
+treadle = Treadle("memory://", work=[sleep], poll_interval=0.1, drain=0.1)
+jobs = client(treadle)
+
+
+async def enqueue(request: Request) -> Response:
+    seconds = float(request.query_params["seconds"])
+    return accepted(await (await jobs(request)).enqueue(sleep(seconds)))
+
+
+async def inside(request: Request) -> Response:
+    """What the process holds."""
+    waiters = core_of(treadle).waiters
+    return JSONResponse({"waits": len(waiters.groups.futures)})
+
+
+web = Starlette(
+    routes=[
+        Route("/sleep", enqueue, methods=["POST"]),
+        Route("/inside", inside),
+        Mount("/work", work_router(treadle, access=lambda request: WorkAccess(None))),
+    ],
+    lifespan=lifespan(treadle, worker=True),
+)
