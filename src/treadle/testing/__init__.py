@@ -2,6 +2,10 @@
 
 ManualClock                       a clock that a test moves
 run_inline, drain                 run everything that is due, and return when it is done
+enqueued, assert_enqueued         what was enqueued, by type and arguments
+crash_at                          a worker that dies at a chosen point
+RecordingBackend, Statement       `ctx.transaction()` on memory, recorded
+ManualClockBackend                a ManualClock for PostgreSQL
 FaultyBackend, FaultyPort         a backend, or a port, that fails when a test says so
 CountingBackend, WrappedBackend   a backend that counts its calls; the base class of backends around a backend
 BackendContract, WorkerContract   the contract suites that every backend passes
@@ -14,9 +18,13 @@ from typing import TYPE_CHECKING
 
 from .clock import ManualClock
 from .counting import CountingBackend
-from .faults import Faults, FaultyBackend
+from .crash import CrashPoint, crash_at
+from .enqueued import assert_enqueued, enqueued
+from .faults import Fault, Faults, FaultyBackend
 from .faulty_ports import FaultyPort
 from .inline import drain, run_inline
+from .postgres_clock import ManualClockBackend
+from .recorded import RecordingBackend, Statement
 from .wrap import WrappedBackend
 
 if TYPE_CHECKING:
@@ -32,17 +40,25 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendContract",
     "CountingBackend",
+    "CrashPoint",
+    "Fault",
     "Faults",
     "FaultyBackend",
     "FaultyPort",
     "ManualClock",
+    "ManualClockBackend",
     "PubSubContract",
     "QueueContract",
+    "RecordingBackend",
+    "Statement",
     "StoreContract",
     "Subject",
     "WorkerContract",
     "WrappedBackend",
+    "assert_enqueued",
+    "crash_at",
     "drain",
+    "enqueued",
     "run_inline",
 ]
 

@@ -73,6 +73,10 @@ class Fault:
     async def strike(self, call: Callable[[], Awaitable[Any]]) -> Any:
         return await self._strike(self, call)
 
+    async def answered(self, verb: str, answer: Any) -> Any:
+        """Called with the answer to each call that was carried out. Return it, or another one."""
+        return answer
+
     async def reached(self) -> None:
         """Return when it has struck."""
         await self._struck.wait()
@@ -168,10 +172,18 @@ class Faults:
     def find(self, verb: str, args: tuple[Any, ...]) -> Fault | None:
         return next((fault for fault in self._faults if fault.meets(verb, args)), None)
 
-    def _add(self, verb: str, strike: Strike, *, first: bool = False, **conditions: Any) -> Fault:
-        fault = Fault(verb, strike, **conditions)
+    async def answered(self, verb: str, answer: T) -> T:
+        for fault in tuple(self._faults):
+            answer = await fault.answered(verb, answer)
+        return answer
+
+    def add(self, fault: Fault, *, first: bool = False) -> Fault:
+        """Add a fault of another kind, after the others or before them."""
         self._faults.insert(0 if first else len(self._faults), fault)
         return fault
+
+    def _add(self, verb: str, strike: Strike, *, first: bool = False, **conditions: Any) -> Fault:
+        return self.add(Fault(verb, strike, **conditions), first=first)
 
 
 class FaultyBackend(WrappedBackend):
@@ -184,7 +196,8 @@ class FaultyBackend(WrappedBackend):
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         fault = self.faults.find(verb, args)
-        return await (call() if fault is None else fault.strike(call))
+        answer: T = await (call() if fault is None else fault.strike(call))
+        return await self.faults.answered(verb, answer)
 
 
 # --------------------------------------------------------------------------------------------------- strikes

@@ -40,6 +40,27 @@ class ClaimCases:
         claimed = await claim_answer(backend)
         assert (claimed.leases, claimed.next_due, claimed.alive) == ((), None, True)
 
+    async def test_a_claim_below_its_limit_leaves_nothing_that_it_could_have_had(
+        self, backend: Backend
+    ) -> None:
+        """That holds for all queues, tenants, lanes, priorities and types. So a worker waits for a wake-up
+        after it. A claim that was cut short says so: `next_due` is 0."""
+        spread = [
+            item(type=f"t{n % 3}", queue=f"q{n % 4}", tenant=f"x{n % 2}", lane=f"l{n % 7}", priority=n % 5)
+            for n in range(120)
+        ]
+        await submit(backend, *spread)
+        types = {"t0": 200, "t1": 10, "t9": 200}
+        found = Counter[str]()
+        for _ in range(20):
+            claimed = await claim_answer(backend, 150, types=types)
+            found.update(lease.type for lease in claimed.leases)
+            if claimed.next_due != 0:
+                break
+        assert found == {"t0": 40, "t1": 10}
+        assert await claim_ids(backend, 150, types={"t0": 200, "t9": 200}) == []
+        assert len(await claim_ids(backend, 150, types={"t1": 200, "t2": 200})) == 70
+
     async def test_a_claimed_item_is_running(self, subject: Subject) -> None:
         """The attempt is counted, and the item shows its worker and since when it runs."""
         await submit(subject.backend, item("a"))
