@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, overload
 
-from typing_extensions import Unpack
+from typing_extensions import TypeVar, Unpack
 
 from treadle.backend import Backend
 from treadle.client import Client
 from treadle.client_settings import ClientSettings
+from treadle.context import Context
 from treadle.decorators import Definer
 from treadle.doers import Doer
+from treadle.engine.core import Core, replace_handler
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Lifespan, Middleware
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.item import Lease
+from treadle.result import Result
 from treadle.sync import SyncClient, blocking
 from treadle.timing import Duration
+from treadle.work_type import MaybeAsync, WorkType, substitute_for
 from treadle.worker import Worker
+
+P = ParamSpec("P")
+S = TypeVar("S")
+G = TypeVar("G")
 
 
 class Treadle(Client):
@@ -83,6 +91,8 @@ class Treadle(Client):
     async def stop(self, drain: Duration | None = None) -> None:
         """Stop the worker (see `Worker.stop`) and close the backend. Idempotent."""
         await self.worker.stop(drain)
+        for type in self._core.registry.replaced:
+            replace_handler(self._core, type, None)
         await self.close()
 
     async def __aenter__(self) -> Treadle:
@@ -92,6 +102,29 @@ class Treadle(Client):
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    @overload
+    def replace(
+        self, type: WorkType[P, S, G], fn: Callable[P, MaybeAsync[S | Result[S, G]]], /
+    ) -> Replacement: ...
+    @overload
+    def replace(
+        self,
+        type: WorkType[P, S, G],
+        fn: Callable[Concatenate[Context, P], MaybeAsync[S | Result[S, G]]],
+        /,
+    ) -> Replacement: ...
+    def replace(self, type: Any, fn: Callable[..., Any], /) -> Replacement:
+        """Let `fn` run the items of a type instead of its handler, in this app: for tests. It is undone at
+        the end of a `with` block, by `.undo()`, or when the app stops. Registers the type if need be.
+
+        TypeError if its signature is not that of the type. It runs on the event loop if it is async, else in
+        a thread.
+        """
+        handler = substitute_for(type, fn)
+        self._core.learn(type)
+        replace_handler(self._core, type, handler)
+        return Replacement(self._core, type)
+
     def active(self) -> list[Lease]:
         """The leases of this process: the items that it runs or is about to run."""
         return self.worker.active()
@@ -99,6 +132,24 @@ class Treadle(Client):
     def stats(self) -> dict[str, float]:
         """A flat snapshot of the metrics: numbers by name."""
         return self.metrics.stats()
+
+
+class Replacement:
+    """What `app.replace(...)` returns: ends the replacement of a handler."""
+
+    def __init__(self, core: Core, type: AnyType) -> None:
+        self._core = core
+        self._type = type
+
+    def undo(self) -> None:
+        """Let the handler of the type run its items again. Attempts that run go on."""
+        replace_handler(self._core, self._type, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
 
 
 class SyncApp(SyncClient):

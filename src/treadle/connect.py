@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, urlencode
 
 from treadle.backend import Backend
 from treadle.clock import Clock
@@ -20,12 +20,15 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
     sqlite:///work.db                  a file; sqlite:////var/lib/work.db for an absolute path;
                                        sqlite:///work.db?durability=normal
     postgresql://user@host/database    a server, for many processes
+                                       as SQLAlchemy writes it: postgresql+asyncpg://, postgresql+psycopg://,
+                                       sqlite+aiosqlite:/// (treadle has its own driver)
     redis://host:6379                  a Redis or Valkey server; rediss:// with TLS, redis+unix:///path,
                                        redis+sentinel://host,host/service, redis+cluster://host,host
 
     notify: True for wake-ups by the store itself. On PostgreSQL also a URL (redis://, nats://) or a `PubSub`
     that carries them. False or None: a server sends none.
     """
+    url = _without_driver(url)
     scheme, _, rest = url.partition(":")
     if scheme.lower() not in ("postgresql", "postgres") and not isinstance(notify, bool | None):
         raise InputError.of(
@@ -57,6 +60,29 @@ def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clo
             raise InputError(f"{masked(url)!r} is not a backend URL: {hint}", parameters=("backend",))
 
 
+def _without_driver(url: str) -> str:
+    """The URL of an engine of SQLAlchemy as treadle writes it: without the driver, and with options that
+    libpq knows."""
+    scheme, _, rest = url.partition(":")
+    name, _, driver = scheme.lower().partition("+")
+    if driver not in _DRIVERS.get(name, ()):
+        return url
+    address, mark, query = rest.partition("?")
+    if name == "sqlite" or not mark:
+        return f"{name}:{rest}"
+    options = [
+        ("sslmode" if option == "ssl" else option, value)
+        for option, value in parse_qsl(query, keep_blank_values=True)
+        if not option.startswith("prepared_statement_") and option != "async_fallback"
+    ]
+    return f"{name}:{address}?{urlencode(options, quote_via=quote)}" if options else f"{name}:{address}"
+
+
+_DRIVERS = {
+    "postgresql": ("asyncpg", "psycopg", "psycopg_async", "psycopg2"),
+    "sqlite": ("aiosqlite", "pysqlite"),
+}
+"""The drivers that SQLAlchemy names in its URLs."""
 _REDIS = ("redis", "rediss", "valkey", "valkeys")
 _SCHEMES = ("memory", "sqlite", "postgresql", "postgres", *_REDIS)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
@@ -133,7 +133,7 @@ class ContextServices(SyncServices, Protocol):
 
     def claim(self, lease: Lease, key: str, ttl: float) -> Coroutine[Any, Any, bool]: ...
 
-    def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]: ...
+    def transaction(self, ctx: Context, session: Any = None) -> AbstractAsyncContextManager[Any]: ...
 
     def extend(self, lease: Lease, seconds: float) -> float | None: ...
 
@@ -325,12 +325,19 @@ class Context(AttemptInfo, ResultMaker):
         held = self._services.keep if ttl is None else _seconds(ttl, field="ttl")
         return self._services.claim(self._lease, check_name(key, field="key"), held)
 
-    def transaction(self) -> AbstractAsyncContextManager[Any]:
+    @overload
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+    @overload
+    def transaction(self, *, session: Callable[..., V]) -> AbstractAsyncContextManager[V]: ...
+    def transaction(self, *, session: Callable[..., Any] | None = None) -> AbstractAsyncContextManager[Any]:
         """Open a transaction on the backend's database. What is written in it and the settlement of what the
         handler returns commit together or not at all.
+
+        It gives the driver's connection. session: an `async_sessionmaker` of SQLAlchemy. Then it gives a
+        session of it, on the same transaction: `async with ctx.transaction(session=Session) as session:`.
         """
         check_async("transaction")
-        return self._services.transaction(self)
+        return self._services.transaction(self, session)
 
     def _check_nested(self, what: str) -> None:
         self._services.check_nested(what)

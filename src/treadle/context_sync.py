@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from .callables import check_may_block
 from .item import ItemState
@@ -29,7 +29,7 @@ class SyncServices(Protocol):
         """Make a request of a Context where it can be awaited, and block this thread until it is answered."""
         ...
 
-    def sync_transaction(self, ctx: Context) -> AbstractContextManager[Any]:
+    def sync_transaction(self, ctx: Context, session: Any = None) -> AbstractContextManager[Any]:
         """As `Context.transaction`, for a handler in a thread."""
         ...
 
@@ -63,13 +63,18 @@ class SyncContext:
         until: datetime | None = self._ask("extend", seconds)
         return until
 
-    def transaction(self) -> AbstractContextManager[Any]:
+    @overload
+    def transaction(self) -> AbstractContextManager[Any]: ...
+    @overload
+    def transaction(self, *, session: Callable[..., T]) -> AbstractContextManager[T]: ...
+    def transaction(self, *, session: Callable[..., Any] | None = None) -> AbstractContextManager[Any]:
         """As `Context.transaction`: `with ctx.sync.transaction() as tx: tx.execute(...)`.
 
-        On SQLite `tx` is the `sqlite3.Connection`. On PostgreSQL it is a `BlockingConnection`.
+        On SQLite `tx` is the `sqlite3.Connection`. On PostgreSQL it is a `BlockingConnection`. With a
+        `sessionmaker` of SQLAlchemy as `session` it is a session.
         """
         check_may_block("ctx.sync.transaction()", "`async with ctx.transaction()`")
-        return self._services.sync_transaction(self._ctx)
+        return self._services.sync_transaction(self._ctx, session)
 
     def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the async method of the Context, and wait for its answer. In a process it is overridden."""

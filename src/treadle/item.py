@@ -356,6 +356,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """The tokens in `held` that no longer own their item, and why."""
     drain: bool = False
     """Someone has asked the worker to stop: see `Backend.drain_worker`."""
+    new_store: bool = False
+    """The store that this process has opened is gone, and another one is in its place. Said once."""
 
 
 # ------------------------------------------------------------------------------------------------ settling

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -29,6 +29,8 @@ from treadle.timing import iso
 
 INSTANTS: Final = frozenset(("queued_at", "due_at", "claimed_at", "started_at", "ended_at", "deadline"))
 LEFT_OUT: Final = frozenset(("options", "input", "result", "history", "waiting_for", "after", "headers"))
+LARGEST_EXACT: Final = 2**53
+"""Programs that read numbers of JSON as floats read larger integers wrongly."""
 
 
 # -- reading -------------------------------------------------------------------------------------------
@@ -104,6 +106,17 @@ def to_json(value: object) -> Any:
         return msgspec.to_builtins(value, str_keys=True, enc_hook=_write)
     except Exception:  # noqa: BLE001  a class of the user may raise anything
         return shown(value)
+
+
+def exact_json(value: Any) -> Any:
+    """A JSON value with large integers as texts: not all programs read them exactly."""
+    if isinstance(value, dict):
+        return {name: exact_json(each) for name, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [exact_json(each) for each in cast("Sequence[Any]", value)]
+    if isinstance(value, int) and abs(value) > LARGEST_EXACT:
+        return str(value)
+    return value
 
 
 def _write(value: object) -> object:

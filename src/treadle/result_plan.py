@@ -82,10 +82,8 @@ def plan(returned: object, self_id: str) -> ResultPlan:
 
     Raises DuplicateIdError if one Work occurs twice.
     """
-    if returned is None:
-        return NOTHING
     if not is_result(returned):
-        return ResultPlan(returned, (PlannedContribution(returned),))
+        return plan_value(returned)
     if not returned.items and not returned.links:
         return ResultPlan(returned.value, (_contribution(returned),)) if returned.kind == "value" else NOTHING
     contributions = tuple(
@@ -94,6 +92,11 @@ def plan(returned: object, self_id: str) -> ResultPlan:
     groups: list[PlannedGroup] = []
     children = tuple(_children(returned, self_id, groups))
     return ResultPlan(returned.value, contributions, children, tuple(groups))
+
+
+def plan_value(value: object) -> ResultPlan:
+    """Plan what an item returned that is no Result."""
+    return NOTHING if value is None else ResultPlan(value, (PlannedContribution(value),))
 
 
 def _contribution(result: Result[Any, Any]) -> PlannedContribution:

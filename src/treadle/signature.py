@@ -50,9 +50,10 @@ class Handler(msgspec.Struct, frozen=True, eq=False, weakref=True):
         return self.early or _resolved(self.fn, self.parameters)
 
 
-def inspect_handler(fn: Callable[..., Any]) -> Handler:
-    """Read what is known of `fn` at its definition. TypeError if it cannot be a handler."""
-    _check_function(fn)
+def inspect_handler(fn: Callable[..., Any], *, lambdas: bool = False) -> Handler:
+    """Read what is known of `fn` at its definition. TypeError if it cannot be a handler. lambdas: it needs no
+    name."""
+    _check_function(fn, lambdas)
     parameters = list(inspect.signature(fn).parameters.values())
     _check_not_method(fn, parameters)
     names = _names(fn)
@@ -74,14 +75,14 @@ def inspect_handler(fn: Callable[..., Any]) -> Handler:
     )
 
 
-def _check_function(fn: Any) -> None:
+def _check_function(fn: Any, lambdas: bool) -> None:
     if isinstance(fn, str):
         raise TypeError(f"@work takes a function; its name goes by keyword: @work(name={fn!r})")
     if isinstance(fn, classmethod):
         raise TypeError("@work: a class method needs a class, and a call has none: define a function instead")
     if not inspect.isroutine(fn):
         raise TypeError(f"@work takes a function, not {fn!r:.80}")
-    if fn.__name__ == "<lambda>":
+    if fn.__name__ == "<lambda>" and not lambdas:
         raise TypeError("@work takes no lambda: define the function with `def`, so that it has a name")
     unwrapped = inspect.unwrap(fn)
     if inspect.isgeneratorfunction(unwrapped) or inspect.isasyncgenfunction(unwrapped):

@@ -42,7 +42,7 @@ from .errors import DecodeError, DefinitionError, InputError, shown
 from .ids import check_name, generate_id
 from .options import Input, RunIn, check_options
 from .result import Result
-from .signature import Handler, check_handler, inspect_handler, own_type
+from .signature import Handler, batch_item, check_handler, inspect_handler, own_type
 from .work import Work, WorkTypeBase
 
 P = ParamSpec("P")
@@ -246,9 +246,23 @@ def handler_of(work_type: AnyWorkType) -> Handler:
     return handler
 
 
+def substitute_for(work_type: AnyWorkType, fn: Callable[..., Any]) -> Handler:
+    """Return a function as a handler that may stand for that of a work type. TypeError if its signature is
+    not the declared one."""
+    handler = inspect_handler(fn, lambdas=True)
+    checked = handler if work_type.batch is None else batch_item(handler)
+    check_handler(work_type.name, work_type._declared, checked)  # pyright: ignore[reportPrivateUsage]
+    return handler
+
+
 def arguments_of(work_type: AnyWorkType) -> Arguments:
     """Return how the calls of a work type are bound and stored, for this package."""
     return work_type._arguments  # pyright: ignore[reportPrivateUsage]
+
+
+def result_shape_of(work_type: AnyWorkType) -> Shape:
+    """Return how the results of a work type are stored, for this package."""
+    return work_type._result_shape  # pyright: ignore[reportPrivateUsage]
 
 
 def declared_types(work_type: AnyWorkType) -> list[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from treadle.doers.base import check_whole, managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.runtime import Runtime
 from treadle.engine.run.who_asked import who_asked
-from treadle.engine.settings import Lifespan, Middleware, WorkerSettings
+from treadle.engine.settings import HandlerScope, Lifespan, Middleware, WorkerSettings
 from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.ids import check_name
@@ -238,6 +238,13 @@ def copy_worker(
     settings = msgspec.structs.replace(worker._settings, **changes)  # pyright: ignore[reportPrivateUsage]
     copy._settings = settings  # pyright: ignore[reportPrivateUsage]
     return copy
+
+
+def set_scope(worker: Worker, scope: HandlerScope) -> None:
+    """Enter `scope()` around each call of a handler of this worker, from its next start on: in the thread of
+    the handler, if it has one. Not around handlers in processes. For modules that know a framework."""
+    settings = msgspec.structs.replace(worker._settings, scope=scope)  # pyright: ignore[reportPrivateUsage]
+    worker._settings = settings  # pyright: ignore[reportPrivateUsage]
 
 
 def asked_to_stop(worker: Worker) -> asyncio.Event:

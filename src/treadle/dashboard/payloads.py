@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from treadle.errors import shown
 from treadle.item import ItemState
-from treadle.item_json import item_headers, item_json, read_input, read_result
+from treadle.item_json import exact_json, item_headers, item_json, read_input, read_result
 from treadle.operator import core_of
 from treadle.problems import Problem, ProblemKind
 from treadle.why import Reason, ReasonKind, Why
@@ -23,8 +23,6 @@ MOST_CHARACTERS: Final = 65_536
 """Of a payload on a page. A download has all of it."""
 HEX_BYTES: Final = 32
 """Bytes on one line."""
-LARGEST_EXACT: Final = 2**53
-"""Programs that read numbers of JSON as floats read larger integers wrongly."""
 
 UNQUOTED: Final[Mapping[ReasonKind | ProblemKind, str]] = {
     "ended": "it has ended",
@@ -114,17 +112,6 @@ def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) ->
 
 
 # ---------------------------------------------------------------------------------------------------- texts
-
-
-def exact_json(value: Any) -> Any:
-    """A JSON value with large integers as texts: not all programs read them exactly."""
-    if isinstance(value, dict):
-        return {name: exact_json(each) for name, each in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [exact_json(each) for each in cast("Sequence[Any]", value)]
-    if isinstance(value, int) and abs(value) > LARGEST_EXACT:
-        return str(value)
-    return value
 
 
 def json_text(value: object) -> str:

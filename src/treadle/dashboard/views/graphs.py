@@ -10,11 +10,10 @@ import msgspec
 from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
-from treadle.dashboard.payloads import exact_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.item import GroupState, ItemState, Page, Status
-from treadle.item_json import group_json, member_json
+from treadle.item_json import exact_json, group_json, member_json
 from treadle.operator import core_of
 
 MOST_ITEMS: Final = 5_000
