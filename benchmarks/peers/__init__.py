@@ -19,6 +19,6 @@ coroutine function:
 | inside(c) | an async context manager: a worker in this process |
 | VERSION | its version, if it is not a Python package |
 | PACKAGE | the name of its package, if it is not the name of its file |
-| LEFT | SQL, or a command of Valkey, that counts the open jobs, if the end of a job is written after the job has run |
+| LEFT | SQL or a command that counts the open jobs, if the end of a job is written after it has run |
 | UVLOOP | true if its own program runs on uvloop |
 """
