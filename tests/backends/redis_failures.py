@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from hashlib import sha1
 from typing import Any
 
-from tests.backends.redis_audit import COUNTERS, audit
+from tests.backends.redis_audit import COUNTERS, audit, read_keys
 from tests.backends.redis_store import RedisSubject
 from tests.support.valkey import Client
 from treadle.backends.redis.link import LinkScript, PackedScript, RedisLink
@@ -139,26 +139,21 @@ class FailingBackend:
         return f"{{{self._prefix}}}:{name}"
 
     def _dump(self) -> dict[bytes, Any]:
-        call = self._client.call
+        """The command and the values that write each key."""
         found: dict[bytes, Any] = {}
-        for key in call("KEYS", "*"):
-            kind = call("TYPE", key)
-            if kind in (b"hash", "hash"):
-                found[key] = ("HSET", call("HGETALL", key))
-            elif kind in (b"zset", "zset"):
-                flat = call("ZRANGE", key, 0, -1, "WITHSCORES")
-                found[key] = (
-                    "ZADD",
-                    [part for pair in zip(flat[1::2], flat[::2], strict=True) for part in pair],
-                )
+        for key, (kind, value) in read_keys(self._client, self._client.call("KEYS", "*")).items():
+            if kind == "hash":
+                found[key] = ("HSET", value)
+            elif kind == "zset":
+                pairs = zip(value[1::2], value[::2], strict=True)
+                found[key] = ("ZADD", [part for pair in pairs for part in pair])
             else:
-                found[key] = ("SET", [call("GET", key)])
+                found[key] = ("SET", [value])
         return found
 
     def _restore(self, dump: dict[bytes, Any]) -> None:
-        self._client.call("FLUSHDB")
-        for key, (command, values) in dump.items():
-            self._client.call(command, key, *values)
+        commands = [(command, key, *values) for key, (command, values) in dump.items()]
+        self._client.call_all([("FLUSHDB",), *commands])
 
 
 def _content(value: Any) -> Any:

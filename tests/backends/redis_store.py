@@ -6,9 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 
+import pytest
+
 from tests.backends.redis_audit import audit
 from tests.support.valkey import Client
-from treadle.backends.redis import RedisBackend
+from treadle.backends.redis import RedisBackend, settle
 
 _numbers = count(1)
 
@@ -64,3 +66,9 @@ class RedisSubject:
         with Client(place) as client:
             client.call("SELECT", number or 0)
             yield client
+
+
+def take_short_ways(monkeypatch: pytest.MonkeyPatch, *, is_short: bool = True) -> None:
+    """Settle even few members of groups, and few plain children, as many are settled; or many as few are."""
+    monkeypatch.setattr(settle, "MEMBERS", 1 if is_short else 10**6)
+    monkeypatch.setattr(settle, "MANY_CHILDREN", 1 if is_short else 10**6)

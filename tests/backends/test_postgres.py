@@ -1,7 +1,7 @@
 """PostgreSQL: the whole backend contract."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 
 import asyncpg
@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from tests.support.databases import Postgres
+from tests.support.sessions import RETURNED
 from tests.support.traps import lay_traps
 from treadle.backends.postgres import PostgresBackend
 from treadle.testing.contract import BackendContract
@@ -49,12 +50,13 @@ class PostgresSubject:
         return backend
 
 
-EMPTY = """
+EMPTY = f"""
 do $$
 declare name text;
 begin
   perform pg_terminate_backend(pid, 5000) from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend';
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+      and query not like '{RETURNED}%';
   for name in
     select tablename from pg_tables where schemaname = 'treadle' and tablename not in ('meta', 'shift')
   loop
@@ -78,11 +80,12 @@ def shared_database(postgres: Postgres) -> "Iterator[tuple[str, psycopg.Connecti
 
 
 @pytest.fixture
-def shared_url(shared_database: "tuple[str, psycopg.Connection]") -> str:
-    """Its URL; it is empty."""
+def shared_url(shared_database: "tuple[str, psycopg.Connection]", kept_sessions: Callable[[str], str]) -> str:
+    """Its URL; it is empty. Sessions are kept for the next case: to plan the statements anew is half of the
+    server's work."""
     url, connection = shared_database
     connection.execute(EMPTY)
-    return url
+    return kept_sessions(url)
 
 
 async def _prepare(url: str) -> None:

@@ -177,3 +177,23 @@ async def test_claims_are_the_same_as_in_memory(seed: int, valkey_url: str) -> N
         await walk.step()
     assert subject.audit() == []
     await subject.close()
+
+
+async def test_an_item_of_an_unknown_type_that_was_due_for_long_is_doomed_at_once(valkey_url: str) -> None:
+    """The claim that makes it ready leases it with its verdict, as that of a memory backend does."""
+    clock, subject = ManualClock(), RedisSubject(valkey_url)
+    memory = MemoryBackend(clock)
+    await memory.open()
+    await subject.backend.open()
+    await subject.stand_still()
+    found: list[list[tuple[str, str | None]]] = []
+    for backend in (memory, subject.backend):
+        await backend.beat(Heartbeat(worker="w", lease=1000.0, types=("a",)))
+        await backend.submit([Submission((Item("i1", "other", b"", delay=5.0),))])
+    clock.advance(20.0)
+    await subject.advance(20.0)
+    for backend in (memory, subject.backend):
+        claim = await backend.claim(Demand(worker="w", limit=1, types={"a": 1}, unknown_grace=10.0))
+        found.append([(lease.id, lease.verdict) for lease in claim.leases])
+    await subject.close()
+    assert found == [[("i1", "unknown_type")]] * 2

@@ -23,6 +23,7 @@ def cluster(valkey_home: Path) -> Generator[ValkeyCluster]:
     cluster = ValkeyCluster(valkey_home)
     try:
         cluster.start()
+        cluster.keep_primaries()
         yield cluster
     finally:
         cluster.stop()

@@ -17,6 +17,7 @@ import pytest
 from tests.backends.redis_links import COUNT, linked
 from tests.support.redis_proxy import RedisProxy, certificate
 from tests.support.valkey import Client, ValkeyServer
+from treadle import Treadle
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import parse_address
 from treadle.backends.redis.connector import RedisConnector
@@ -258,6 +259,23 @@ async def test_the_documented_rules_are_enough(
 # -- the network -----------------------------------------------------------------------------------------
 
 
+async def test_a_worker_says_that_the_server_hangs(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Long before its calls give up: the watchdog gets no connection."""
+    backend = RedisBackend(server.url, connect_timeout=0.2)
+    async with Treadle(backend, heartbeat=0.2, lease=2.0):
+        server.freeze()
+        try:
+            await asyncio.to_thread(_wait_until, lambda: "unavailable" in caplog.text)
+        finally:
+            server.thaw()
+    found = next(each for each in caplog.records if "unavailable" in each.message)
+    assert found.levelno == logging.WARNING
+    assert "is unavailable, trying again: cannot connect to Redis at" in found.message
+    assert "it did not answer in time: does it hang" in found.message
+
+
 async def test_an_answer_that_is_lost_is_not_asked_for_again(server: ValkeyServer) -> None:
     async with RedisProxy(server.socket) as proxy, linked(f"redis://127.0.0.1:{proxy.port}") as link:
         await link.run(COUNT, [1])
@@ -282,6 +300,23 @@ async def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
             async with linked(f"{url}?{query}") as link:
                 assert await link.command(b"ECHO", b"hello") == b"hello"
                 assert len(await link.command(b"ECHO", b"x" * 1_000_000)) == 1_000_000
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+async def test_a_url_without_tls_for_a_server_with_it(server: ValkeyServer, tmp_path: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate(tmp_path))
+    async with RedisProxy(server.socket, context) as proxy:
+        with pytest.raises(StoreUnavailable, match="it answers with TLS: write rediss at the beginning"):
+            async with linked(f"redis://127.0.0.1:{proxy.port}"):
+                pass
+
+
+async def test_a_url_with_tls_for_a_server_without_it(server: ValkeyServer) -> None:
+    async with RedisProxy(server.socket) as proxy:
+        with pytest.raises(StoreUnavailable, match="it answers without TLS: write redis at the beginning"):
+            async with linked(f"rediss://127.0.0.1:{proxy.port}", timeout=0.3):
+                pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other options")

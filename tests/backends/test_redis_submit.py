@@ -165,9 +165,17 @@ class TestLargeSubmissions:
     async def test_more_than_one_call_can_take_is_refused(
         self, subject: RedisSubject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(submit_module, "MOST_ITEMS", 2)
+        monkeypatch.setattr(submit_module, "MOST_PLAIN", 2)
         with pytest.raises(InputError, match="items=3"):
             await subject.backend.submit([together(item("a"), item("b"), item("c"))])
+
+    async def test_items_that_are_not_plain_are_refused_sooner(
+        self, subject: RedisSubject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(submit_module, "MOST_GENERAL", 2)
+        await subject.backend.submit([together(item("a"), item("b"), item("c"))])
+        with pytest.raises(InputError, match="if some of them have a key, a prerequisite, a time"):
+            await subject.backend.submit([together(item("d"), item("e"), item("f", delay=1.0))])
 
 
 # ---------------------------------------------------------------------------------------- a server of its own

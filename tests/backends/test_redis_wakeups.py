@@ -145,3 +145,17 @@ def test_a_long_wake_up_becomes_a_short_one() -> None:
     assert len(encode_wake(long)) < 100 < MOST_BYTES
     assert decode_wake(encode_wake(long)) == Wake(sender="me", ready=True, everything=True)
     assert msgspec.json.decode(encode_wake(Wake(ready=True))) == {"ready": True}
+
+
+def test_a_few_lone_wake_ups_are_sent_at_once() -> None:
+    """None of them is suspended."""
+    sent: list[bytes] = []
+
+    async def send(payload: bytes) -> None:
+        sent.append(payload)
+
+    publisher = wakeups.RedisPublisher(send)
+    for _ in range(wakeups.AT_ONCE):
+        with pytest.raises(StopIteration):
+            publisher.publish(Wake(ready=True)).send(None)
+    assert len(sent) == wakeups.AT_ONCE

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,6 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
     await backend.close()
 
 
-# The contract does not depend on a disk, and creates many files.
-_MEMORY = Path("/dev/shm")
-
-
 class FileSubject:
     """A file with empty tables."""
 
@@ -79,12 +75,6 @@ class FileSubject:
     async def close(self) -> None:
         for backend in (self.backend, *self._others):
             await backend.close()
-
-
-@pytest.fixture(scope="session")
-def quick_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None) as directory:
-        yield Path(directory)
 
 
 class TestSqlite(BackendContract):

@@ -33,6 +33,7 @@ class ChaosRun:
     workers: the number of processes that work, besides the one that submits.
     items: the least number of items to submit, with the kills spread over them. None: until the last kill.
     interval: the shortest and the longest time between two faults, in seconds.
+    server_kills: how often the server is killed, where there is one. Then it is restarted in order once.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class ChaosRun:
         workers: int = 4,
         items: int | None = None,
         interval: tuple[float, float] = (0.02, 0.4),
+        server_kills: int = 1,
     ) -> None:
         self._store = store
         self._ledger = Ledger(directory / "ledger")
@@ -51,6 +53,7 @@ class ChaosRun:
         self._workers = workers
         self._items = items
         self._interval = interval
+        self._restarts = server_kills + 1 if store.restarts else 0
         self._running: dict[subprocess.Popen[bytes], str] = {}
         self._killed: list[tuple[int, float]] = []
         self._suspended: dict[int, float] = {}
@@ -101,12 +104,12 @@ class ChaosRun:
     # -- faults ------------------------------------------------------------------------------------------
 
     async def _disturb(self, kills: int) -> None:
-        """Cause one fault, mostly a kill. The server crashes after a third of the kills and is restarted in
-        order after two thirds. Processes are suspended throughout."""
+        """Cause one fault, mostly a kill. The restarts of the server are spread over the kills: it is killed,
+        and the last time it is stopped in order. Processes are suspended throughout."""
         report, share = self.report, self.report.kills / kills
-        if self._store.restarts and report.restarts < 2 and share >= (report.restarts + 1) / 3:
+        if report.restarts < self._restarts and share >= (report.restarts + 1) / (self._restarts + 1):
             report.restarts += 1
-            await self._store.restart(crash=report.restarts == 1)
+            await self._store.restart(crash=report.restarts < self._restarts)
         elif report.pauses < share * max(4, kills // 10):
             self._suspend_one()
         (disturb,) = self._rng.choices([self._kill_one, self._cut], [8, 1])

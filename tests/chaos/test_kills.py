@@ -20,6 +20,8 @@ from tests.support.valkey import ValkeyServer
 
 KILLS = int(os.environ.get("TREADLE_KILLS", "25"))
 ITEMS = int(os.environ.get("TREADLE_ITEMS", "400"))
+SERVER_KILLS = int(os.environ.get("TREADLE_SERVER_KILLS", "1"))
+TIMEOUT = 300 + 5 * KILLS + ITEMS / 10
 SYNCS = ["always", "everysec"] if "TREADLE_KILLS" in os.environ else ["always"]
 
 
@@ -29,7 +31,7 @@ def check_and_record(report: ChaosReport, name: str) -> None:
     if "TREADLE_KILLS" in os.environ:
         record(
             f"kills on {name}",
-            f"make chaos KILLS={KILLS} ITEMS={ITEMS}",
+            f"make chaos KILLS={KILLS} ITEMS={ITEMS} SERVER_KILLS={SERVER_KILLS}",
             items=report.items,
             kills=report.kills,
             suspended=report.pauses,
@@ -42,7 +44,7 @@ def check_and_record(report: ChaosReport, name: str) -> None:
     assert report.acknowledged > KILLS
 
 
-@pytest.mark.timeout(300 + ITEMS / 10)
+@pytest.mark.timeout(TIMEOUT)
 async def test_sqlite_survives_killed_and_suspended_processes(tmp_path: Path) -> None:
     """Every item ends once, with its effect exactly once."""
     store = SqliteStore(tmp_path / "work.db")
@@ -62,29 +64,29 @@ def store(run_directory: Path) -> Iterator[PostgresStore]:
         postgres.stop(home)
 
 
-@pytest.mark.timeout(300 + ITEMS / 10)
+@pytest.mark.timeout(TIMEOUT)
 async def test_postgres_survives_kills_cut_connections_and_restarts(
     store: PostgresStore, tmp_path: Path
 ) -> None:
-    """The server crashes once and is restarted in order once."""
+    """The server is killed, and is restarted in order once."""
     await store.prepare()
-    report = await ChaosRun(store, tmp_path, seed=2, items=ITEMS).run(KILLS)
+    report = await ChaosRun(store, tmp_path, seed=2, items=ITEMS, server_kills=SERVER_KILLS).run(KILLS)
     check_and_record(report, "PostgreSQL")
-    assert report.restarts == 2
+    assert report.restarts == SERVER_KILLS + 1
 
 
-@pytest.mark.timeout(300 + ITEMS / 10)
+@pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("sync", SYNCS)
 async def test_redis_survives_kills_cut_connections_and_restarts(
     sync: str, run_directory: Path, tmp_path: Path
 ) -> None:
-    """The server crashes once and is restarted in order once."""
+    """The server is killed, and is restarted in order once."""
     server = ValkeyServer(Path(mkdtemp(prefix=OWN, dir=run_directory)), settings={"appendfsync": sync})
     server.start()
     try:
         store = RedisStore(server.url, server)
-        report = await ChaosRun(store, tmp_path, seed=3, items=ITEMS).run(KILLS)
+        report = await ChaosRun(store, tmp_path, seed=3, items=ITEMS, server_kills=SERVER_KILLS).run(KILLS)
         check_and_record(report, f"Valkey, {sync}")
-        assert report.restarts == 2
+        assert report.restarts == SERVER_KILLS + 1
     finally:
         server.kill()
