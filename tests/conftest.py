@@ -3,9 +3,9 @@
 import gc
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -38,8 +38,9 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most tests of what is marked `sample(n)`: one of n is run, the same ones each time. With
-    `TREADLE_ALL=1` all are."""
+    """Leave out most tests of what is marked `sample(n)`: one of n is run, the same ones each time. Of a test
+    on two stores that are marked `either(name, other)`, leave out one, the same each time. With
+    `TREADLE_ALL=1` all are run."""
     if os.environ.get("TREADLE_ALL"):
         return
     left_out = [each for each in items if is_left_out(each)]
@@ -49,8 +50,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_left_out(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("sample")
-    return mark is not None and crc32(item.nodeid.encode()) % mark.args[0] != 0
+    sample, either = item.get_closest_marker("sample"), item.get_closest_marker("either")
+    if sample is not None and crc32(item.nodeid.encode()) % sample.args[0] != 0:
+        return True
+    if either is None or item.get_closest_marker("every_store"):
+        return False
+    name, other = either.args
+    names = sorted((item.nodeid, other.join(item.nodeid.rsplit(name, 1))))
+    return names[crc32("".join(names).encode()) % 2] != item.nodeid
 
 
 def pytest_collection_finish() -> None:
@@ -80,6 +87,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def run_directory() -> Path:
     """The directory of the servers of this run. It is removed when the run ends."""
     return Path(os.environ["TREADLE_TEST_RUN"])
+
+
+@pytest.fixture(scope="session")
+def quick_directory() -> Iterator[Path]:
+    """A directory in memory, where the machine has one: for files of tests that do not depend on a disk."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def quick_file(quick_directory: Path) -> Iterator[Path]:
+    """The path of a SQLite file in memory, for this test only."""
+    with TemporaryDirectory(dir=quick_directory, ignore_cleanup_errors=True) as directory:
+        yield Path(directory) / "work.db"
 
 
 @pytest.fixture(scope="session")
@@ -122,6 +144,25 @@ def prepared_url(prepared: "Prepared") -> Iterator[str]:
     """The URL of a database with empty tables, for this test only."""
     with prepared.database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def kept_sessions(postgres: "Postgres", run_directory: Path) -> Iterator[Callable[[str], str]]:
+    """Turn the URL of a database into one by way of a pooler that keeps sessions for the next test. With
+    `TREADLE_TEST_PG_COLD=1`, and on a server without a unix socket, every session is new."""
+    from tests.support.sessions import Sessions
+
+    if os.environ.get("TREADLE_TEST_PG_COLD") or "host=/" not in postgres.url:
+        yield lambda url: url
+        return
+    with Sessions(postgres.url, run_directory) as sessions:
+        yield sessions.through
+
+
+@pytest.fixture
+def warm_url(prepared_url: str, kept_sessions: Callable[[str], str]) -> str:
+    """The URL of `prepared_url`, with sessions that tests before this one have used."""
+    return kept_sessions(prepared_url)
 
 
 @pytest.fixture(scope="session")

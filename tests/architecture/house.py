@@ -36,6 +36,7 @@ LARGE_CLASSES: dict[str, str] = {
 }
 
 SHARED_NAMES: dict[str, str] = {
+    "Item": "the model of Django names permissions and pages of the admin after the item that it shows",
     "LeaseLost": "SPEC names the event so; the error tells of the same fact",
 }
 

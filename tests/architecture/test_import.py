@@ -11,6 +11,8 @@ import pytest
 ELSEWHERE = [
     "asyncpg",
     "cffi",
+    "fastapi",
+    "flask",
     "hypothesis",
     "jinja2",
     "multiprocessing",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 
 import pytest
@@ -116,6 +117,27 @@ ELSEWHERE = {
 }
 """Public in a module of their own, and importable from `treadle` as well, where programs once found them."""
 
+WEB = [
+    "Accepted",
+    "AcceptedResponse",
+    "AcceptedWork",
+    "WorkAccess",
+    "WorkGroup",
+    "WorkState",
+    "accepted",
+    "client",
+    "lifespan",
+    "work_router",
+]
+CONTRIB = {
+    "treadle.contrib.django": ["TreadleBackend", "TreadleTask", "app", "dashboard"],
+    "treadle.contrib.django.testing": ["arun_enqueued", "close_apps", "in_memory", "run_enqueued"],
+    "treadle.contrib.fastapi": WEB,
+    "treadle.contrib.flask": ["FlaskTreadle"],
+    "treadle.contrib.starlette": WEB,
+}
+"""Public in modules that need another library."""
+
 
 def test_the_public_names_are_these() -> None:
     assert sorted(treadle.__all__) == sorted(PUBLIC)
@@ -133,6 +155,11 @@ def test_names_that_moved_are_still_importable_from_treadle(module: str) -> None
         f"assert treadle.{name} is home.{name}\n" for name in ELSEWHERE[module]
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("module", CONTRIB)
+def test_the_names_of_modules_for_other_libraries_are_these(module: str) -> None:
+    assert sorted(import_module(module).__all__) == CONTRIB[module]
 
 
 def test_unknown_names_are_an_attribute_error() -> None:

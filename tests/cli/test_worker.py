@@ -132,11 +132,16 @@ def _children(pid: int) -> list[psutil.Process]:
         return []
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite", marks=pytest.mark.either("sqlite", "postgres")),
+        pytest.param("postgres", marks=pytest.mark.either("postgres", "sqlite")),
+    ]
+)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'work.db'}"
-    url: str = request.getfixturevalue("postgres_url")
+    url: str = request.getfixturevalue("prepared_url")
     return url
 
 

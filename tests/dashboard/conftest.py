@@ -14,7 +14,13 @@ from treadle import Treadle
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
 
-BACKENDS = ["memory", "sqlite", "postgres", pytest.param("redis", marks=pytest.mark.sample(8))]
+BACKENDS = [
+    "memory",
+    pytest.param("sqlite", marks=pytest.mark.either("sqlite", "postgres")),
+    pytest.param("postgres", marks=pytest.mark.either("postgres", "sqlite")),
+    pytest.param("redis", marks=pytest.mark.sample(8)),
+]
+"""Not all by default: `make stores` runs all tests on all."""
 HOST = "http://dashboard.example"
 FROM_HERE = {"sec-fetch-site": "same-origin"}
 """What a browser says of a form of the dashboard's own pages."""
@@ -55,7 +61,7 @@ def make_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Cal
         return lambda: RedisBackend(place)
     from treadle.backends.postgres import PostgresBackend
 
-    url = request.getfixturevalue("prepared_url")
+    url = request.getfixturevalue("warm_url")
     return lambda: PostgresBackend(url)
 
 

@@ -37,7 +37,13 @@ from treadle.bulk_action import BulkItem, BulkRefusal, BulkState
 from treadle.bulk_runner import BulkRunner
 from treadle.client_settings import ClientSettings
 from treadle.context import Interrupt
+from treadle.contrib import django as django_contrib
+from treadle.contrib import fastapi as contrib_fastapi
+from treadle.contrib import starlette as contrib_starlette
+from treadle.contrib.django import testing as django_testing
+from treadle.contrib.flask import FlaskTreadle
 from treadle.contrib.otel import OpenTelemetry, export_metrics
+from treadle.contrib.starlette import AcceptedWork, WorkAccess, WorkGroup, WorkState
 from treadle.dead_letters import DeadLetters
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
@@ -153,7 +159,24 @@ NAMES: dict[str, set[str]] = {
     "bounded reads": _struct_names(Line, Related, RelatedItem),
     "workers": _struct_names(WorkerState, WorkerInfo, UndecodableType),
     "submit_middleware": {NewItem.__name__, SubmitNext.__name__, *public(NewItem)},
+    "django": {
+        *django_contrib.__all__,
+        *django_testing.__all__,
+        *django_contrib.TreadleTask.__annotations__,
+        *parameters(django_contrib.app),
+        *parameters(django_contrib.dashboard),
+    },
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
+    "starlette": {
+        *contrib_starlette.__all__,
+        *(name for each in (AcceptedWork, WorkGroup, WorkState) for name in each.__dataclass_fields__),
+        *WorkAccess.__struct_fields__,
+        *parameters(contrib_starlette.accepted),
+        *parameters(contrib_starlette.work_router),
+        *parameters(contrib_starlette.lifespan),
+    },
+    "fastapi": {*contrib_fastapi.__all__, *parameters(contrib_fastapi.client)},
+    "flask": {FlaskTreadle.__name__, *public(FlaskTreadle), *parameters(FlaskTreadle.mount_dashboard)},
     "export_metrics": {export_metrics.__name__, *parameters(export_metrics)},
 }
 

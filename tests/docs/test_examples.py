@@ -14,6 +14,14 @@ LIMIT = 45
 SHOWN = {
     "batch_embed": ["49 vectors", "'   ' failed: nothing to embed (after 2 attempts)", "[16, 16, 16, 2, 1]"],
     "crawl": ["failed: /blog/2025/nested does not answer", "open again:", "9 pages: / /about /blog"],
+    "fastapi_orders": [
+        "202 existing: False",
+        "202 existing: True",
+        "then:  2 x lamp shipped",
+        "events: event: end",
+        "another tenant: 404",
+    ],
+    "flask_orders": ["202 existing: True", "200 {'result': 'lamp shipped from Lyon'}", "404"],
     "flask_style_sync": ['"existing": true', '{"month": "2024-05", "turnover": 1234}', "404 Not Found"],
     "producer_and_worker": ["cat.jpg is 200 pixels wide", "dog.jpg is 64", "the worker ended with 0"],
     "queue_only": ["sent to bob@example.org, attempt 2", "dead     Abort", "too late: cancelled"],

@@ -17,13 +17,17 @@ from treadle.testing.contract.check import consistent
 
 ON_REDIS = pytest.param("redis", marks=pytest.mark.sample(8))
 """One test of eight; all with `make redis-engine`."""
-BACKENDS = ["memory", "sqlite", "postgres", ON_REDIS]
+ON_SQLITE = pytest.param("sqlite", marks=pytest.mark.either("sqlite", "postgres"))
+ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.either("postgres", "sqlite"))
+"""The engine does the same on both, so a test is run on one of them. Modules in which the stores differ are
+marked `every_store`; `make stores` runs all tests on all."""
+BACKENDS = ["memory", ON_SQLITE, ON_POSTGRES, ON_REDIS]
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
 
 @pytest.fixture(params=BACKENDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backend]:
+def store(request: pytest.FixtureRequest) -> Callable[[], Backend]:
     """A function that makes backends. They share one store, which belongs to this test, as backends of
     several processes do."""
     if request.param == "memory":
@@ -35,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backen
         from tests.support.sqlite import empty_store
         from treadle.backends.sqlite import SqliteBackend
 
-        file = empty_store(tmp_path / "work.db")
+        file = empty_store(request.getfixturevalue("quick_file"))
         return lambda: SqliteBackend(file)
     if request.param == "redis":
         from treadle.backends.redis import RedisBackend
@@ -44,7 +48,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backen
         return lambda: RedisBackend(place)
     from treadle.backends.postgres import PostgresBackend
 
-    url = request.getfixturevalue("prepared_url")
+    url = request.getfixturevalue("warm_url")
     return lambda: PostgresBackend(url)
 
 

@@ -8,6 +8,8 @@ from tests.engine.kit import MakeApp
 from treadle import Client, InputError, UnsupportedError, work
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
 
+pytestmark = pytest.mark.every_store
+
 
 @work(name="mail.send")
 async def send(n: int = 0) -> None: ...

@@ -30,6 +30,8 @@ from treadle.item import Filter, Item, Submission
 from treadle.testing import Faults, ManualClock
 from treadle.testing.counting import CountingBackend
 
+pytestmark = pytest.mark.every_store
+
 BAD: set[int] = set()
 
 

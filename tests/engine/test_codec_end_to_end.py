@@ -17,6 +17,8 @@ import pytest
 from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Context, EncodeError, InputError, PayloadTooLarge, Result, Retry, work
 
+pytestmark = pytest.mark.every_store
+
 
 class Colour(Enum):
     RED = "red"

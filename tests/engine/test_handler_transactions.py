@@ -14,6 +14,8 @@ from treadle.engine.run import attempt, shutdown
 from treadle.engine.run.held import HeldLease
 from treadle.errors import LeaseLost
 
+pytestmark = pytest.mark.every_store
+
 ONCE = Retry(attempts=1)
 
 

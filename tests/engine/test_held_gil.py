@@ -16,10 +16,13 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, until
 from treadle import Context, Treadle, work
+from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.testing import Faults, FaultyBackend
 from treadle.testing.wrap import WrappedBackend
 from treadle.worker import copy_worker
+
+pytestmark = pytest.mark.every_store
 
 T = TypeVar("T")
 LEASE = 0.6
@@ -31,17 +34,26 @@ def hold_gil(seconds: float) -> None:
 
 
 class SlowBeats(WrappedBackend):
-    """Heartbeats take a moment. `under_way` is set while one waits for its answer."""
+    """Heartbeats take a moment. `under_way` is set while one waits for its answer and no claim does: a claim
+    that reaches the store after the lease has lapsed would free the items."""
 
-    under_way = threading.Event()
+    def __init__(self, inner: Backend) -> None:
+        super().__init__(inner)
+        self.under_way = threading.Event()
+        self._claims = 0
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
-        if verb != "beat":
-            return await call()
+        if verb == "claim":
+            self._claims += 1
+            try:
+                return await call()
+            finally:
+                self._claims -= 1
         answer = await call()
-        self.under_way.set()
-        await asyncio.sleep(LEASE / 20)
-        self.under_way.clear()
+        if verb == "beat" and not self._claims:
+            self.under_way.set()
+            await asyncio.sleep(LEASE / 20)
+            self.under_way.clear()
         return answer
 
 
@@ -61,7 +73,8 @@ async def test_a_worker_asks_the_store_before_it_gives_up_its_items(
         ctx.interrupt.raise_if_set()
         return ctx.attempt
 
-    async with make_app(grip, backend=backend, lease=LEASE) as app:
+    # It polls rarely, so no claim is sent while the heartbeat is under way.
+    async with make_app(grip, backend=backend, lease=LEASE, poll_interval=PATIENCE) as app:
         assert await app.enqueue(grip()).result(PATIENCE) == 1
     assert attempts == [1]
 

@@ -13,6 +13,8 @@ from treadle.backends.redis import RedisBackend
 from treadle.cli.commands import commands
 from treadle.errors import TreadleError
 
+pytestmark = pytest.mark.every_store
+
 SECRET = "hunter2"
 REFUSED = f"postgresql://ann:{SECRET}@localhost:1/none"
 URLS = [

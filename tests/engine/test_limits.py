@@ -13,6 +13,8 @@ from treadle import work
 from treadle.doers import Doer, balanced, concurrency, rate_limited
 from treadle.testing import Faults, ManualClock, drain
 
+pytestmark = pytest.mark.every_store
+
 HOUR = 3600
 
 

@@ -14,6 +14,8 @@ from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succ
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import everything
 
+pytestmark = pytest.mark.every_store
+
 LOST = pytest.mark.parametrize("when", ["after", "later"])
 
 

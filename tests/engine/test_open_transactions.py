@@ -15,6 +15,8 @@ from treadle import Context, Retry, Treadle, WorkFailed, work
 from treadle.backend import Backend
 from treadle.backends.postgres import PostgresBackend
 
+pytestmark = pytest.mark.every_store
+
 MANY = 20
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,3 +77,56 @@ def test_pytest_finds_the_plugin_without_configuration(pytester: pytest.Pytester
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
     result.assert_outcomes(passed=2)
+
+
+def test_the_documented_file_passes_in_an_empty_project(pytester: pytest.Pytester) -> None:
+    """Without settings: with pytest-asyncio in its strict mode, and with anyio beside it."""
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    (block,) = re.findall(r"^```python\n(# test_shop\.py\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    pytester.makepyfile(
+        test_shop=block,
+        test_anyio="""
+        import asyncio
+        import pytest
+        from treadle import Treadle, work
+
+        pytestmark = pytest.mark.anyio
+
+        @work
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        @pytest.fixture
+        async def three(treadle_app):
+            treadle_app.register(add)
+            return await treadle_app.enqueue(add(1, 2)).result(timeout=5)
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        async def test_it(treadle_app, treadle_clock, three):
+            assert three == 3
+            handle = await treadle_app.enqueue(add(1, 2), delay=60)
+            await treadle_clock.advance(60)
+            assert await handle.result(timeout=5) == 3
+        """,
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    result.assert_outcomes(passed=7)
+
+
+def test_a_project_can_do_without_the_fixture_app(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(app):
+            pass
+
+        def test_ours(treadle_app):
+            assert treadle_app.backend.address.startswith("sqlite")
+        """
+    )
+    pytester.makeini("[pytest]\ntreadle_app_fixture = false\ntreadle_url = sqlite")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*fixture 'app' not found*"])

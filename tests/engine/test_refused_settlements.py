@@ -24,6 +24,8 @@ from treadle.engine.run import settle
 from treadle.errors import BackendError
 from treadle.testing import Faults, FaultyBackend
 
+pytestmark = pytest.mark.every_store
+
 COUNT = 30
 
 Step = Callable[[], Awaitable[object]]

@@ -12,6 +12,8 @@ from treadle import Context, Result, Treadle, work
 from treadle.backends.memory import MemoryBackend
 from treadle.testing import CountingBackend, ManualClock
 
+pytestmark = pytest.mark.every_store
+
 MakeCounted = Callable[..., tuple[Treadle, CountingBackend]]
 
 PATH = ("submit", "claim", "settle", "ended")
@@ -64,6 +66,20 @@ async def test_one_item_takes_one_submit_one_claim_and_one_settle(make_counted: 
         assert await app.enqueue(noop(1)).result(PATIENCE) == 1
         assert (counted.calls["submit"], counted.useful("claim"), counted.calls["settle"]) == (1, 1, 1)
         assert (counted.calls["ended"], counted.calls["get"]) == (0, 0)
+
+
+async def test_a_lone_item_pays_no_second_claim(make_counted: MakeCounted) -> None:
+    """A claim that found less than there is room for left nothing: the next one waits for a wake-up."""
+    client, _ = make_counted(noop)
+    app, counted = make_counted(noop, poll_interval=60)
+    async with app:
+        await client.enqueue(noop(0)).result(PATIENCE)
+        await app.worker.drain()
+        counted.reset()
+        for n in range(5):
+            assert await client.enqueue(noop(n)).result(PATIENCE) == n
+        await app.worker.drain()
+        assert counted.sizes["claim"] == [1, 1, 1, 1, 1, 0]  # the last one is of the drain
 
 
 async def test_many_items_share_claims_and_settles(make_counted: MakeCounted) -> None:

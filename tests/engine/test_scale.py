@@ -15,6 +15,8 @@ from tests.engine.kit import PATIENCE, MakeApp
 from treadle import Context, Result, Treadle, work
 from treadle.backends.memory import MemoryBackend
 
+pytestmark = pytest.mark.every_store
+
 LINEAR = 30.0
 """Ten times the work may take this many times as long. Quadratic work would take 100 times as long. `make
 bench` measures at most 13 on an idle machine."""

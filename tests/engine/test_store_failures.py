@@ -31,6 +31,8 @@ from treadle.events import Dead, GroupDone, LeaseLost, Succeeded
 from treadle.item import Settlement
 from treadle.testing import Faults, FaultyBackend
 
+pytestmark = pytest.mark.every_store
+
 WHEN = pytest.mark.parametrize("when", ["before", "after", "later"])
 """Before: the request is lost. After: the answer is lost. Later: the request arrives after it was
 repeated."""

@@ -19,6 +19,8 @@ from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_stor
 from treadle.store_metrics import StoreMetrics
 from treadle.testing import Faults
 
+pytestmark = pytest.mark.every_store
+
 
 @work(name="add")
 async def add(n: int) -> int:

@@ -21,6 +21,8 @@ from treadle import (
     work,
 )
 
+pytestmark = pytest.mark.every_store
+
 
 @work
 async def value(n: int) -> int:

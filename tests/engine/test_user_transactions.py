@@ -17,6 +17,8 @@ from tests.engine.kit import PATIENCE, Barrier
 from treadle import Client, Context, NotFound, Result, StoreUnavailable, Treadle, WaitTimeout, work
 from treadle.backends.postgres import PostgresBackend
 
+pytestmark = pytest.mark.every_store
+
 AT_ONCE = 3.0
 """Seconds. What does not depend on the transaction takes less, also on a busy machine."""
 

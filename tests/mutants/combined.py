@@ -11,7 +11,7 @@ from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import settle, transitions, workers
 from treadle.engine.run import dispatch
 from treadle.engine.run.attempt import AttemptRunner
-from treadle.engine.run.dispatch import BoundTypes
+from treadle.engine.run.bound_types import BoundTypes
 from treadle.engine.run.isolation import Isolation
 from treadle.rules.settlement import after_loss, put_back
 

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
+from tests.support.sessions import RETURNED
+
 
 class Postgres:
     """A server, and new databases on it."""
@@ -77,12 +79,13 @@ select md5(string_agg(seen, ',' order by seen)) from (
     where setdatabase = (select oid from pg_database where datname = current_database())
   union all select 'transaction ' || gid from pg_prepared_xacts where database = current_database()) found
 """
-EMPTY = """
+EMPTY = f"""
 do $$
 declare name text; gone bigint; total bigint := 0;
 begin
   perform pg_terminate_backend(pid, 5000) from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend';
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+      and query not like '{RETURNED}%';
   for name in select tablename from pg_tables where schemaname = 'treadle' and tablename <> 'meta' loop
     execute format('delete from treadle.%I', name);
     get diagnostics gone = row_count;

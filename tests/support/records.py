@@ -16,8 +16,13 @@ BEGIN, END = "<!-- runs: made by `make reliability` -->", "<!-- end of runs -->"
 def record(name: str, command: str, **figures: object) -> None:
     """Store the figures of a run. A later run of the same name replaces it."""
     RECORDS.mkdir(exist_ok=True)
-    run = {"name": name, "command": command, "figures": figures}
+    run = {"name": name, "command": command, "machine": machine(), "figures": figures}
     (RECORDS / f"{name.replace(' ', '-')}.json").write_text(json.dumps(run, indent=1))
+
+
+def machine() -> str:
+    """What a run is made on."""
+    return f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}"
 
 
 def table(earlier: str) -> str:
@@ -28,15 +33,13 @@ def table(earlier: str) -> str:
         if "figures" not in run:  # samples of a soak
             continue
         figures = "; ".join(f"{name} {_format(value)}" for name, value in run["figures"].items())
-        rows[run["name"]] = f"| {run['name']} | `{run['command']}` | {figures} |"
+        rows[run["name"]] = f"| {run['name']} | `{run['command']}` | {run.get('machine', '')} | {figures} |"
     for heading in ("run", "---"):
         rows.pop(heading, None)
     return "\n".join(
         [
-            f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}.",
-            "",
-            "| run | command | what it came to |",
-            "| --- | --- | --- |",
+            "| run | command | on | what it came to |",
+            "| --- | --- | --- | --- |",
             *(rows[name] for name in sorted(rows)),
         ]
     )

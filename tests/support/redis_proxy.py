@@ -19,6 +19,11 @@ class RedisProxy:
         self._delay = delay
         self._serving: set[asyncio.Task[None]] = set()
         self._loses = False
+        self._accepted = 0
+        self._held: int | None = None
+        self._released = asyncio.Event()
+        self.holding = asyncio.Event()
+        """Set when there is an answer that is held back."""
 
     @property
     def port(self) -> int:
@@ -41,6 +46,15 @@ class RedisProxy:
         """Break the connection instead of forwarding the next answer."""
         self._loses = True
 
+    def hold(self, connection: int) -> None:
+        """Hold back the answers of one connection, by its place among those that were made."""
+        self._held = connection
+
+    def release(self) -> None:
+        """Forward what is held back."""
+        self._held = None
+        self._released.set()
+
     async def cut(self) -> None:
         """Break all connections. What is on its way is lost."""
         cut = list(self._serving)
@@ -57,6 +71,7 @@ class RedisProxy:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
+        number, self._accepted = self._accepted, self._accepted + 1
         try:
             server, forth = await asyncio.open_unix_connection(str(self._socket))
         except OSError:
@@ -66,7 +81,7 @@ class RedisProxy:
         pumps = [
             asyncio.create_task(self._pump(client, forth)),
             asyncio.create_task(
-                self._pump_late(server, back) if self._delay else self._pump(server, back, answers=True)
+                self._pump_late(server, back) if self._delay else self._pump(server, back, number)
             ),
         ]
         try:
@@ -82,13 +97,17 @@ class RedisProxy:
             self._serving.discard(task)
 
     async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool = False
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, answers_of: int | None = None
     ) -> None:
+        """answers_of: the place of the connection. None: these are no answers."""
         with suppress(OSError):
             while data := await source.read(1 << 16):
-                if answers and self._loses:
+                if answers_of is not None and self._loses:
                     self._loses = False
                     return
+                if answers_of is not None and self._held == answers_of:
+                    self.holding.set()
+                    await self._released.wait()
                 target.write(data)
                 await target.drain()
 

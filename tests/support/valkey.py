@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,7 +173,7 @@ class ValkeyServer:
 
 
 class Client:
-    """A plain client, for tests only: no event loop, one call at a time."""
+    """A plain client, for tests only: no event loop."""
 
     def __init__(self, url: str, timeout: float = 10.0) -> None:
         scheme, _, place = url.partition("://")
@@ -190,6 +190,16 @@ class Client:
 
     def call(self, *parts: Any) -> Any:
         self._link.sendall(hiredis.pack_command(parts))
+        return self._answer()
+
+    def call_all(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
+        """The answers to many commands that are sent together. Their answers must fit into the buffers of the
+        connection while the commands are being sent."""
+        packed = [hiredis.pack_command(tuple(parts)) for parts in commands]
+        self._link.sendall(b"".join(packed))
+        return [self._answer() for _ in packed]
+
+    def _answer(self) -> Any:
         while (answer := self._reader.gets()) is False:
             data = self._link.recv(65536)
             if not data:

@@ -11,6 +11,7 @@ from tests.support.valkey import ValkeyServer, free_ports
 
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000
+PATIENT_MS = 600_000
 
 
 class ValkeyCluster:
@@ -48,6 +49,11 @@ class ValkeyCluster:
         for primary, replica in zip(primaries, replicas, strict=True):
             replica.call("CLUSTER", "REPLICATE", primary.call("CLUSTER", "MYID"))
         wait_until(self.is_whole)
+
+    def keep_primaries(self) -> None:
+        """From now on replace no primary that is slow: the machine may be busy."""
+        for server in self.servers:
+            server.call("CONFIG", "SET", "cluster-node-timeout", PATIENT_MS)
 
     def is_whole(self) -> bool:
         """Whether every node would answer, and name three primaries with a replica each that follows."""

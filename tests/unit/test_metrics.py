@@ -51,6 +51,23 @@ def test_a_success_is_counted(metrics: Metrics) -> None:
     )
 
 
+def test_successes_that_end_together_count_as_one_by_one(metrics: Metrics) -> None:
+    attempts = [(0.5, 0.7, 2), (0.25, 3.0, 1), (0.0, -0.1, 1)]
+    single, together = metrics.of("single"), metrics.of("together")
+    for each in (single, together):
+        each.claimed(3)
+        for _ in attempts:
+            each.began(0.2, "bulk")
+    for attempt in attempts:
+        single.succeeded_in(*attempt, queue="bulk", at=1200.0)
+    together.succeeded_together(attempts, "bulk", 1200.0)
+    assert counted(metrics, "together") == counted(metrics, "single")
+    assert together.last_succeeded_at == 1200.0
+    for name in ("run", "total", "attempts"):
+        mine, theirs = getattr(together, name), getattr(single, name)
+        assert (mine.counts, mine.sum) == (theirs.counts, theirs.sum)
+
+
 def test_a_failure_that_is_retried_counts_when_it_happens(metrics: Metrics) -> None:
     run_one(series := metrics.of("a"))
     series.again("retry", 0.5)
