@@ -73,12 +73,12 @@ def release_resets_losses(patch: Patch) -> None:
 
 @mutant("an item that kills its workers is tried for ever")
 def losses_unbounded(patch: Patch) -> None:
-    patch(dispatch, "lost_too_often", lambda lease, retry: False)
+    patch(dispatch, "is_lost_too_often", lambda lease, base: False)
 
 
 @mutant("an item dies with its first lost worker")
 def first_loss_kills(patch: Patch) -> None:
-    patch(dispatch, "lost_too_often", lambda lease, retry: lease.losses > 0)
+    patch(dispatch, "is_lost_too_often", lambda lease, base: lease.losses > 0)
 
 
 # -------------------------------------------------------------------------------------------------- isolation

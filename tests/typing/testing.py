@@ -1,6 +1,6 @@
 """How a type checker sees replaced handlers, and sessions in handlers. Checked, never run."""
 
-from typing import Any, assert_type
+from typing import TYPE_CHECKING, Any, assert_type
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
@@ -50,8 +50,9 @@ async def wrong_result(a: int, b: int) -> str:
     return ""
 
 
-app.replace(add, wrong)  # type: ignore[call-overload, arg-type, unused-ignore]  # pyright: ignore[reportCallIssue, reportArgumentType]
-app.replace(add, wrong_result)  # type: ignore[call-overload, arg-type, unused-ignore]  # pyright: ignore[reportCallIssue, reportArgumentType]
+if TYPE_CHECKING:
+    app.replace(add, wrong)  # type: ignore[call-overload, arg-type, unused-ignore]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    app.replace(add, wrong_result)  # type: ignore[call-overload, arg-type, unused-ignore]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 @work

@@ -37,7 +37,7 @@ class Services:
         self.claims.append((lease.tenant, key, ttl))
         return True
 
-    def transaction(self, ctx: Context) -> AbstractAsyncContextManager[Any]:
+    def transaction(self, ctx: Context, session: Any = None) -> AbstractAsyncContextManager[Any]:
         @asynccontextmanager
         async def begin() -> AsyncIterator[str]:
             yield f"transaction of {ctx.id}"

@@ -274,7 +274,8 @@ class RetentionCases:
         assert (await group(backend, "root")).open == 1
         settled = await apply(backend, succeed(await claim_one(backend)))
         assert only(settled.effects.ended_groups).id == "root"
-        assert await claim_ids(backend) == ["early", "later"]
+        # One end has released both: which of them is first is open.
+        assert sorted(await claim_ids(backend)) == ["early", "later"]
 
     @needs("operating", "nested")
     async def test_a_group_without_its_root_goes_with_its_last_member(self, subject: Subject) -> None:
