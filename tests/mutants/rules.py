@@ -18,7 +18,8 @@ from treadle.doers import on_full
 from treadle.doers.base import WorkerDoers, managed
 from treadle.doers.permit_queue import PermitReturns
 from treadle.engine import open_transaction
-from treadle.engine.run import build_settlement, refused, settle
+from treadle.engine.run import refused, settle
+from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.submit.build_item import ItemBuilder
 
@@ -69,8 +70,12 @@ def transaction_left_open(patch: Patch) -> None:
     "one settlement that waits for a lock holds up its batch", tests="tests/engine/test_user_transactions.py"
 )
 def batch_waits_for_lock(patch: Patch) -> None:
-    real = build_settlement.settlement
-    patch(build_settlement, "settlement", lambda *args, **given: replace(real(*args, **given), wait=True))
+    real = SettlementBuilder.build
+
+    def build(self: Any, batch: Any) -> Any:
+        return [replace(settlement, wait=True) for settlement in real(self, batch)]
+
+    patch(SettlementBuilder, "build", build)
 
 
 # ------------------------------------------------------------------------------------------- asking for work
