@@ -40,6 +40,10 @@ class Heard:
             self.results.append(Order.objects.using(self._database).count())
         self.finished.set()
 
+    def of_worker(self) -> list[tuple[str, Any, str, int]]:
+        """What its worker has told. It may start a task before the caller has told that it is enqueued."""
+        return [call for call in self.calls if call[0] != "enqueued"]
+
     def _note(self, name: str, sender: Any, result: Any) -> None:
         self.calls.append((name, sender, str(result.status), result.attempts))
 
@@ -67,8 +71,8 @@ def test_a_task_that_succeeds(worker: Treadle, database: str, task: Any) -> None
         result = task.enqueue(1)
         assert heard.finished.wait(PATIENCE)
 
-    assert heard.calls == [
-        ("enqueued", TreadleBackend, "READY", 0),
+    assert ("enqueued", TreadleBackend, "READY", 0) in heard.calls
+    assert heard.of_worker() == [
         ("started", TreadleBackend, "RUNNING", 1),
         ("finished", TreadleBackend, "SUCCESSFUL", 1),
     ]
@@ -84,7 +88,7 @@ def test_a_task_that_fails_is_finished_once() -> None:
         tasks.attempt.enqueue(9)
         assert heard.finished.wait(PATIENCE)
 
-    assert [(name, status, attempts) for name, _, status, attempts in heard.calls[1:]] == [
+    assert [(name, status, attempts) for name, _, status, attempts in heard.of_worker()] == [
         ("started", "RUNNING", 1),
         ("started", "RUNNING", 2),
         ("started", "RUNNING", 3),
