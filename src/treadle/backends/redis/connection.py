@@ -126,8 +126,8 @@ class RedisConnection(asyncio.Protocol):
     # -- what the event loop calls ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked by its class: the transports of uvloop are no subclasses of it.
+        self._transport = cast("asyncio.Transport", transport)
         _keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:

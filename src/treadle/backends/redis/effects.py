@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from treadle.item import Effects, EndedGroup, ReleasedItem
@@ -30,3 +30,15 @@ def _released(id: bytes, kind: bytes, extra: bytes) -> ReleasedItem:
 
 def _ended_group(id: bytes, tenant: bytes, type: bytes, failed: int, value: bytes | None) -> EndedGroup:
     return EndedGroup(id.decode(), tenant.decode(), value, type.decode(), failed)
+
+
+def joined_effects(parts: Iterable[Effects]) -> Effects:
+    """The effects of several scripts that are one call."""
+    found = [part for part in parts if part is not NO_EFFECTS]
+    if len(found) <= 1:
+        return found[0] if found else NO_EFFECTS
+    return Effects(
+        tuple(each for part in found for each in part.released),
+        tuple(each for part in found for each in part.ended_groups),
+        sum(part.doomed for part in found),
+    )

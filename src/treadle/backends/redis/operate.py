@@ -9,13 +9,16 @@ from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedErr
 from treadle.item import AuditNote, Changed
 
 from .audit_bytes import pack_note
-from .effects import read_effects
+from .effects import joined_effects, read_effects
 from .item_bytes import STATUSES, Argument, item_states
+from .portioned_change import RedisPortionedChange
 from .scripts import RedisScript
 from .stage import RedisStages
 
 PORTION: Final = 300
 """How many items a script of prune looks at."""
+CANCEL_PORTION: Final = 60
+"""How many items a script cancels, if they are apart from others."""
 MOST_RECORDS: Final = 1000
 """How many old records of each kind a prune removes."""
 
@@ -38,8 +41,10 @@ class RedisOperate(RedisStages):
         self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
     ) -> Changed:
         packed = pack_note(note, "cancel", ids, tenant)
-        before, effects = await self._link.run(_CANCEL, [packed, tenant_argument(tenant), *ids])
-        return Changed(item_states(before), read_effects(effects))
+        change = RedisPortionedChange(_CANCEL, packed, tenant_argument(tenant), (), CANCEL_PORTION)
+        answers = await change.run(self._link, ids)
+        items = [state for before, *_ in answers for state in item_states(before)]
+        return Changed(tuple(items), joined_effects(read_effects(effects) for *_, effects in answers))
 
     async def complete(
         self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None

@@ -13,9 +13,12 @@ from .audit_bytes import pack_note
 from .item_bytes import LETTERS, Argument, item_states
 from .lists import pack_filter
 from .operate import tenant_argument
+from .portioned_change import RedisPortionedChange
 from .scripts import RedisScript
 from .verbs import RedisVerbs
 
+PORTION: Final = 40
+"""How many items a script requeues, if they are apart from others."""
 REACH: Final = 500
 """How many ended items a script looks at."""
 
@@ -39,17 +42,19 @@ class RedisRequeue(RedisVerbs):
         statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
         letters = b"".join(LETTERS[status] for status in statuses)
         most: Argument = b"" if redrives is None else redrives
-        named: list[Argument]
+        names: Sequence[Argument]
+        found_by = b""
         if isinstance(where, Filter):
             narrowed = _narrowed(where, tenant, statuses)
-            found = [] if narrowed is None else await self._find_ended(narrowed, most, limit)
-            named = [b"N", pack_filter(narrowed or where), *found]
+            names = [] if narrowed is None else await self._find_ended(narrowed, most, limit)
+            found_by = pack_filter(narrowed or where)
         else:
-            named = [b"I", *where]
+            names = where
         packed = pack_note(note, "requeue", where, tenant)
-        args = [packed, tenant_argument(tenant), most, backoff, int(alone), letters, *named]
-        (before,) = await self._link.run(_REQUEUE, args)
-        return Changed(item_states(before))
+        args: list[Argument] = [most, backoff, int(alone), letters, found_by]
+        change = RedisPortionedChange(_REQUEUE, packed, tenant_argument(tenant), args, PORTION)
+        answers = await change.run(self._link, names, are_numbers=bool(found_by))
+        return Changed(tuple(state for before, *_ in answers for state in item_states(before)))
 
     async def _find_ended(self, where: Filter, redrives: Argument, limit: int) -> list[bytes]:
         """The numbers of the oldest items that a filter finds. They may have changed when they are requeued,

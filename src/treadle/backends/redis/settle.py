@@ -8,7 +8,7 @@ items, or have keys that other items may hold.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final, TypeAlias
 
@@ -52,7 +52,9 @@ PORTION: Final = 300
 MEMBERS: Final = 8
 """So many successes of members of groups are settled in a call of their own."""
 GENERAL_PORTION: Final = 100
-"""The same for other settlements and their children."""
+"""The same for other settlements, by weight."""
+WEIGHTS: Final[Mapping[str, float]] = {"dead": 2.0, "retry": 1.5}
+"""How much a settlement of a kind takes the server, of what a success or a child takes."""
 MANY_CHILDREN: Final = 30
 """So many plain children are stored in a short way, in a call of their own."""
 NO_STAGE: Final = bytes(8)
@@ -297,13 +299,16 @@ def _portions(settlements: Sequence[Settlement], places: Sequence[int]) -> Itera
     """Cut them so that no call holds the server for long. A settlement with its children is one step, and
     alone if it has many."""
     portion: list[int] = []
-    size = 0
+    size = 0.0
     for place in places:
-        more = 1 + len(settlements[place].children)
-        if portion and (more > MANY_CHILDREN or size + more > GENERAL_PORTION):
+        settlement = settlements[place]
+        children = len(settlement.children)
+        is_large = children >= MANY_CHILDREN
+        weight = GENERAL_PORTION if is_large else WEIGHTS.get(settlement.kind, 1) + children
+        if portion and (is_large or size + weight > GENERAL_PORTION):
             yield portion
-            portion, size = [], 0
+            portion, size = [], 0.0
         portion.append(place)
-        size += more if more <= MANY_CHILDREN else GENERAL_PORTION
+        size += weight
     if portion:
         yield portion

@@ -33,7 +33,7 @@ Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
 PORTION: Final = 300
 """How many plain items one call stores, unless a submission has more: the server is busy for some ms."""
-GENERAL_PORTION: Final = 100
+GENERAL_PORTION: Final = 35
 """The same for items that are not plain."""
 MOST_PLAIN: Final = 100_000
 """How many items a submission may have if all are plain."""

@@ -2,7 +2,7 @@
 -- flags: allow-oom
 -- beside stages
 -- Beat: renew the lease of a worker, and say which leases may be lost. It knows the bytes of workers
--- (lib/workers.lua) and rows (lib/rows.lua), since it is called often.
+-- (lib/workers.lua) and rows (lib/row_bytes.lua), since it is called often.
 -- ARGV: worker, lease, types ('-' for no change, else 't' and the types), info ('-' for no change, else 'i' and the
 -- info), leases (lib/lease_arguments.lua)
 -- Answers: '' if the worker is not known or has other types, and nothing was changed. Else whether it is to stop, the
@@ -20,10 +20,10 @@ if types ~= '-' and (flags < SOME_TYPES or sub(row, 14) ~= sub(types, 2)) then r
 local answer = {flags % 2 == DRAIN and 1 or 0, call('HGET', K.meta, 'id') or ''}
 local numbers, tokens, exist = lease_arguments(5)
 if #numbers > 0 then
-  local jobs = call('HMGET', K.job, unpack(numbers))
+  local states = call('HMGET', K.state, unpack(numbers))
   for i = 1, #numbers do
-    local job = jobs[i]
-    if not job or not exist[i] or sub(job, 2, 9) ~= tokens[i] or sub(job, 1, 1) == 'P' then
+    local state = states[i]
+    if not state or not exist[i] or sub(state, 2, 9) ~= tokens[i] or sub(state, 1, 1) == 'P' then
       answer[#answer + 1] = tokens[i]
     end
   end

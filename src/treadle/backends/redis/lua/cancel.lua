@@ -1,10 +1,11 @@
--- uses: clock store kinds rows groups effects trees audits
+-- uses: clock store kinds rows groups effects trees apart audits
 -- flags: allow-oom
 -- Cancel items and all their open descendants.
--- ARGV: note, tenant, ids...
--- Answers the rows as they were, and the effects.
+-- ARGV: note, entry and apart (see portioned_change.py), tenant, ids...
+-- Answers the rows as they were, the places of ids that are left, the entry, and the effects.
 
-local named = Trees.named(Trees.tenant(ARGV[2]), 3)
+local named, left = Trees.named(Trees.tenant(ARGV[4]), 5), {}
+if ARGV[3] == '1' then named, left = Apart.split(named) end
 local roots, rows = {}, {}
 for i = 1, #named do
   if named[i] then roots[#roots + 1] = named[i] end
@@ -15,7 +16,7 @@ end
 local before = Trees.raw(rows)
 for _, row in ipairs(rows) do row.worker = nil end
 Effects.end_all(rows, 'C')
-Audits.record(1, #rows)
+local entry = Audits.record(1, #rows, ARGV[2])
 local effects = Effects.answer()
 Store.flush()
-return {before, effects}
+return {before, left, entry, effects}

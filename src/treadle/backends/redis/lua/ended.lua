@@ -23,10 +23,10 @@ local function numbers_of()
 end
 
 local numbers = numbers_of()
-local jobs = RawRows.fields(K.job, numbers)
+local states = RawRows.fields(K.state, numbers)
 local wanted, items = {}, {}
 for i = 1, count do
-  local has_ended = jobs[i] and ENDED[sub(jobs[i], 1, 1)]
+  local has_ended = states[i] and ENDED[sub(states[i], 1, 1)]
   if has_ended then wanted[#wanted + 1] = numbers[i] end
   items[i] = has_ended and #wanted or (numbers[i] ~= '' and '')
 end

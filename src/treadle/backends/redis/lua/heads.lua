@@ -14,7 +14,7 @@ for i = 2, #ARGV do
   heads[i - 1] = head or false
   if head then numbers[#numbers + 1] = sub(head, -6) end
 end
-local items, jobs = RawRows.fields(K.item, numbers), RawRows.fields(K.job, numbers)
+local items, states = RawRows.fields(K.item, numbers), RawRows.fields(K.state, numbers)
 local at = 0
 for i = 1, #heads do
   local head = heads[i]
@@ -22,7 +22,7 @@ for i = 1, #heads do
     at = at + 1
     local k, item = sub(head, 1, 4), items[at]
     local count = counts_rows and call('ZLEXCOUNT', K.ready, '[' .. k, '[' .. k .. HIGHEST) or 0
-    local ready_at = jobs[at] and struct.pack('>d', Rows.get(numbers[at]).ready_at) or sub(item, 12, 19)
+    local ready_at = states[at] and struct.pack('>d', Rows.get(numbers[at]).ready_at) or sub(item, 12, 19)
     heads[i] = {count, sub(head, 5, 14), ready_at, RawRows.id(item)}
   end
 end

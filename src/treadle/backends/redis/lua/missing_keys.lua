@@ -16,7 +16,7 @@ local function exists(key) return call('EXISTS', key) == 1 end
 local rows, counted = call('HLEN', K.item), call('HLEN', K.counts)
 
 -- What every item has.
-if rows > 0 or counted > 0 or exists(K.id) or exists(K.ready) or exists(K.job) then
+if rows > 0 or counted > 0 or exists(K.id) or exists(K.ready) or exists(K.state) then
   expect('item', rows > 0)
   expect('counts', counted > 0)
   expect('id', exists(K.id))
@@ -41,7 +41,7 @@ if rows > 0 and counted > 0 and counted <= MOST_COUNTS then
   end
   expect('item', rows >= total)
   expect('counts', rows <= total)
-  expect('job', call('HLEN', K.job) >= total - count.r)
+  expect('state', call('HLEN', K.state) >= total - count.r)
   expect('gates', call('HLEN', K.gates) >= count.b)
   expect('waiters', count.b == 0 or exists(K.waiters))
   local held = call('HLEN', K.held) - call('HEXISTS', K.held, string.rep('\0', 6)) -- without `FILLER` of workers.lua

@@ -8,8 +8,8 @@
 
 local most, left = tonumber(ARGV[1]), tonumber(ARGV[2])
 local removed = 0
-local MOST_OTHERS = 80 -- rows that are not plain take longer
-local SHORT = string.byte('P') -- see rows.lua
+local MOST_OTHERS = 45 -- rows that are not plain take longer
+local SHORT = string.byte('P') -- see row_bytes.lua
 
 -- Entries -------------------------------------------------------------------------------------------------
 
@@ -54,13 +54,13 @@ local function prune_plain(numbers)
   if some_have_children(numbers) then return numbers end
   local none_wait = not (Store.any(K.waiters) or Store.any(K.unmet))
   local items = call('HMGET', K.item, unpack(numbers))
-  local jobs = call('HMGET', K.job, unpack(numbers))
+  local states = call('HMGET', K.state, unpack(numbers))
   local groups = call('HMGET', K.groups, unpack(numbers))
   local ids, plain, others, seen = {}, {}, {}, {}
   for i = 1, #numbers do
-    local n, item, job = numbers[i], items[i], jobs[i]
+    local n, item, state = numbers[i], items[i], states[i]
     local flags = item and item:byte(1)
-    if item and job and not groups[i] and job:byte(1) == SHORT and flags % 2 == 0 and sub(item, 6, 11) == n then
+    if item and state and not groups[i] and state:byte(1) == SHORT and flags % 2 == 0 and sub(item, 6, 11) == n then
       local at = flags >= 2 and 40 or 32
       ids[#ids + 1] = sub(item, at + 1, at + item:byte(at))
       plain[#plain + 1] = i

@@ -1,22 +1,28 @@
--- uses: clock store kinds rows transitions groups retention dependencies effects trees repair list_filter audits
+-- uses: clock store kinds rows transitions groups retention dependencies effects trees apart repair list_filter audits
 -- flags: allow-oom
 -- Open ended items again, and with them the items that died because of them.
--- ARGV: note, tenant, redrives (empty: an operator requeues), backoff, alone (1 or 0), statuses (letters),
---       then I and ids, or N, a filter (see list_filter.lua) and the numbers of rows that it found
--- Answers the rows as they were.
+-- ARGV: note, entry and apart (see portioned_change.py), tenant, redrives (empty: an operator requeues), backoff, alone
+--       (1 or 0), statuses (letters), a filter (see list_filter.lua) or nothing, then the numbers of rows that it found, or ids
+-- Answers the rows as they were, the places of names that are left, and the entry.
 
-local redrives, backoff, alone, statuses = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1', ARGV[6]
+local redrives, backoff, alone, statuses, found_by = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8], ARGV[9]
+local FIRST = 10 -- the place of the first name
 
-local function asked_rows()
-  local named
-  if ARGV[7] == 'I' then
-    named = Trees.named(Trees.tenant(ARGV[2]), 8)
-  else
-    local numbers = {}
-    for i = 9, #ARGV do numbers[#numbers + 1] = ARGV[i] end
-    local filter = ListFilter.new(cmsgpack.unpack(ARGV[8]))
-    named = Trees.rows(ListFilter.look_at(filter, numbers, #numbers, {looked = 0, bytes = 0}))
+local function named_rows()
+  if found_by == '' then return Trees.named(Trees.tenant(ARGV[4]), FIRST) end
+  local numbers, found = {}, {}
+  for i = FIRST, #ARGV do numbers[#numbers + 1] = ARGV[i] end
+  local filter = ListFilter.new(cmsgpack.unpack(found_by))
+  for _, row in ipairs(Trees.rows(ListFilter.look_at(filter, numbers, #numbers, {looked = 0, bytes = 0}))) do
+    found[row.n] = row
   end
+  local named = {}
+  for i = 1, #numbers do named[i] = found[numbers[i]] or false end
+  return named
+end
+
+-- Those of the named rows that are to be opened.
+local function asked_rows(named)
   local rows, seen = {}, {}
   for _, row in ipairs(named) do
     if row and not seen[row] and statuses:find(row.status, 1, true) and (not redrives or row.redrives < redrives) then
@@ -61,7 +67,9 @@ local function count_as_open(tenant, name, ended, opened)
   end
 end
 
-local asked, is_asked = asked_rows()
+local named, left = named_rows(), {}
+if ARGV[3] == '1' then named, left = Apart.split(named) end
+local asked, is_asked = asked_rows(named)
 local rows, names = Repair.plan(asked, alone)
 local before, ends, opened = Trees.raw(rows), {}, {}
 for i, new in ipairs(names) do ends[i] = Dependencies.ended(new.tenant, new.name) or false end
@@ -77,6 +85,6 @@ for _, row in ipairs(rows) do wait_for_after(row) end
 for i, new in ipairs(names) do
   if ends[i] then count_as_open(new.tenant, new.name, ends[i], opened) end
 end
-Audits.record(1, #rows)
+local entry = Audits.record(1, #rows, ARGV[2])
 Store.flush()
-return {before}
+return {before, left, entry}

@@ -1,6 +1,6 @@
 -- reads
--- Where the items of runs are now. It knows the bytes of rows (lib/rows.lua).
--- ARGV: tenants and ids in turn. Answers for each the letter of its status (lib/rows.lua), or an empty text.
+-- Where the items of runs are now. It knows the bytes of rows (lib/row_bytes.lua).
+-- ARGV: tenants and ids in turn. Answers for each the letter of its status (lib/row_bytes.lua), or an empty text.
 
 local call, sub = redis.call, string.sub
 local SHORT = {p = 'R', q = 'R', P = 'S'}
@@ -17,8 +17,8 @@ local answer = {}
 for i = 1, #ARGV, 2 do
   local n, letter = number_of(ARGV[i], ARGV[i + 1]), ''
   if n then
-    local job = call('HGET', K.job, n)
-    letter = job and sub(job, 1, 1) or 'r'
+    local state = call('HGET', K.state, n)
+    letter = state and sub(state, 1, 1) or 'r'
     letter = SHORT[letter] or letter
   end
   answer[#answer + 1] = letter

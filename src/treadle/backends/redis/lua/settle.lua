@@ -1,4 +1,5 @@
--- uses: clock store kinds rows lines transitions groups retention dependencies effects leases new_items plan bulk stages
+-- uses: clock store kinds rows lines transitions groups retention dependencies effects leases new_items plan
+-- uses: plan_store key_holders bulk stages
 -- flags: allow-oom
 -- Settle: apply each settlement whose token still owns its item, as a whole or not at all.
 --
@@ -140,9 +141,9 @@ local function end_row(row, status, plan)
   local group = plan and (plan.plain or #plan.new > 0) and Groups.of(row)
   Effects.end_row(row, status)
   if group and plan.plain then store_plain(row, group, plan.plain) end
-  if group then Plan.store_children(plan, group) end
+  if group then PlanStore.children(plan, group) end
   Effects.count_end(row)
-  if plan then Plan.take_over(plan) end
+  if plan then KeyHolders.take_over(plan) end
 end
 
 -- The answer to a settlement that was applied.

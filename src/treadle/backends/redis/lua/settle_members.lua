@@ -11,7 +11,7 @@
 -- was applied and has not contributed; the highest number if nothing was done with it, and settle.lua must look
 -- at it. Call it without two settlements of one item.
 --
--- It does what settle.lua does, on the bytes themselves: see rows.lua for the formats.
+-- It does what settle.lua does, on the bytes themselves: see row_bytes.lua for the formats.
 
 local byte, pack, unpack_bytes = string.byte, struct.pack, struct.unpack
 
@@ -29,7 +29,7 @@ local count = #ARGV - first
 
 local numbers = {}
 for i = 1, count do numbers[i] = sub(ARGV[first + i], 1, 6) end
-local jobs = call('HMGET', K.job, unpack(numbers))
+local states = call('HMGET', K.state, unpack(numbers))
 local items = call('HMGET', K.item, unpack(numbers))
 
 -- Rows ----------------------------------------------------------------------------------------------------
@@ -45,46 +45,46 @@ local function result_and_value(settlement, how)
   return result, value or result
 end
 
--- When the handler began, or what the job has.
-local function started_at(settlement, job, claimed_at)
-  local at, claimed = now - unpack_bytes('>d', settlement, 18), unpack_bytes('>d', job, claimed_at)
-  return at > claimed and pack('>d', at) or sub(job, claimed_at, claimed_at + 7)
+-- When the handler began, or what the state has.
+local function started_at(settlement, state, claimed_at)
+  local at, claimed = now - unpack_bytes('>d', settlement, 18), unpack_bytes('>d', state, claimed_at)
+  return at > claimed and pack('>d', at) or sub(state, claimed_at, claimed_at + 7)
 end
 
 -- A running row with all fields: nil if it is not plain.
-local function end_general(job, settlement, has_run, result)
-  local flags = byte(job, 10)
-  if (flags ~= OWNED and flags ~= OWNED + BEGUN) or sub(job, 11, 12) ~= '\0\0' or sub(job, 21, 22) ~= '\0\0'
-    or sub(job, 71, 78) ~= NONE then
+local function end_general(state, settlement, has_run, result)
+  local flags = byte(state, 10)
+  if (flags ~= OWNED and flags ~= OWNED + BEGUN) or sub(state, 11, 12) ~= '\0\0' or sub(state, 21, 22) ~= '\0\0'
+    or sub(state, 71, 78) ~= NONE then
     return nil
   end
-  local at = 80 + byte(job, 79) -- of how many tokens have settled it
-  local tokens = byte(job, at)
+  local at = 80 + byte(state, 79) -- of how many tokens have settled it
+  local tokens = byte(state, at)
   if tokens >= MOST_TOKENS then return nil end
   local after = at + 1 + 8 * tokens
-  return 'S' .. NONE .. string.char(flags - OWNED) .. sub(job, 11, 54)
-    .. (has_run and started_at(settlement, job, 47) or sub(job, 55, 62)) .. now8 .. sub(job, 71, at - 1)
-    .. string.char(tokens + 1) .. sub(job, at + 1, after - 1) .. sub(settlement, 7, 14)
-    .. sub(job, after, after + byte(job, after)) .. (result and '\1' .. result or '\0')
+  return 'S' .. NONE .. string.char(flags - OWNED) .. sub(state, 11, 54)
+    .. (has_run and started_at(settlement, state, 47) or sub(state, 55, 62)) .. now8 .. sub(state, 71, at - 1)
+    .. string.char(tokens + 1) .. sub(state, at + 1, after - 1) .. sub(settlement, 7, 14)
+    .. sub(state, after, after + byte(state, after)) .. (result and '\1' .. result or '\0')
 end
 
-local settled, values = {}, {} -- by place: the new job, what it contributes
+local settled, values = {}, {} -- by place: the new state, what it contributes
 local labelled = {} -- places of rows that contribute, unless their extra says that they do not
 local ks, gs = {}, {}
 do
   local seen, last_k, last_g = {}, nil, nil
   for i = 1, count do
-    local job, settlement, item = jobs[i], ARGV[first + i], items[i]
-    if job and item and sub(job, 2, 9) == sub(settlement, 7, 14) then
-      local how, letter, new = byte(settlement, 17), byte(job), nil
+    local state, settlement, item = states[i], ARGV[first + i], items[i]
+    if state and item and sub(state, 2, 9) == sub(settlement, 7, 14) then
+      local how, letter, new = byte(settlement, 17), byte(state), nil
       local has_run = how % HAS_VALUE >= HAS_RUN
       local result, value = result_and_value(settlement, how)
       if letter == SHORT then
         -- A running row of the first attempt.
-        new = 'P' .. sub(job, 2) .. now8 .. (has_run and started_at(settlement, job, 10) or NONE)
+        new = 'P' .. sub(state, 2) .. now8 .. (has_run and started_at(settlement, state, 10) or NONE)
           .. (result and '\2' .. result or '\0')
       elseif letter == GENERAL then
-        new = end_general(job, settlement, has_run, result)
+        new = end_general(state, settlement, has_run, result)
       end
       if new then
         settled[i], values[i] = new, value
@@ -162,14 +162,14 @@ end
 
 -- Applying ------------------------------------------------------------------------------------------------
 
-local answers, new_jobs, ended, pages, ended_of = {}, {}, {}, {}, {}
+local answers, new_states, ended, pages, ended_of = {}, {}, {}, {}, {}
 local applied = 0
 
 -- Apply the settlement at a place to its row and its group. Returns the answer.
 local function apply(i, k, group, contributes)
   local n = numbers[i]
   applied = applied + 1
-  ended[applied], new_jobs[2 * applied - 1], new_jobs[2 * applied] = n, n, settled[i]
+  ended[applied], new_states[2 * applied - 1], new_states[2 * applied] = n, n, settled[i]
   ended_of[k] = (ended_of[k] or 0) + 1
   local number = unpack_bytes('>I6', n)
   local page = (number - number % 1000) / 1000
@@ -214,7 +214,7 @@ for k, amount in pairs(ended_of) do
   Kinds.count(Kinds.get(k), 'S', amount)
 end
 for page, amount in pairs(pages) do Store.add(K.pages, string.format('%de', page), amount) end
-Store.write('HSET', K.job, new_jobs)
+Store.write('HSET', K.state, new_states)
 Store.write('HDEL', K.held, ended)
 local effects = Effects.answer()
 Store.flush()

@@ -9,7 +9,7 @@
 -- Returns the instant(8). If one was not plain, for each settlement '1' follows if it was applied, else '0':
 -- nothing was done with it, and settle.lua must look at it. Call it without two settlements of one item.
 --
--- It does what settle.lua does, on the bytes themselves: see rows.lua for the formats.
+-- It does what settle.lua does, on the bytes themselves: see row_bytes.lua for the formats.
 
 local call, sub, byte = redis.call, string.sub, string.byte
 local pack, unpack_bytes = struct.pack, struct.unpack
@@ -29,41 +29,41 @@ local count = #ARGV - first
 
 local numbers = {}
 for i = 1, count do numbers[i] = sub(ARGV[first + i], 1, 6) end
-local jobs = call('HMGET', K.job, unpack(numbers))
+local states = call('HMGET', K.state, unpack(numbers))
 local items -- read when one is needed: a short running row has of its item what is needed here
 
 -- Looking -------------------------------------------------------------------------------------------------
 
-local settled = {} -- by place: the new job
+local settled = {} -- by place: the new state
 local class_of = {} -- by place: what rows of one kind have in common that are kept for the same time
 local general = {} -- places of rows in the general format: they may have had children
 local with_extra = {} -- places of rows that contribute, unless their extra says that they do not
 local classes, kinds, kind_numbers = {}, {}, {}
 local kept, keeps = {}, {} -- by `keep`: the rows that are settled
 
--- When the handler began, or what the job has.
-local function started_at(settlement, job, claimed_at)
-  local at, claimed = now - unpack_bytes('>d', settlement, 18), unpack_bytes('>d', job, claimed_at)
-  return at > claimed and pack('>d', at) or sub(job, claimed_at, claimed_at + 7)
+-- When the handler began, or what the state has.
+local function started_at(settlement, state, claimed_at)
+  local at, claimed = now - unpack_bytes('>d', settlement, 18), unpack_bytes('>d', state, claimed_at)
+  return at > claimed and pack('>d', at) or sub(state, claimed_at, claimed_at + 7)
 end
 
 -- A running row with all fields: nil if it is not plain.
-local function end_general(job, settlement)
-  local flags = byte(job, 10)
-  if (flags ~= OWNED and flags ~= OWNED + BEGUN) or sub(job, 11, 12) ~= '\0\0' or sub(job, 21, 22) ~= '\0\0'
-    or sub(job, 71, 78) ~= NONE then
+local function end_general(state, settlement)
+  local flags = byte(state, 10)
+  if (flags ~= OWNED and flags ~= OWNED + BEGUN) or sub(state, 11, 12) ~= '\0\0' or sub(state, 21, 22) ~= '\0\0'
+    or sub(state, 71, 78) ~= NONE then
     return nil
   end
-  local at = 80 + byte(job, 79) -- of how many tokens have settled it
-  local tokens = byte(job, at)
+  local at = 80 + byte(state, 79) -- of how many tokens have settled it
+  local tokens = byte(state, at)
   if tokens >= MOST_TOKENS then return nil end
   local after = at + 1 + 8 * tokens
-  local mark = byte(job, after)
+  local mark = byte(state, after)
   local how = byte(settlement, 17)
-  local started = how >= HAS_RUN and started_at(settlement, job, 47) or sub(job, 55, 62)
-  return 'S' .. NONE .. string.char(flags - OWNED + how % 2 * 2) .. sub(job, 11, 54)
-    .. started .. now8 .. sub(job, 71, at - 1)
-    .. string.char(tokens + 1) .. sub(job, at + 1, after - 1) .. sub(settlement, 7, 14) .. sub(job, after, after + mark)
+  local started = how >= HAS_RUN and started_at(settlement, state, 47) or sub(state, 55, 62)
+  return 'S' .. NONE .. string.char(flags - OWNED + how % 2 * 2) .. sub(state, 11, 54)
+    .. started .. now8 .. sub(state, 71, at - 1)
+    .. string.char(tokens + 1) .. sub(state, at + 1, after - 1) .. sub(settlement, 7, 14) .. sub(state, after, after + mark)
     .. (how % HAS_RUN >= HAS_RESULT and '\1' .. sub(settlement, 26) or '\0')
 end
 
@@ -87,12 +87,12 @@ end
 
 local last_name, last_class
 for i = 1, count do
-  local job, settlement = jobs[i], ARGV[first + i]
-  if job and sub(job, 2, 9) == sub(settlement, 7, 14) then
-    local letter, worker_ends = byte(job), 18 + byte(job, 18)
+  local state, settlement = states[i], ARGV[first + i]
+  if state and sub(state, 2, 9) == sub(settlement, 7, 14) then
+    local letter, worker_ends = byte(state), 18 + byte(state, 18)
     local new, name, item
-    if letter == SHORT and #job > worker_ends then
-      name = sub(job, worker_ends + 1)
+    if letter == SHORT and #state > worker_ends then
+      name = sub(state, worker_ends + 1)
     elseif letter == SHORT or letter == GENERAL then
       item = item_at(i)
       name = sub(item, 6, 11) == numbers[i] and sub(item, 2, 5) .. sub(item, 24, 31)
@@ -100,10 +100,10 @@ for i = 1, count do
     if name and letter == SHORT then
       -- A running row of the first attempt.
       local flags = byte(settlement, 17)
-      new = 'P' .. sub(job, 2, worker_ends) .. now8 .. (flags >= HAS_RUN and started_at(settlement, job, 10) or NONE)
+      new = 'P' .. sub(state, 2, worker_ends) .. now8 .. (flags >= HAS_RUN and started_at(settlement, state, 10) or NONE)
         .. FLAGS[flags % HAS_RUN] .. sub(settlement, 26)
     elseif name then
-      new = end_general(job, settlement)
+      new = end_general(state, settlement)
       if new then general[#general + 1] = i end
     end
     if new then
@@ -214,7 +214,7 @@ local function write(...)
   if type(answer) == 'table' and answer.err then failed[#failed + 1] = {...} end
 end
 
-write('HSET', K.job, unpack(values))
+write('HSET', K.state, unpack(values))
 write('HDEL', K.held, unpack(ended))
 for i = 1, #kind_numbers do
   local k = kind_numbers[i]

@@ -126,7 +126,7 @@ local function send(...)
 end
 
 for i = 1, #commands do send(unpack(commands[i])) end
-local heads, added = {}, {}, {}
+local heads, added = {}, {}
 for i = 1, classes do
   heads[i], added[i] = sub(ARGV[i + 1], 1, 1) .. sub(kinds[i], 1, 4), 0
 end

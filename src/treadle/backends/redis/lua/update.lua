@@ -1,4 +1,4 @@
--- uses: plan trees audits
+-- uses: clock store kinds rows unstarted trees audits
 -- Update: change items that have not started, all of them or none.
 --
 -- ARGV: note, tenant, changes (a map: at, the new due_at; p, the bytes of the priority; l, lane; q, queue; d, deadline,
@@ -10,7 +10,7 @@ if changes.p then changes.p = string.char(unpack(changes.p)) end
 local rows = Trees.named(Trees.tenant(ARGV[2]), 4)
 for i = 1, #rows do
   if not rows[i] then return {i, ''} end
-  if not Plan.is_unstarted(rows[i]) then return {i, rows[i].status} end
+  if not Unstarted.is(rows[i]) then return {i, rows[i].status} end
 end
 local before = Trees.raw(rows)
 for _, row in ipairs(rows) do
@@ -19,9 +19,9 @@ for _, row in ipairs(rows) do
   local queue, lane = changes.q or names.queue, changes.l or names.lane
   if priority ~= row.priority or due ~= row.due_at or queue ~= names.queue or lane ~= names.lane then
     local kind = Kinds.named(names.tenant, queue, lane, names.type)
-    Plan.move(row, {kind = kind, priority = priority, due_at = due})
+    Unstarted.move(row, {kind = kind, priority = priority, due_at = due})
   end
-  if changes.d ~= nil then Plan.set_deadline(row, changes.d) end
+  if changes.d ~= nil then Unstarted.set_deadline(row, changes.d) end
 end
 Audits.record(1, #rows)
 Store.flush()

@@ -17,15 +17,24 @@ do
 
   local function has(flags, bit) return math.floor(flags / bit) % 2 == 1 end
 
-  -- Store the entry of a change. `at`: the argument that is the note; it is empty if there is none.
-  function Audits.record(at, count)
-    Audits.store(ARGV[at], count)
+  -- Store the entry of a change. `at`: the argument that is the note; it is empty if there is none. `entry`: the number
+  -- of the entry of an earlier portion of this change, which gets the count too. Returns the number of the entry.
+  function Audits.record(at, count, entry)
+    return Audits.store(ARGV[at], count, entry)
   end
 
-  function Audits.store(note, count)
-    if note and note ~= '' then
-      Store.set(K.audits, key_of(Store.next(K.audit_numbers)), now8 .. struct.pack('>I4', count) .. note)
+  function Audits.store(note, count, entry)
+    if not note or note == '' then return '' end
+    local number = tonumber(entry)
+    local earlier = number and Store.get(K.audits, key_of(number))
+    if earlier then
+      count = count + struct.unpack('>I4', earlier, 9)
+    else
+      number = Store.next(K.audit_numbers)
     end
+    local at = earlier and sub(earlier, 1, 8) or now8
+    Store.set(K.audits, key_of(number), at .. struct.pack('>I4', count) .. note)
+    return string.format('%d', number)
   end
 
   -- The number of the first entry that is stored, if any is.

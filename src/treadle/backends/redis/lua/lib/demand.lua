@@ -9,6 +9,7 @@
 local sub, concat = string.sub, table.concat
 local NOTHING = {}
 local HIGHEST = string.rep('\255', 9) -- above all that follows a prefix in a set
+local LOST = 'what is ready is not stored whole' -- an error: keys are missing, see missing_keys.lua
 
 local demand = {
   worker = ARGV[1], random = ARGV[2], limit = tonumber(ARGV[3]), room = ARGV[4] ~= '' and cmsgpack.unpack(ARGV[4]),

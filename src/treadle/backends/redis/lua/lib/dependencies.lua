@@ -176,7 +176,7 @@ do
   -- this call has not read yet are not read for this.
   local function prune_pending(n)
     local row = Rows.seen(n)
-    if row == nil and Rows.is_prune_pending(Store.get(K.job, n)) then row = Rows.get(n) end
+    if row == nil and RowBytes.is_prune_pending(Store.get(K.state, n)) then row = Rows.get(n) end
     return row and row.prune_pending and row or nil
   end
 
@@ -189,7 +189,7 @@ do
   local function prune_group(key, tenant, name)
     if not Store.is_empty(key, name_of(tenant, name)) then return end
     local numbers = Groups.members(Groups.find(tenant, sub(name, 2)))
-    Store.load(K.job, numbers)
+    Store.load(K.state, numbers)
     for _, n in ipairs(numbers) do
       local row = prune_pending(n)
       if row then prune_now(row) end
@@ -209,7 +209,7 @@ do
     end
     Store.load(K.id, ids)
     for _, id in ipairs(ids) do numbers[#numbers + 1] = number_of(tenant, id) end
-    Store.load(K.job, numbers)
+    Store.load(K.state, numbers)
     for _, n in ipairs(numbers) do
       local row = prune_pending(n)
       if row and Store.is_empty(key, name_of(tenant, row.id)) then prune_now(row) end

@@ -4,7 +4,7 @@
 local Due = {}
 
 do
-  local PORTION = 100
+  local PORTION = 75
   local UNTIL = string.format('%.17g', now)
 
   -- The numbers of rows that are due, in the order in which they are.

@@ -6,8 +6,6 @@
 --   marked           length(2) mark / n tenant(4) of the same rows
 --   marks_last       mark, scored by its newest death
 
-local DEAD_REASONS = {expired = 3, unsatisfiable = 5, unknown_type = 8} -- by verdict: as REASONS in item_bytes.py
-
 local Effects = {}
 
 do

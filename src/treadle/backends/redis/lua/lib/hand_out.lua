@@ -1,18 +1,13 @@
--- uses: clock demand only_line fair_order
--- Hand out: lease ready rows to a worker, in the fair order, without reading them into tables. rows.lua has the
--- formats. It decides all, then writes.
-
--- The beginning of the ring: empty if nothing is ready.
-local function ready_ring()
-  return call('ZRANGE', K.ring, 0, SMALL_RING)
-end
+-- uses: clock demand ring only_line fair_order
+-- Hand out: lease ready rows to a worker, in the fair order, without reading them into tables. row_bytes.lua has
+-- the formats. It decides all, then writes.
 
 -- The functions are made when they are needed: an idle worker's claims need none.
 local function new_hand_out()
   local HandOut = {
     items = {}, -- of the leases, in order: the item, as stored
     numbers = {}, -- likewise
-    general = {}, -- for the leases whose row is not a plain one: their place in the list, job and extra
+    general = {}, -- for the leases whose row is not a plain one: their place in the list, state and extra
     extras = {}, -- of the other leases that have one: each different extra, and the places(2) of those that have it
     kinds = {}, -- k and row of each kind that a lease has
     tokens = 0, -- the number before that of the first lease
@@ -23,36 +18,36 @@ local function new_hand_out()
   local NONE = '\0\0\0\0\0\0\0\0'
 
   local order
-  local numbers, items, jobs, kinds = {}, {}, {}, {} -- of the rows to lease
-  local expired, expired_jobs, expired_kinds = {}, {}, {} -- the numbers of rows that have expired, likewise
+  local numbers, items, states, kinds = {}, {}, {}, {} -- of the rows to lease
+  local expired, expired_states, expired_kinds = {}, {}, {} -- the numbers of rows that have expired, likewise
   local counts -- how many rows of the kinds are ready, and running
 
-  -- The job of a row that is leased, and is not a plain one. See Transitions.lease.
-  local function leased_job(job, item, n, type, token, worker)
+  -- The state of a row that is leased, and is not a plain one. See Transitions.lease.
+  local function leased_state(state, item, n, type, token, worker)
     local holds = type.strict and HOLDS_LANE or 0
     local begun = type.letter == 'p'
-    if not job then
+    if not state then
       local queued = sub(item, 12, 19)
       return 'R' .. token .. string.char((begun and BEGUN or 0) + OWNED + holds) .. '\0\0'
         .. (begun and '\0\0\0\1' or '\0\0\0\0') .. NONE .. n .. queued .. queued .. now8 .. NONE .. NONE .. NONE
         .. worker .. '\0\0\0'
     end
-    begun = begun and sub(job, 21, 22) == '\0\0' -- it was not lost before
-    local attempt = struct.unpack('>I4', job, 13)
-    local flags = bit.bor(bit.band(job:byte(10), 255 - BEGUN), begun and BEGUN or 0, OWNED, holds)
-    return 'R' .. token .. string.char(flags) .. sub(job, 11, 12) .. struct.pack('>I4', attempt + (begun and 1 or 0))
-      .. sub(job, 17, 46) .. now8 .. sub(job, 55, 78) .. worker .. sub(job, 80 + job:byte(79))
+    begun = begun and sub(state, 21, 22) == '\0\0' -- it was not lost before
+    local attempt = struct.unpack('>I4', state, 13)
+    local flags = bit.bor(bit.band(state:byte(10), 255 - BEGUN), begun and BEGUN or 0, OWNED, holds)
+    return 'R' .. token .. string.char(flags) .. sub(state, 11, 12) .. struct.pack('>I4', attempt + (begun and 1 or 0))
+      .. sub(state, 17, 46) .. now8 .. sub(state, 55, 78) .. worker .. sub(state, 80 + state:byte(79))
   end
 
   local function write_expired()
     local new, doomed, holders = {}, {}, {}
     for i = 1, #expired do
-      local n, job, kind = expired[i], expired_jobs[i], expired_kinds[i]
-      new[2 * i - 1], new[2 * i] = n, sub(job, 1, 10) .. '\1' .. sub(job, 12) -- EXPIRED, as in transitions.lua
+      local n, state, kind = expired[i], expired_states[i], expired_kinds[i]
+      new[2 * i - 1], new[2 * i] = n, sub(state, 1, 10) .. '\1' .. sub(state, 12) -- EXPIRED, as in transitions.lua
       doomed[2 * i - 1], doomed[2 * i] = 0, kind.type.number .. kind.path .. n
-      if job:byte(10) >= HOLDS_LANE then holders[#holders + 1] = n end
+      if state:byte(10) >= HOLDS_LANE then holders[#holders + 1] = n end
     end
-    send('HSET', K.job, new)
+    send('HSET', K.state, new)
     send('ZADD', K.doomed, doomed)
     send('ZREM', K.deadlines, expired)
     send('ZREM', K.lanes_ready, holders)
@@ -68,18 +63,18 @@ local function new_hand_out()
     local pack, byte, char = struct.pack, string.byte, string.char
     local next_general = 1
     local high -- all bytes of the number of a token but the last
-    local last_k, last_keep, with_class -- of the last row without an extra: kind, `keep`, and its job after the number
+    local last_k, last_keep, with_class -- of the last row without an extra: kind, `keep`, and its state after the number
     for i = 1, #numbers do
-      local n, job, kind = numbers[i], jobs[i], kinds[i]
+      local n, state, kind = numbers[i], states[i], kinds[i]
       local type, k = kind.type, kind.k
       local low = (tokens + i) % 256
       if low == 0 or not high then high = pack('>I4', (tokens + i - low) / 256) end
       new[2 * i - 1] = n
       if general[next_general] == i then
-        local leased = leased_job(job, items[i], n, type, high .. char(low) .. random, worker)
+        local leased = leased_state(state, items[i], n, type, high .. char(low) .. random, worker)
         new[2 * i], general[next_general + 1] = leased, leased
         next_general = next_general + 3
-        if job and byte(job, 10) >= HOLDS_LANE then holders[#holders + 1] = n end
+        if state and byte(state, 10) >= HOLDS_LANE then holders[#holders + 1] = n end
         if type.strict then
           lanes[#lanes + 1] = type.number .. sub(kind.path, 5, 8) .. kind.lane
           lanes[#lanes + 1] = n
@@ -102,10 +97,10 @@ local function new_hand_out()
     for i = 1, #HandOut.kinds, 2 do
       local k = HandOut.kinds[i]
       local at = 2 * i
-      sums[at - 1], sums[at] = k .. 'r', string.format('%d', (counts[i] or 0) - counted[k])
+      sums[at - 1], sums[at] = k .. 'r', string.format('%d', counts[i] - counted[k])
       sums[at + 1], sums[at + 2] = k .. 'R', string.format('%d', (counts[i + 1] or 0) + counted[k])
     end
-    send('HSET', K.job, new)
+    send('HSET', K.state, new)
     send('HSET', K.held, held)
     send('HSET', K.counts, sums)
     send('HSET', K.lanes, lanes)
@@ -120,18 +115,20 @@ local function new_hand_out()
       if #rows == 0 then break end
       for i = 1, #rows do found[i] = sub(rows[i], 15) end
       local found_items = call('HMGET', K.item, unpack(found))
-      local found_jobs = call('HMGET', K.job, unpack(found))
+      local found_states = call('HMGET', K.state, unpack(found))
       local at = #numbers
       for i = 1, #rows do
-        local item, job = found_items[i], found_jobs[i]
-        if job and sub(job, 71, 78) ~= NONE and struct.unpack('>d', job, 71) <= now then
+        local item, state = found_items[i], found_states[i]
+        if state and sub(state, 71, 78) ~= NONE and struct.unpack('>d', state, 71) <= now then
           order.give_back(row_kinds[i])
           local last = #expired + 1
-          expired[last], expired_jobs[last], expired_kinds[last] = found[i], job, row_kinds[i]
+          expired[last], expired_states[last], expired_kinds[last] = found[i], state, row_kinds[i]
         elseif item then
           at = at + 1
-          numbers[at], items[at], jobs[at], kinds[at] = found[i], item, job, row_kinds[i]
+          numbers[at], items[at], states[at], kinds[at] = found[i], item, state, row_kinds[i]
           left = left - 1
+        else
+          error(LOST)
         end
       end
     end
@@ -143,7 +140,7 @@ local function new_hand_out()
     local found, general, pack = call('HMGET', K.extra, unpack(labelled)), HandOut.general, struct.pack
     local owned, in_order = {}, {}
     for i = 1, #labelled do
-      local extra = found[i] or ''
+      local extra = found[i] or error(LOST)
       if places[i] then
         general[places[i]] = extra
       else
@@ -176,7 +173,7 @@ local function new_hand_out()
         fields[#fields + 1] = k .. 'R'
       end
       local at = false
-      if jobs[i] or kind.type.strict then
+      if states[i] or kind.type.strict then
         at = #general + 3
         general[at - 2], general[at - 1], general[at] = i, '', ''
       end
@@ -188,7 +185,10 @@ local function new_hand_out()
     if #labelled > 0 then read_extras(labelled, places, owners) end
     counts = call('HMGET', K.counts, unpack(fields))
     local rows = call('HMGET', K.kinds, unpack(ks))
-    for i = 1, #ks do HandOut.kinds[2 * i - 1], HandOut.kinds[2 * i] = ks[i], rows[i] end
+    for i = 1, #ks do
+      if not rows[i] or not counts[2 * i - 1] then error(LOST) end
+      HandOut.kinds[2 * i - 1], HandOut.kinds[2 * i] = ks[i], rows[i]
+    end
   end
 
   -- Decide which rows to lease, up to `left`. `ring`: as `ready_ring` has read it. Writes nothing but counters.

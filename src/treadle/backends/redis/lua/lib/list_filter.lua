@@ -9,10 +9,10 @@ do
   local SHORT = {p = 'R', q = 'R', P = 'S'}
   local byte = string.byte
 
-  -- The letter of a row's status, from its job.
-  function ListFilter.status(job)
-    if not job then return 'r' end
-    local letter = sub(job, 1, 1)
+  -- The letter of a row's status, from its state.
+  function ListFilter.status(state)
+    if not state then return 'r' end
+    local letter = sub(state, 1, 1)
     return SHORT[letter] or letter
   end
 
@@ -25,7 +25,7 @@ do
     local filter = {where = where, kinds = {}}
     if where.status then
       filter.statuses = {}
-      filter.letters = {} -- the first bytes of the jobs of these statuses
+      filter.letters = {} -- the first bytes of the states of these statuses
       for i = 1, #where.status do
         local letter = sub(where.status, i, i)
         filter.statuses[letter] = true
@@ -42,8 +42,8 @@ do
     return filter
   end
 
-  function ListFilter.has_status(filter, job)
-    return not filter.statuses or filter.statuses[ListFilter.status(job)]
+  function ListFilter.has_status(filter, state)
+    return not filter.statuses or filter.statuses[ListFilter.status(state)]
   end
 
   local function has_kind(filter, k)
@@ -83,23 +83,23 @@ do
       and has_labels(where, row)
   end
 
-  -- The places of rows that have to be looked at: those whose status is as wanted, and those whose job does not say
+  -- The places of rows that have to be looked at: those whose status is as wanted, and those whose state does not say
   -- that they exist.
-  local function places_of(filter, jobs, count, look)
+  local function places_of(filter, states, count, look)
     local places, letters, bytes = {}, filter.letters, 0
     for i = 1, count do
-      local job = jobs[i]
-      if job then bytes = bytes + #job end
-      if not job or not letters or letters[byte(job)] then places[#places + 1] = i end
+      local state = states[i]
+      if state then bytes = bytes + #state end
+      if not state or not letters or letters[byte(state)] then places[#places + 1] = i end
     end
     look.bytes = look.bytes + bytes
     return places
   end
 
   -- Count the rows up to a place that exist.
-  local function count_rows(numbers, jobs, items, last, look)
+  local function count_rows(numbers, states, items, last, look)
     for i = 1, last do
-      if jobs[i] or items[i] then look.looked, look.last = look.looked + 1, numbers[i] end
+      if states[i] or items[i] then look.looked, look.last = look.looked + 1, numbers[i] end
     end
     look.position = numbers[last] or look.position
   end
@@ -108,8 +108,8 @@ do
   -- rows exist (looked), how many bytes were read, the last number that was looked at (position), the last one
   -- that exists (last).
   function ListFilter.look_at(filter, numbers, most, look)
-    local jobs = RawRows.fields(K.job, numbers)
-    local places = places_of(filter, jobs, #numbers, look)
+    local states = RawRows.fields(K.state, numbers)
+    local places = places_of(filter, states, #numbers, look)
     local wanted, items, found, last = {}, {}, {}, #numbers
     for i = 1, #places do wanted[i] = numbers[places[i]] end
     local read = RawRows.fields(K.item, wanted)
@@ -119,7 +119,7 @@ do
       if item then
         items[place] = item
         look.bytes = look.bytes + #item
-        if ListFilter.has_status(filter, jobs[place]) and ListFilter.has_item(filter, item)
+        if ListFilter.has_status(filter, states[place]) and ListFilter.has_item(filter, item)
           and ListFilter.has_rest(filter, wanted[i]) then
           found[#found + 1] = wanted[i]
           if #found == most then
@@ -129,7 +129,7 @@ do
         end
       end
     end
-    count_rows(numbers, jobs, items, last, look)
+    count_rows(numbers, states, items, last, look)
     return found
   end
 end

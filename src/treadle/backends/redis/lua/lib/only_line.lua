@@ -31,6 +31,7 @@ local function only_line(members)
     if most < 1 or complete then return end
     local from = #taken > 0 and '(' .. taken[#taken] or '[' .. k
     rest = call('ZRANGEBYLEX', K.ready, from, '[' .. k .. HIGHEST, 'LIMIT', 0, most + 1)
+    if #rest + #taken == 0 then error(LOST) end
     complete = #rest <= most
     for i = 1, math.min(most, #rest) do
       taken[#taken + 1] = rest[i]

@@ -95,19 +95,19 @@ do
     return values_of(K.kinds, numbers)
   end
 
-  local ENDED = string.byte('P') -- these are formats of jobs, see rows.lua
+  local ENDED = string.byte('P') -- these are formats of `state`, see row_bytes.lua
   local SHORT = {[string.byte('p')] = true, [string.byte('q')] = true, [ENDED] = true}
 
-  -- Rows in order, false where there is none: n, item, job, kind, extra and past; with `full` also the names that
+  -- Rows in order, false where there is none: n, item, state, kind, extra and past; with `full` also the names that
   -- it waits for and that do not exist, if it waits. A row in a short format has no past. One that was ready at once
   -- may name items that are open.
   function RawRows.read(numbers, full)
-    local items, jobs = fields(K.item, numbers), fields(K.job, numbers)
+    local items, states = fields(K.item, numbers), fields(K.state, numbers)
     local labelled, tried, waiting = {}, {}, {}
     for i = 1, #numbers do
-      local item, job = items[i], jobs[i]
+      local item, state = items[i], states[i]
       local n, has_extra = numbers[i], item and item:byte(1) % 2 == 1
-      local letter = job and job:byte(1)
+      local letter = state and state:byte(1)
       if has_extra then labelled[#labelled + 1] = n end
       if has_extra and letter ~= ENDED then waiting[#waiting + 1] = n end
       if letter and not SHORT[letter] then tried[#tried + 1] = n end
@@ -119,7 +119,7 @@ do
       local n, item = numbers[i], items[i]
       if item then
         local kind, extra = kinds[sub(item, 2, 5)], extras[n] or ''
-        rows[i] = {n, item, jobs[i] or '', kind, extra, pasts[n] or ''}
+        rows[i] = {n, item, states[i] or '', kind, extra, pasts[n] or ''}
         if gates[n] and extra ~= '' then rows[i][7] = waiting_for(sub(kind, 1, 4), extra, gates[n]) end
       else
         rows[i] = false

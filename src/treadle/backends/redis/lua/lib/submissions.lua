@@ -1,4 +1,4 @@
--- uses: plan workers audits
+-- uses: plan plan_store key_holders workers audits
 -- Submissions: plan, store and answer one submission.
 
 local Submissions = {}
@@ -32,8 +32,8 @@ do
     local plan = Plan.make(items)
     if plan.why then return {0, plan.why, plan.ids, plan.keys} end
     if plan.stored > 0 then Audits.store(note, plan.stored) end
-    Plan.store(plan)
-    Plan.take_over(plan)
+    PlanStore.roots(plan)
+    KeyHolders.take_over(plan)
     local answers = {}
     for i, found in ipairs(plan.answers) do answers[i] = answer_for(found) end
     return {1, answers}

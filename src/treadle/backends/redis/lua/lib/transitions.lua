@@ -113,7 +113,7 @@ end
 
 function Transitions.unlease(row)
   Store.set(K.held, row.n)
-  row.owned, row.token = false, Rows.NO_TOKEN
+  row.owned, row.token = false, RowBytes.NO_TOKEN
   Rows.save(row)
 end
 
