@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from treadle.item import TERMINAL, Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
+from treadle.item import Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
 from treadle.rules.watching import WalkEnd
 
 from .codes import REASONS, SUCCESS, decoded, status_of
@@ -18,6 +18,8 @@ _sql = statements("read")
 OPEN_COUNTS: Final = statement("read", "counts", ended=text("read", "only_dead"))
 ALL_COUNTS: Final = statement("read", "counts", ended=text("read", "every_outcome"))
 
+BEFORE_ITEM: Final = 3
+"""So many columns stand before those of the item in a row of `ended`."""
 READ_SECONDS: Final = 2.0
 """How long a read for operators may take."""
 
@@ -39,18 +41,17 @@ class PostgresRead(PostgresVerbs):
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         if not items and not groups:
             return Ended({}, {})
-        found = await self._calls.row(_sql("ended"), *_ref_columns(items), *_ref_columns(groups))
-        missing: list[Ref] = [items[place - 1] for place in found["missing_items"] or ()]
-        missing += [groups[place - 1] for place in found["missing_groups"] or ()]
-        states: Iterable[ItemState] = ()
+        rows = await self._calls.rows(_sql("ended"), *_ref_columns(items), *_ref_columns(groups))
+        first = rows[0]
+        missing: list[Ref] = [items[place - 1] for place in first["missing_items"] or ()]
+        missing += [groups[place - 1] for place in first["missing_groups"] or ()]
+        states = [state_of(row[BEFORE_ITEM:]) for row in rows if row["no"] is not None]
         ended: Iterable[GroupState] = ()
-        if found["items"]:
-            states = [state_of(row) for row in await self._calls.rows(_sql("items"), found["items"])]
-        if found["groups"]:
-            ended = _groups_of(await self._calls.rows(_sql("groups"), found["groups"]))
-        # What was requeued after the first statement has not ended.
+        if first["groups"]:
+            ended = _groups_of(await self._calls.rows(_sql("groups"), first["groups"]))
         return Ended(
-            {(state.tenant, state.id): state for state in states if state.status in TERMINAL},
+            {(state.tenant, state.id): state for state in states},
+            # A group that was requeued after the first statement has not ended.
             {(group.tenant, group.id): group for group in ended if group.ended_at is not None},
             frozenset(missing),
         )

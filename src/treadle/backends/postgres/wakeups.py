@@ -1,7 +1,7 @@
 """Wake-ups: NOTIFY, at a bounded rate, and LISTEN, on one connection that is opened again when it is lost.
 
 A NOTIFY takes a lock that the whole server shares until its transaction has committed, so it is never part
-of a transaction that does work. One notifier per process sends at most `PER_SECOND` times a second, and
+of a transaction that does work. One notifier per process sends at most `LONE_PER_SECOND` times a second, and
 less often under load; one connection per process listens. Losing a wake-up costs latency, never work: after
 the listener was away, it delivers a wake-up that says that everything may have changed.
 """
@@ -31,8 +31,11 @@ log = logging.getLogger("treadle.postgres")
 
 PROBE: Final = statement("wakeups", "probe")
 
+LONE_PER_SECOND: Final = 1000
+"""When each stands for one occasion. With 250, no more than 250 items a second can be awaited one by one."""
 PER_SECOND: Final = 250
-"""With 50, an item every few milliseconds started 7.7 ms after it was submitted (p50), with 250 after 3.8."""
+"""When some stand for a few. With 50, an item every few milliseconds started 7.7 ms after it was submitted
+(p50), with 250 after 3.8."""
 WHEN_BUSY: Final = 50
 """Per second, when each stands for several occasions: the receivers are busy then."""
 PROBE_SECONDS: Final = 20.0
@@ -62,7 +65,8 @@ class PostgresNotifier:
             return
         now = time.monotonic()
         wait = self._free_at - now
-        self._free_at = max(self._free_at, now) + min(wake.times / self._per_second, 1 / WHEN_BUSY)
+        rate = LONE_PER_SECOND if wake.times <= 1 else self._per_second / wake.times
+        self._free_at = max(self._free_at, now) + 1 / max(rate, WHEN_BUSY)
         if wait > 0:
             await asyncio.sleep(wait)
         try:

@@ -17,7 +17,7 @@ declare
 begin
   select array_agg(x.no), array_agg(distinct x.group_no) into owned_no, group_nos
     from (select o.no, o.token, o.group_no from treadle.open_item o
-          where o.no = any(settlements.no) and o.status = 5 order by o.no for update) x
+          where o.no = any(settlements.no) and o.status > 4 order by o.no for update) x
     join unnest(settlements.token) u(token) on u.token = x.token;
   perform 1 from treadle.open_item o
     where o.no = any(array(select d.dependent from treadle.dependency d where d.prerequisite = any(owned_no)))

@@ -22,6 +22,9 @@ begin
     select g.dependent, sum(g.times)::int as ends,
       coalesce(sum(g.times) filter (where x.kind = 6), 0)::int as successes
     from gone g join unnest(p_ended, p_kind) x(no, kind) on x.no = g.prerequisite group by g.dependent
+  ), placed as materialized (
+    -- Those that are released get their places by age.
+    select s.*, nextval('treadle.number') as place from (select * from sums order by dependent) s
   ), counted as (
     update treadle.open_item o set
         met = o.met + case o.counting when 1 then s.ends else s.successes end,
@@ -32,9 +35,9 @@ begin
           when o.met + o.pending - case o.counting when 1 then 0 else s.ends - s.successes end < o.need then 4
           else 0 end,
         seq = case when o.met + case o.counting when 1 then s.ends else s.successes end >= o.need
-          then nextval('treadle.number') else o.seq end,
+          then s.place else o.seq end,
         ready_since = p_now
-      from sums s where o.no = any(p_dependents) and o.no = s.dependent and o.status = 0
+      from placed s where o.no = any(p_dependents) and o.no = s.dependent and o.status = 0
       returning o.no, o.status
   )
   select array_agg(c.no) filter (where c.status in (1, 2)), count(*) filter (where c.status = 4)

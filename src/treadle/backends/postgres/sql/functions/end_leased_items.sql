@@ -4,6 +4,8 @@
 -- Most calls have the same values for every item. Their columns are then single values, and the first
 -- statement, which does much less, is used. `p_all`: all columns of the answer are needed, so use the second. So do
 -- deaths, whose rows have more columns.
+--
+-- It asks for `status > 4`, and not for 5: a plan from when the table was empty would use the index of all that run.
 create or replace function treadle.end_leased_items(
   p_now float8, settlements treadle.settlements, p_marks text[], p_all boolean) returns treadle.ended_rows
 language plpgsql
@@ -20,7 +22,7 @@ declare
 begin
   -- As a rule all of them ran on one worker.
   select w.no, w.id into the_worker, the_worker_id from treadle.worker w
-    where w.no = (select o.worker from treadle.open_item o where o.no = settlements.no[1] and o.status = 5);
+    where w.no = (select o.worker from treadle.open_item o where o.no = settlements.no[1] and o.status > 4);
 
   -- One value for all items.
   if p_all is not true and settlements.reason is null and cardinality(settlements.tenant) = 1
@@ -30,7 +32,7 @@ begin
         using unnest(settlements.no, settlements.token, settlements.result, settlements.ran) with ordinality
               u(no, token, result, ran, row)
         where o.no = any(settlements.no) and o.no = u.no and not o.token <> u.token and o.tenant = the_tenant
-          and o.status = 5
+          and o.status > 4
         returning u.row, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
           o.failures, o.losses, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.contributes, o.met < o.need as is_unmet
     ), recorded as (
@@ -74,7 +76,7 @@ begin
               settlements.reason, settlements.result, settlements.ran, p_marks) with ordinality
             u(no, token, tenant, kind, flags, reason, result, ran, mark, row)
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
-        and o.status = 5 and u.kind >= 6
+        and o.status > 4 and u.kind >= 6
       returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, u.mark, o.began, o.no, o.token, o.last_token,
         o.group_no, o.due,
         o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,

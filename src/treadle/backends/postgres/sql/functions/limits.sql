@@ -53,7 +53,7 @@ begin
         continue;
       end if;
       if not exists (select 1 from treadle.open_item o join treadle.worker w on w.no = o.worker
-                     where o.no = p_item[request] and o.token = p_token[request] and o.status = 5
+                     where o.no = p_item[request] and o.token = p_token[request] and o.status > 4
                        and w.id = p_worker) then
         given := 0;
       elsif given > 0 then
@@ -91,7 +91,7 @@ begin
       from (
         select d.request, i.id, o.tenant, o.due, o.no from unnest(denied, denied_name) d(request, name)
         join treadle.lease_permit p on p.name = d.name
-        join treadle.open_item o on o.no = p.no and o.token = p.token and o.status = 5
+        join treadle.open_item o on o.no = p.no and o.token = p.token and o.status > 4
         join treadle.item i on i.no = o.no
         order by d.request, o.due, o.no) h;
   end if;
@@ -246,7 +246,7 @@ begin
     cross join lateral (
       select array_agg(x.worker) as workers, array_agg(x.id) as items from (
         select p.worker, i.id from treadle.lease_permit p
-        join treadle.open_item o on o.no = p.no and o.token = p.token and o.status = 5
+        join treadle.open_item o on o.no = p.no and o.token = p.token and o.status > 4
         join treadle.item i on i.no = o.no
         where p.name = n.name order by p.name, p.token limit 100) x) l
     where h.used > 0;

@@ -43,7 +43,7 @@ create or replace function treadle.find_ended(
   out items bigint[], out groups bigint[], out missing_items int[], out missing_groups int[])
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off
+set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
   select array_agg(e.no) filter (where e.no is not null), array_agg(u.place::int) filter (where i.no is null)

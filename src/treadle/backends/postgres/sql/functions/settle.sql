@@ -185,7 +185,7 @@ begin
             settlements.delay, settlements.ran) with ordinality u(no, token, tenant, kind, run_at, delay, ran, row),
         (select no, id from treadle.worker) w
       where o.no = any(settlements.no) and o.no = u.no and not (o.token <> u.token or o.tenant <> u.tenant)
-        and o.status = 5 and u.kind < 6
+        and o.status > 4 and u.kind < 6
         and w.no = o.worker
       returning u.row, o.no, o.attempt, w.id
   )

@@ -77,7 +77,7 @@ as $$
 begin
   update treadle.open_item o set begun = true, attempt = o.attempt + 1
     from unnest(p_no, p_token, p_tenant) u(no, token, tenant)
-    where o.no = u.no and o.token = u.token and o.tenant = u.tenant and o.status = 5 and not o.begun;
+    where o.no = u.no and o.token = u.token and o.tenant = u.tenant and o.status > 4 and not o.begun;
   return query select l.place, l.loss from treadle.lease_losses(p_no, p_token, p_tenant) l;
 end $$;
 

@@ -1,9 +1,6 @@
 -- :name get
 select * from treadle.read_items(treadle.find_items(:ids::text[], :tenant), true)
 
--- :name items
-select * from treadle.read_items(:nos::bigint[], false)
-
 -- A group, with the members that failed it and a cancelled one, as of one instant: one row for each of these members,
 -- in order. (Not as one column: the driver would look up its type, by the search path of the connection.)
 -- :name group
@@ -14,9 +11,15 @@ left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancell
 select g.*, f.* from treadle.read_groups(:nos::bigint[]) g
 left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancelled), false) f on true
 
+-- What has ended, as of one instant: a row for each item, and one without an item if there is none. The first row has the
+-- rest.
 -- :name ended
-select * from treadle.find_ended(treadle.names(:item_tenant), treadle.names(:item_id),
-  treadle.names(:group_tenant), treadle.names(:group_id))
+select case when i.ordinality > 1 then null else f.groups end as groups,
+  case when i.ordinality > 1 then null else f.missing_items end as missing_items,
+  case when i.ordinality > 1 then null else f.missing_groups end as missing_groups, i.*
+from treadle.find_ended(treadle.names(:item_tenant), treadle.names(:item_id),
+  treadle.names(:group_tenant), treadle.names(:group_id)) f
+left join lateral treadle.read_items(f.items, false) with ordinality i on true
 
 -- :name counts
 select o.tenant, o.queue, o.type,
