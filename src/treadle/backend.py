@@ -749,6 +749,12 @@ def store_name(backend: object) -> str:
     return backend.address if isinstance(backend, Addressed) else type(backend).__name__
 
 
+def answers_at_once(backend: object, verb: str) -> bool:
+    """Whether the class of a backend names this verb in `answers_at_once`: the verb never waits, so that it
+    needs no task. A class that derives from it names its verbs itself."""
+    return verb in vars(type(backend)).get("answers_at_once", ())
+
+
 __all__ = [
     "CAPABILITIES",
     "Addressed",
@@ -759,5 +765,6 @@ __all__ = [
     "Notified",
     "Status",
     "Transaction",
+    "answers_at_once",
     "store_name",
 ]

@@ -243,6 +243,11 @@ class Client(Operator):
         return Schedules(self._core, self._tenant, self._note)
 
 
+def sync_loop_of(client: Client) -> SyncLoop:
+    """Return the loop on which calls of other threads run, for the modules of this package."""
+    return client._sync_loop  # pyright: ignore[reportPrivateUsage]
+
+
 def noted(client: Client, note: AuditNote | None) -> Client:
     """Return a client whose changes carry this note, for the modules of this package."""
     return client._like(tenant_of(client), note)  # pyright: ignore[reportPrivateUsage]

@@ -153,10 +153,12 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._used = True
 
     async def _submit(self) -> Handle[S_co, G_co]:
-        self._core.check_unopened(self._options.get("tx"))
-        await self._core.connect()
-        (answer,) = await submit(self._core, self._tenant, (self._work,), self._options, note=self._note)
-        return submitted_handle(self._core, self._tenant, answer, self._note)
+        core = self._core
+        if core.loop is not asyncio.get_running_loop():
+            core.check_unopened(self._options.get("tx"))
+            await core.connect()
+        (answer,) = await submit(core, self._tenant, (self._work,), self._options, note=self._note)
+        return submitted_handle(core, self._tenant, answer, self._note)
 
     def result(self, timeout: Duration | None = None) -> Coroutine[Any, Any, S_co]:
         """Submit, and wait for the item's own value. `WaitTimeout` after `timeout` seconds for both: then a
@@ -168,8 +170,9 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     async def _result(self) -> S_co:
         core = self._core
-        core.check_unopened(self._options.get("tx"))
-        await core.connect()
+        if core.loop is not asyncio.get_running_loop():
+            core.check_unopened(self._options.get("tx"))
+            await core.connect()
         waiters = core.waiters
         ref = (self._tenant, self._work.id)
         # Registered before the submit, so that the store need not be asked whether the item has ended.

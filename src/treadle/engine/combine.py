@@ -11,20 +11,37 @@ from .tasks import Tasks
 
 R = TypeVar("R")
 
+MOST_IN_A_ROW = 10
+"""After so many batches that were written at once, one gets a task: the event loop turns, and what else there
+is to do is done."""
+
 
 class Combiner(Generic[R]):
     """Hands requests to `write` in batches of at most `limit`, one batch at a time, in order.
 
     Natural batching, without a timer: while one batch is being written, the next one collects. A single
-    request is written at once; under load, batches grow to what arrives during a write.
+    request is written at once; under load, batches grow to what arrives during a write. The task that writes
+    stays for one turn of the event loop: a caller that was answered often comes back with the next request.
 
-    `pause` is awaited before each batch.
+    `pause` is awaited before each batch. `at_once`: `write` seldom waits, so that a batch is written without
+    a task as far as that goes. See `Tasks.start_at_once`.
 
     `write` answers its requests itself and does not raise on their behalf. If it does raise, the error is
     reported and the next batch is written all the same.
     """
 
-    __slots__ = ("_limit", "_name", "_pause", "_tasks", "_write", "_writer", "waiting")
+    __slots__ = (
+        "_at_once",
+        "_in_a_row",
+        "_is_beginning",
+        "_limit",
+        "_name",
+        "_pause",
+        "_tasks",
+        "_write",
+        "_writer",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -34,6 +51,7 @@ class Combiner(Generic[R]):
         name: str,
         limit: int = 500,
         pause: Callable[[], Awaitable[None]] | None = None,
+        at_once: bool = False,
     ) -> None:
         self._write = write
         self._pause = pause
@@ -43,12 +61,26 @@ class Combiner(Generic[R]):
         self.waiting: deque[R] = deque()
         """The requests that are not yet part of a batch."""
         self._writer: asyncio.Task[None] | None = None
+        self._at_once = at_once
+        self._in_a_row = 0
+        """How many batches were begun without a task since the last one that was not."""
+        self._is_beginning = False
 
     def add(self, request: R) -> None:
         self.waiting.append(request)
         # A task that was cancelled before its first step could not reset `_writer`.
-        if self._writer is None or self._writer.done():
+        if self._is_beginning or not (self._writer is None or self._writer.done()):
+            return
+        if not self._at_once or self._in_a_row == MOST_IN_A_ROW:
+            self._in_a_row = 0
             self._writer = self._tasks.start(self._run(), self._name)
+            return
+        self._in_a_row += 1
+        self._is_beginning = True
+        try:
+            self._writer = self._tasks.start_at_once(self._run(), self._name)
+        finally:
+            self._is_beginning = False
 
     @property
     def busy(self) -> bool:
@@ -68,6 +100,8 @@ class Combiner(Generic[R]):
                     await self._write(self.next_batch())
                 except Exception as error:  # noqa: BLE001  later requests must not wait for ever
                     self._tasks.report(error, self._name)
+                if not (self.waiting or self._at_once):
+                    await asyncio.sleep(0)
         finally:
             self._writer = None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Collection, Coroutine
+import functools
+from collections.abc import Callable, Collection, Coroutine, Generator
 from typing import Any, TypeVar
 
 from . import store_retry
@@ -28,7 +29,25 @@ class Tasks:
 
     def start(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         context = self._context.copy()
-        task = asyncio.get_running_loop().create_task(coroutine, name=f"treadle {name}", context=context)
+        loop = asyncio.get_running_loop()
+        return self._own(loop.create_task(coroutine, name=f"treadle {name}", context=context))
+
+    def start_at_once(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None] | None:
+        """Run the coroutine up to its first wait now, and the rest in a task. None: it has ended.
+
+        Until then it runs in the caller's task. So it must not ask for its task, as `asyncio.timeout` does.
+        """
+        context = self._context.copy()
+        try:
+            waits_for = context.run(coroutine.send, None)
+        except StopIteration:
+            return None
+        rest = _rest(coroutine, waits_for)
+        return self._own(
+            asyncio.get_running_loop().create_task(rest, name=f"treadle {name}", context=context)
+        )
+
+    def _own(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -56,6 +75,32 @@ class Tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=store_retry.STOP_TIMEOUT)
+
+
+class _Begun:
+    """A coroutine that has begun, and waits for a future: what is awaited is the rest of it."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:  # noqa: BLE001  the coroutine gets it
+                resume = functools.partial(self._coroutine.throw, error)
+            else:
+                resume = functools.partial(self._coroutine.send, value)
+            try:
+                waits_for = resume()
+            except StopIteration:
+                return
+
+
+async def _rest(coroutine: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    await _Begun(coroutine, waits_for)
 
 
 async def finish(coroutine: Coroutine[Any, Any, T]) -> T:

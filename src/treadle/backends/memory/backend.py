@@ -57,6 +57,7 @@ class MemoryBackend:
     """
 
     capabilities = CAPABILITIES
+    answers_at_once = ("submit",)
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.store = MemoryTables(SystemClock() if clock is None else clock)

@@ -83,6 +83,7 @@ class SqliteBackend(SqliteDatabase):
     """
 
     capabilities = CAPABILITIES | {"transactions"}
+    answers_at_once = ("publish",)
 
     @property
     def address(self) -> str:

@@ -61,7 +61,7 @@ class FileIdentity:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path = str(path)
         self._opened = self._current()
 
     def check(self) -> None:

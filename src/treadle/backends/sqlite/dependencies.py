@@ -166,10 +166,6 @@ def connect_waiting(tx: Tx, stored: Mapping[Ref, int]) -> None:
             tx.run(_SQL["delete_missing"], id, tenant)
 
 
-def any_missing(tx: Tx) -> bool:
-    return tx.value(_SQL["any_missing"]) is not None
-
-
 # -- when items end ------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,8 @@ _log = logging.getLogger("treadle")
 PROBE_EVERY = 0.25
 SWEEP_EVERY = 60.0
 SWEEP_AGE = 10.0
+LONGEST_TICK = 100_000_000
+"""Nanoseconds. The times of files are no more exact than this."""
 
 NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 """A flag to open files: an error if it is a symbolic link."""
@@ -53,6 +55,9 @@ class ProcessDirectory:
         self._lock: int | None = None
         self._next_probe = 0.0
         self._next_sweep = 0.0
+        self._pipes: list[str] = []
+        """The pipes of other processes, as they were when the directory was changed at `_pipes_at`."""
+        self._pipes_at = 0
         self.lock_file: str | None = None
         """The name by which other processes can see that this one lives; None if they cannot."""
 
@@ -145,11 +150,21 @@ class ProcessDirectory:
         os.close(pipe)
         self._unlink(f"{self._name}.fifo")
 
-    def send_to_others(self, message: bytes) -> None:
-        """Write to every other process that listens. Never waits: a full pipe has wake-ups enough."""
-        for name in self._names("fifo"):
-            if name != self._name:
-                self._send(f"{name}.fifo", message)
+    def other_pipes(self) -> list[str]:
+        """The pipes of other processes that listen. The directory is read again when it has changed."""
+        if self._folder is None:
+            return []
+        changed = os.fstat(self._folder).st_mtime_ns
+        if changed != self._pipes_at:
+            self._pipes = [f"{name}.fifo" for name in self._names("fifo") if name != self._name]
+            # Another change within the same tick of the clock would leave the time as it is.
+            self._pipes_at = changed if time.time_ns() - changed > LONGEST_TICK else 0
+        return self._pipes
+
+    def send(self, pipes: Iterable[str], message: bytes) -> None:
+        """Write to these pipes. Never waits: a full pipe has wake-ups enough."""
+        for file in pipes:
+            self._send(file, message)
 
     def _send(self, file: str, message: bytes) -> None:
         try:

@@ -110,14 +110,18 @@ class Tx:
         """Execute a statement. Return how many rows it changed."""
         return self._cursor.execute(sql, parameters).rowcount
 
-    def run_rows(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement with one `VALUES (?, ?)` for all of these rows."""
-        begin = 0
+    def run_rows(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
+        """Execute a statement with one `VALUES (?, ?)` for all of these rows. Return how many an INSERT has
+        added."""
+        if len(rows) == 1:
+            return self._cursor.execute(sql, rows[0]).rowcount
+        begin = added = 0
         for size in _CHUNKS:
             while len(rows) - begin >= size:
                 part = rows[begin : begin + size]
-                self._cursor.execute(_repeated(sql, size), tuple(chain.from_iterable(part)))
+                added += self._cursor.execute(_repeated(sql, size), tuple(chain.from_iterable(part))).rowcount
                 begin += size
+        return added
 
     def numbers(self, *, no: int = 0, seq: int = 0, token: int = 0) -> Numbers:
         """Take this many numbers of each kind from the counter."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark
+from treadle.loop_mark import LoopMark, is_running_on
 
 from .process_directory import ProcessDirectory
 from .reader import ReaderThread
@@ -44,10 +44,13 @@ class SqliteWakeups:
         if wake == Wake():
             return
         self._deliver(wake)
+        pipes = self._directory.other_pipes()
+        if not pipes:
+            return
         message = msgspec.json.encode(wake) + b"\n"
         if len(message) > _LARGEST:
             message = msgspec.json.encode(Wake(ready=wake.ready, everything=True)) + b"\n"
-        self._directory.send_to_others(message)
+        self._directory.send(pipes, message)
 
     def subscribe(self, receive: Receive) -> Callable[[], None]:
         key = object()
@@ -76,6 +79,9 @@ class SqliteWakeups:
     def _deliver(self, wake: Wake) -> None:
         """Call every subscriber on its own loop. For any thread."""
         for mark, receive in list(self._subscribers.values()):
+            if is_running_on(mark.loop):
+                mark.loop.call_soon(_call, receive, wake)
+                continue
             try:
                 mark.loop.call_soon_threadsafe(_call, receive, wake)
             except RuntimeError:

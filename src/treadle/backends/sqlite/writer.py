@@ -31,6 +31,9 @@ MOST_CALLS = 64
 """The most verbs in one transaction."""
 LONGEST = 0.02
 """Seconds in which a transaction accepts more verbs. Other processes wait for the lock meanwhile."""
+IDLE_AFTER = 0.25
+"""Seconds without a call after which the writer looks at the size of the log. After each commit, that would
+take longer than a statement."""
 
 
 class WriterThread(DatabaseThread):
@@ -56,11 +59,20 @@ class WriterThread(DatabaseThread):
         self._identity = FileIdentity(self._path)
 
     def _serve(self) -> None:
-        while isinstance(call := self._queue.get(), DatabaseCall):
+        while isinstance(call := self._next_call(), DatabaseCall):
             with self._between_calls:
-                self._commit([call, *self._waiting(MOST_CALLS)])
+                self._commit([call] if self._queue.empty() else [call, *self._waiting(MOST_CALLS)])
                 if self._queue.empty():
-                    self._rest()
+                    self._lock.wrote = False
+
+    def _next_call(self) -> DatabaseCall | str | None:
+        """Wait for the next call. When none has come for a while, truncate the log."""
+        try:
+            return self._queue.get(timeout=IDLE_AFTER)
+        except Empty:
+            with self._between_calls:
+                self._truncate_log()
+            return self._queue.get()
 
     def _close(self) -> None:
         self._disconnect()
@@ -180,8 +192,7 @@ class WriterThread(DatabaseThread):
         except sqlite3.Error:
             self._disconnect()
 
-    def _rest(self) -> None:
-        self._lock.wrote = False
+    def _truncate_log(self) -> None:
         try:
             if self._connection is not None and Path(f"{self._path}-wal").stat().st_size > LOG_LIMIT:
                 self._connection.execute(_SQL["cut_log"]).fetchall()

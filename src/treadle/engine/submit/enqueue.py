@@ -12,7 +12,7 @@ from treadle.audit_note import check_recording, log_change
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
-from treadle.item import AuditNote, Item, Rejected, Submitted
+from treadle.item import AuditNote, Item, Lease, Rejected, Submitted
 from treadle.loop_mark import is_running_on
 from treadle.rules.submission import may_change, rejection_error
 from treadle.submit_middleware import NewItem, options_of, submit_through
@@ -217,9 +217,19 @@ def _check_ids(items: tuple[Item, ...]) -> None:
 
 def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
     """Announce the stored items and start those leased to this process. Whether there are others to claim."""
-    stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
-    core.announcer.queued(stored, max([answer.queued_at for answer in answers], default=0.0))
-    leases = [answer.lease for answer in answers if answer.lease is not None]
+    stored: list[Item] = []
+    leases: list[Lease] = []
+    at, changes = 0.0, False
+    for item, answer in zip(items, answers, strict=True):
+        if not answer.existing:
+            stored.append(item)
+        elif may_change(item, answer):
+            changes = True
+        if answer.lease is not None:
+            leases.append(answer.lease)
+        if answer.queued_at > at:
+            at = answer.queued_at
+    core.announcer.queued(stored, at)
     if leases and (runtime := core.local()) is not None:
         runtime.take(tuple(leases), sent)
-    return len(leases) < len(stored) or any(map(may_change, items, answers))
+    return changes or len(leases) < len(stored)

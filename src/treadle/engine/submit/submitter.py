@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from treadle.backend import Backend
+from treadle.backend import Backend, answers_at_once
 from treadle.engine.combine import Combiner
 from treadle.engine.guarded_telemetry import StoreCalls
 from treadle.engine.settings import Settings
@@ -19,7 +19,6 @@ from treadle.engine.store_retry import (
     CALLER_SECONDS,
     LOCKED_PAUSE,
     LOCKED_SECONDS,
-    CallerPatience,
 )
 from treadle.engine.tasks import Tasks
 from treadle.engine.telemetry import Trace
@@ -72,7 +71,9 @@ class Submitter:
         """Requests under way whose items are to be stored with a lease."""
         # In portions: the first are claimed while the rest is being written. (A thousand at once, awaited,
         # run by another process: 6,200 a second in one portion, 7,000 in four.)
-        self._combiner: Combiner[SubmitRequest] = Combiner(self._write_new, tasks, name="submit", limit=250)
+        self._combiner: Combiner[SubmitRequest] = Combiner(
+            self._write_new, tasks, name="submit", limit=250, at_once=answers_at_once(backend, "submit")
+        )
         self._locked: Combiner[SubmitRequest] = Combiner(
             self._write, tasks, name="submit", pause=lambda: settings.clock.sleep(LOCKED_PAUSE)
         )
@@ -173,29 +174,33 @@ class Submitter:
     async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""
         tries, monotonic = 0, self._settings.clock.monotonic
-        patience = CallerPatience(self._settings.clock)
+        began = sent = monotonic()
         try:
             while True:
                 try:
-                    sent = monotonic()
-                    with self._store_calls.traced("submit", lambda: _traces(submissions), len(submissions)):
-                        answers = list(await self._backend.submit(submissions))
-                    self._metrics.called(
-                        "submit", monotonic() - sent, sum([len(each.items) for each in submissions])
-                    )
+                    answers = await self._submit_once(submissions)
+                    count = sum([len(each.items) for each in submissions])
+                    self._metrics.called("submit", monotonic() - sent, count)
                     if not tries:
                         return answers
                     pairs = zip(submissions, answers, strict=True)
                     return [await self.recognize_own(each.items, answer) for each, answer in pairs]
                 except StoreUnavailable:
                     tries += 1
-                    if CALLER_RETRY.exhausted(tries) or patience.is_over():
+                    if CALLER_RETRY.exhausted(tries) or monotonic() - began > CALLER_SECONDS:
                         raise
                     delay = CALLER_RETRY.delay(tries, self._settings.random.random)
                     await self._settings.clock.sleep(delay)
+                    sent = monotonic()
         finally:
             if tries and any(item.lease_to for submission in submissions for item in submission.items):
                 self._on_lost()
+
+    async def _submit_once(self, submissions: list[Submission]) -> list[Answer | Rejected]:
+        if not self._store_calls.are_traced:
+            return list(await self._backend.submit(submissions))
+        with self._store_calls.traced("submit", lambda: _traces(submissions), len(submissions)):
+            return list(await self._backend.submit(submissions))
 
     # -- after an answer was lost ----------------------------------------------------------------------
 

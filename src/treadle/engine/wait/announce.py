@@ -15,7 +15,7 @@ from treadle.engine.registry import Registry
 from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded
 from treadle.group_ref import shown_names
 from treadle.item import Effects, EndedGroup, Item, ItemState, Lease, Ref
-from treadle.metrics import Metrics
+from treadle.metrics import Metrics, TypeMetrics
 
 from .wait_result import decode_group_value
 
@@ -54,11 +54,19 @@ class Announcer:
         """These items were stored, except those in `existing`, for which an earlier item was found. `at`:
         when, by the store's clock; 0 if unknown."""
         now = self._clock.now()
+        type, listening = "", False
+        metrics: TypeMetrics | None = None
         for item in items:
             if existing and item.id in existing:
                 continue
-            self._metrics.of(self._registry.name_of(item.type)).queued_one(now)
-            if self._hooks.listening(item.type):
+            if metrics is None or item.type != type:
+                type = item.type
+                listening, metrics = (
+                    self._hooks.listening(type),
+                    self._metrics.of(self._registry.name_of(type)),
+                )
+            metrics.queued_one(now)
+            if listening:
                 group_id = item.group_id or (item.id if parent is None else parent.group_id)
                 origin = item.parent or (None if parent is None else parent.id)
                 after = shown_names(item.after)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from treadle.backend import Backend
+from treadle.backend import Backend, answers_at_once
 from treadle.engine.hooks import Hooks
 from treadle.engine.tasks import Tasks
 from treadle.item import Ref, Wake
@@ -33,7 +33,6 @@ class WakeUps:
         self._backend = backend
         self._id = id
         self._hooks = hooks
-        self._tasks = tasks
         self._listeners: list[WakeListener] = []
         self._unsubscribe: Callable[[], None] | None = None
         self._ready: set[Line] | None = set()
@@ -45,6 +44,7 @@ class WakeUps:
         self._times = 0
         """How many times something was to be published since the last wake-up."""
         self._publisher: asyncio.Task[None] | None = None
+        self._start = tasks.start_at_once if answers_at_once(backend, "publish") else tasks.start
         self._enabled = False
 
     async def open(self) -> None:
@@ -115,7 +115,7 @@ class WakeUps:
     def _publish(self) -> None:
         self._times += 1
         if self._enabled and (self._publisher is None or self._publisher.done()):
-            self._publisher = self._tasks.start(self._run(), "wake-ups")
+            self._publisher = self._start(self._run(), "wake-ups")
 
     async def flush(self) -> None:
         """Return when everything so far has been published."""
@@ -128,9 +128,10 @@ class WakeUps:
 
     def _next_wake(self) -> Wake | None:
         """The next wake-up to publish. It names as many ids as fit, or says that there are too many."""
-        ready = _ready_wake(self._ready) if self._ready is None or self._ready else Wake()
-        if not (ready.ready or self._items or self._groups or self._asking or self._awaited):
+        anywhere = self._ready is None
+        if not (anywhere or self._ready or self._items or self._groups or self._asking or self._awaited):
             return None
+        ready = _ready_wake(self._ready) if anywhere or self._ready else Wake()
         if len(self._items) + len(self._groups) > MOST_IDS:
             self._items.clear()
             self._groups.clear()
@@ -142,11 +143,11 @@ class WakeUps:
             ready=ready.ready,
             types=ready.types,
             queues=ready.queues,
-            items=_take_portion(self._items),
-            groups=_take_portion(self._groups),
+            items=_take_portion(self._items) if self._items else (),
+            groups=_take_portion(self._groups) if self._groups else (),
             everything=everything,
-            asking=_take_portion(self._asking),
-            awaited=_take_portion(self._awaited),
+            asking=_take_portion(self._asking) if self._asking else (),
+            awaited=_take_portion(self._awaited) if self._awaited else (),
             times=max(1, self._times),
         )
         self._ready = set()
@@ -175,8 +176,6 @@ def _ready_wake(lines: set[Line] | None) -> Wake:
 
 
 def _take_portion(pending: list[Ref]) -> tuple[Ref, ...]:
-    if not pending:
-        return ()
     portion = tuple(pending[:PORTION])
     del pending[:PORTION]
     return portion

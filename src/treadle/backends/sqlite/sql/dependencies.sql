@@ -24,9 +24,6 @@ CROSS JOIN treadle_item AS i ON i.id = e.value AND i.tenant = ?2 AND i.group_no 
 LEFT JOIN treadle_done AS d ON d.no = i.no
 WHERE NOT EXISTS (SELECT 1 FROM treadle_group AS g WHERE g.no = i.no)
 
--- :name any_missing
-SELECT 1 FROM treadle_missing LIMIT 1
-
 -- :name waiting_for_missing
 SELECT m.id, m.tenant, m.dependent, m.tolerant
 FROM json_each(?) AS e CROSS JOIN treadle_missing AS m ON m.id = e.value

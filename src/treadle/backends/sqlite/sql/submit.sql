@@ -5,6 +5,15 @@ INSERT INTO treadle_item (no, id, tenant, type, queue, lane, priority, attempts,
     workflow, workflow_type, key, queued_at, keep, keep_dead, after, options, input)
 VALUES (?, ?, ?, ?, ?, ?, ?, nullif(?, ''), ?, nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''), nullif(?, ''),
     ?, ?, nullif(?, ''), nullif(?, ''), ?, ?)
+ON CONFLICT (id, tenant) DO NOTHING
+
+-- :name delete_inserted
+DELETE FROM treadle_item WHERE no >= ? AND no < ?
+
+-- The numbers of new items, and whether an item waits for one that does not exist.
+-- :name take_numbers
+UPDATE treadle_counter SET no = no + ?, seq = seq + ?, token = token + ?
+RETURNING no, seq, token, EXISTS (SELECT 1 FROM treadle_missing)
 
 -- :name insert_open
 INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, deadline,
