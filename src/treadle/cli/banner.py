@@ -31,6 +31,7 @@ def banner(app: Treadle, options: ChildOptions, processes: int) -> str:
         ("types", _types(app)),
         ("processes", f"{processes}, each up to {_concurrency(app, options)}"),
         ("pid", str(os.getpid())),
+        ("event loop", options.loop),
     ]
     tenants = options.tenants or settings.tenants
     if tenants is not None:
@@ -57,6 +58,7 @@ def facts_of(app: Treadle, options: ChildOptions, processes: int) -> dict[str, A
         "types": _type_names(app),
         "processes": processes,
         "concurrency": _limit(app, options),
+        "loop": options.loop,
     }
 
 

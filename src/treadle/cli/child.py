@@ -22,6 +22,7 @@ import msgspec
 from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli import log_format
+from treadle.cli.event_loop import run_on
 from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_CANNOT_LOAD, CHILD_DRAINED, CHILD_STORE_AWAY
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
@@ -40,7 +41,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor tells a child. liveness: the path of the file for `LoopLiveness`. reports: the
     descriptor of the pipe for `ReportWriter`; None: there is none. stacks: that of the file for the stacks of
     its threads; None: standard error. metrics: report all metrics, not only what the summary needs. wait: for
-    how many seconds a store that is unavailable at the start is tried again."""
+    how many seconds a store that is unavailable at the start is tried again. loop: `asyncio` or `uvloop`."""
 
     app: str
     worker: str
@@ -53,6 +54,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     stacks: int | None = None
     metrics: bool = False
     wait: float = 60.0
+    loop: str = "asyncio"
     log_level: str = "info"
     log_format: str = "text"
 
@@ -70,7 +72,7 @@ def main() -> None:
         sys.exit(CHILD_CANNOT_LOAD)
     log_format.set_up(options.log_level, options.log_format)
     try:
-        sys.exit(asyncio.run(work(app, options)))
+        sys.exit(run_on(options.loop, work(app, options)))
     except SystemExit:
         raise
     except StoreAway as error:

@@ -19,6 +19,7 @@ from treadle.backend import store_name
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
+from treadle.cli.event_loop import EventLoop, chosen_loop
 from treadle.cli.exit_codes import AWAY, REFUSED, USAGE
 from treadle.cli.filters import names_in
 from treadle.cli.http_server import CannotListen
@@ -54,6 +55,10 @@ def worker(
     processes: Annotated[int, typer.Option(min=1, help="the number of worker processes")] = 1,
     burst: Annotated[bool, typer.Option(help="run the items that are due, then exit")] = False,
     reload: Annotated[bool, typer.Option(help="restart when a Python file of the project changes")] = False,
+    loop: Annotated[
+        EventLoop,
+        typer.Option(help="the event loop of the worker processes; auto: uvloop if it is installed"),
+    ] = EventLoop.auto,
     max_block: Annotated[
         float, typer.Option(min=1.0, help="kill a process whose event loop is blocked for this many seconds")
     ] = 60.0,
@@ -87,6 +92,7 @@ def worker(
     use, or the app cannot be loaded; 3 if the store is unavailable.
     """
     address = _address(metrics, log_format)
+    chosen = _chosen_loop(loop, log_format)
     app = _which_app(app, app_option, log_format)
     opened = _load(app, log_format)
     from treadle.backends.memory import MemoryBackend
@@ -106,6 +112,7 @@ def worker(
         concurrency=concurrency or None,
         burst=burst,
         wait=wait,
+        loop=chosen,
         log_level=log_level,
         log_format=log_format,
         metrics=address is not None,
@@ -130,6 +137,15 @@ def _which_app(argument: str | None, option: str | None, format: LogFormat) -> s
     if not named:
         _refuse("say which app: `treadle worker shop.jobs:app`, or set TREADLE_APP", format)
     return named
+
+
+def _chosen_loop(wanted: EventLoop, format: LogFormat) -> EventLoop:
+    chosen = chosen_loop(wanted)
+    if chosen is None:
+        _refuse(
+            "--loop uvloop: it is not installed. `pip install 'treadle[uvloop]'`, or use --loop auto", format
+        )
+    return chosen
 
 
 def _load(app: str, format: LogFormat) -> Treadle:
