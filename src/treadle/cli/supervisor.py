@@ -43,6 +43,7 @@ from treadle.cli.exit_codes import (
     USAGE,
 )
 from treadle.cli.open_store import open_store
+from treadle.cli.reap import reap_others
 from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.engine import store_retry
 from treadle.engine.settings import Settings
@@ -149,6 +150,7 @@ class Supervisor:
     def run_once(self) -> None:
         self._start_children()
         self._check_children()
+        reap_others({child.pid for child in self._children})
 
     def _check_children(self) -> None:
         for child in list(self._children):

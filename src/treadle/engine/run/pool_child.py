@@ -11,9 +11,12 @@ import atexit
 import contextlib
 import os
 import pickle
+import signal
+import sys
 import threading
 import weakref
 from asyncio import AbstractEventLoop, Future
+from collections.abc import Generator
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -32,7 +35,7 @@ from treadle.errors import (
     shown,
 )
 
-from .process_child import serve
+from .process_child import IGNORED, serve
 from .process_messages import Asked, Logged, Raised, Returned, Unsendable
 
 if TYPE_CHECKING:
@@ -147,7 +150,8 @@ class PoolChild:
         spawn = get_context("spawn")
         ours, theirs = spawn.Pipe()
         process = spawn.Process(target=serve, args=(theirs, self._heard), daemon=True, name="treadle-process")
-        process.start()
+        with _shielded():
+            process.start()
         theirs.close()
         self._heard.close()
         _alive.add(self)
@@ -199,6 +203,23 @@ class PoolChild:
         # The loop may be closed by now. Then no caller waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(_resolve, future, result)
+
+
+@contextlib.contextmanager
+def _shielded() -> Generator[None]:
+    """Block the signals that a child ignores, in this thread: the child inherits that. Otherwise Ctrl-C would
+    end a child that is starting, and does not ignore it yet."""
+    if sys.platform == "win32":
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # before: it unblocks signals when it starts
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @dataclass(slots=True)

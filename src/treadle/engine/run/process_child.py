@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from treadle.errors import message_of
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .process_context import ChildContexts, InterruptListener
 
 READY = b"ready"
+IGNORED: Final = (signal.SIGINT, signal.SIGTERM)
 
 _PR_SET_PDEATHSIG = 1
 
@@ -35,8 +36,10 @@ _PR_SET_PDEATHSIG = 1
 def serve(connection: Connection, notices: Connection) -> None:
     """Answer calls until the pipe closes."""
     # Not SIG_IGN: programs that a handler starts would inherit it.
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in IGNORED:
         signal.signal(each, _ignore)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)  # they were blocked until here
     _die_with_the_parent()
     # A daemon may not have children, and a handler may want to start some.
     multiprocessing.current_process().daemon = False
