@@ -1,1 +1,2 @@
-"""Treadle with other libraries. Each module needs the extra of the same name: `treadle[otel]`."""
+"""Treadle with other libraries. Each module needs the extra of the same name, as in `treadle[otel]`; `celery`
+needs none."""

@@ -1,0 +1,207 @@
+"""Signatures and groups. A chain or a chord hands the results of some tasks to another as arguments; here the
+arguments of a Work are fixed when it is made, and a handler says what comes next. So there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar
+
+from typing_extensions import Unpack
+
+from treadle.client import Client
+from treadle.errors import InputError
+from treadle.options import EnqueueOptions
+from treadle.work import Work
+from treadle.work_type import WorkType
+
+from .apply_options import ApplyOptions, enqueue_options
+from .blocking import run_blocking
+from .result import CeleryGroupResult, CeleryResult
+
+V = TypeVar("V")
+
+_CHAIN: Final = (
+    "there are no chains: a Work cannot take the result of another as an argument. Return "
+    "ctx.queue(first(...)).next(second()) from a handler, where the second reads "
+    "ctx.results(ctx.dependencies); or submit the second with enqueue(second(), after=[first])"
+)
+_CHORD: Final = (
+    "there are no chords: return ctx.queue([...]).next(total()) from a handler, where the handler of total "
+    "reads ctx.results(ctx.dependencies)"
+)
+
+
+class CelerySignature(Generic[V]):
+    """A call of a task that is not submitted yet: `send.s("ada")`.
+
+    Positional arguments that are given later come first, as in Celery. With `immutable` (`send.si`) later
+    arguments are ignored.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        type: WorkType[..., Any, V],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        immutable: bool = False,
+        redis_priorities: bool = False,
+    ) -> None:
+        self.client = client
+        self.type = type
+        self.args = tuple(args)
+        self.kwargs = dict(kwargs or {})
+        self.options = dict(options or {})
+        self.immutable = immutable
+        self.redis_priorities = redis_priorities
+
+    def delay(self, *args: Any, **kwargs: Any) -> CeleryResult[V]:
+        """Submit it. Returns when it is durable."""
+        return self.apply_async(args, kwargs)
+
+    def apply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ApplyOptions],
+    ) -> CeleryResult[V]:
+        """Submit it with more arguments and options."""
+        submit = self.aapply_async(args, kwargs, **options)
+        return run_blocking(self.client, submit, "apply_async", "await ....aapply_async(...)")
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> CeleryResult[V]:
+        """As `delay`."""
+        return await self.aapply_async(args, kwargs)
+
+    async def aapply_async(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ApplyOptions],
+    ) -> CeleryResult[V]:
+        """As `apply_async`."""
+        return await submit_one(
+            self.client, self.work(*(args or ()), **(kwargs or {})), self.enqueue_options(**options)
+        )
+
+    def work(self, *args: Any, **kwargs: Any) -> Work[Any, V]:
+        """The call as a Work of treadle, for `ctx.queue(...)` and `after=`. Its options are not in it."""
+        if self.immutable:
+            return self.type(*self.args, **self.kwargs)
+        return self.type(*args, *self.args, **{**self.kwargs, **kwargs})
+
+    def set(self, **options: Unpack[ApplyOptions]) -> Self:
+        """Add options. They are checked here."""
+        self.enqueue_options(**options)
+        self.options.update(options)
+        return self
+
+    def clone(
+        self,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[ApplyOptions],
+    ) -> CelerySignature[V]:
+        """A copy with more arguments and options."""
+        more = () if self.immutable else tuple(args or ())
+        return CelerySignature(
+            self.client,
+            self.type,
+            (*more, *self.args),
+            self.kwargs if self.immutable else {**self.kwargs, **(kwargs or {})},
+            {**self.options, **options},
+            immutable=self.immutable,
+            redis_priorities=self.redis_priorities,
+        )
+
+    def enqueue_options(self, **options: Unpack[ApplyOptions]) -> EnqueueOptions:
+        """Its options and these, as those of `enqueue`."""
+        return enqueue_options({**self.options, **options}, redis_priorities=self.redis_priorities)
+
+    def __or__(self, other: object) -> NoReturn:
+        raise InputError(_CHAIN)
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        return f"<signature {self.type.name}({', '.join(given)})>"
+
+
+async def submit_one(client: Client, work: Work[Any, V], options: EnqueueOptions) -> CeleryResult[V]:
+    return CeleryResult(client, await client.enqueue(work, **options))
+
+
+class CeleryGroup(Generic[V]):
+    """Signatures that are submitted together. Made by `group`."""
+
+    def __init__(self, signatures: Sequence[CelerySignature[V]]) -> None:
+        self.signatures = signatures
+
+    def delay(self) -> CeleryGroupResult[V]:
+        """Submit them all."""
+        return self.apply_async()
+
+    __call__ = delay
+
+    def apply_async(self, **options: Unpack[ApplyOptions]) -> CeleryGroupResult[V]:
+        """Submit them all, each with these options. In one step of the store, if they are of one app and have
+        no options of their own."""
+        if not self.signatures:
+            return CeleryGroupResult([])
+        client = self.signatures[0].client
+        return run_blocking(
+            client, self.aapply_async(**options), "group.apply_async", "await ....aapply_async(...)"
+        )
+
+    async def aapply_async(self, **options: Unpack[ApplyOptions]) -> CeleryGroupResult[V]:
+        """As `apply_async`."""
+        if options.get("task_id") is not None:
+            raise InputError(
+                "apply_async: task_id names one item, and a group has several", parameters=("task_id",)
+            )
+        if not _share_options(self.signatures):
+            return CeleryGroupResult([await each.clone(**options).adelay() for each in self.signatures])
+        client = self.signatures[0].client
+        works = [each.work() for each in self.signatures]
+        handles = await client.enqueue_many(works, **self.signatures[0].enqueue_options(**options))
+        return CeleryGroupResult([CeleryResult(client, handle) for handle in handles])
+
+    async def adelay(self) -> CeleryGroupResult[V]:
+        """As `delay`."""
+        return await self.aapply_async()
+
+    def __or__(self, other: object) -> NoReturn:
+        raise InputError(_CHORD)
+
+    def __len__(self) -> int:
+        return len(self.signatures)
+
+    def __repr__(self) -> str:
+        return f"<group of {len(self.signatures)} signatures>"
+
+
+def _share_options(signatures: Sequence[CelerySignature[Any]]) -> bool:
+    kinds = {(id(each.client), each.redis_priorities) for each in signatures}
+    return len(kinds) == 1 and not any(each.options for each in signatures)
+
+
+def group(*signatures: CelerySignature[V] | Iterable[CelerySignature[V]]) -> CeleryGroup[V]:
+    """Return signatures as a group: `group(add.s(1, 2), add.s(3, 4))`, or of one list."""
+    found: list[CelerySignature[V]] = []
+    for each in signatures:
+        found += (each,) if isinstance(each, CelerySignature) else each
+    for one in found:
+        if not isinstance(one, CelerySignature):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("group", one, "must be a signature, as in group(send.s('ada'))")
+    return CeleryGroup(found)
+
+
+def chain(*signatures: object, **options: object) -> NoReturn:
+    """Raise InputError, which says what to write instead."""
+    raise InputError(_CHAIN)
+
+
+def chord(header: object = (), body: object = None, **options: object) -> NoReturn:
+    """Raise InputError, which says what to write instead."""
+    raise InputError(_CHORD)
