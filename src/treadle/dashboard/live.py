@@ -19,6 +19,7 @@ from starlette.responses import Response, StreamingResponse
 from treadle.backend import Backend
 from treadle.errors import TreadleError
 from treadle.item import Wake
+from treadle.server_stop import ServerStop
 
 DEBOUNCE: Final = 0.5
 """Seconds between two events at least."""
@@ -30,23 +31,27 @@ MOST_OF_ACTOR: Final = 50
 """So many of them are those of one actor."""
 ASK_EVERY: Final = 60.0
 """Seconds after which it is asked again whether a visitor has access."""
+STREAMS: Final = "treadle.streams"
+"""In the scope of a request of WSGI: its answer may be a stream."""
 
 
 class Live:
     """The pages that are open now."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, stop: ServerStop) -> None:
         self._backend = backend
+        self._stop = stop
         self._pages: dict[asyncio.Event, str] = {}
         """With the actor of each."""
         self._unsubscribe: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, request: Request, actor: str, allowed: Callable[[], Awaitable[bool]]) -> Response:
-        """An answer that ends when the visitor goes, or is not allowed any more."""
+        """An answer that ends when the visitor goes or is not allowed any more, and when the server stops."""
         full = len(self._pages) >= MOST_PAGES or list(self._pages.values()).count(actor) >= MOST_OF_ACTOR
         # WSGI would need a thread for each open page.
-        if full or request.method == "HEAD" or "environ" in request.scope:
+        waits = "environ" not in request.scope or STREAMS in request.scope
+        if full or request.method == "HEAD" or not waits:
             return Response(status_code=204)  # the browser does not try again
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         events = self._events(request, actor, allowed)
@@ -59,6 +64,9 @@ class Live:
         changed = asyncio.Event()
         self._pages[changed] = actor
         asked_at = time.monotonic()
+        self._stop.watch()
+        stopping = self._stop.future()
+        stopping.add_done_callback(lambda _: changed.set())
         try:
             yield "retry: 3000\n\n"
             while not await request.is_disconnected():
@@ -66,6 +74,8 @@ class Live:
                     async with asyncio.timeout(LOOK_EVERY):
                         await changed.wait()
                 changed.clear()
+                if stopping.done():
+                    return
                 if time.monotonic() - asked_at >= ASK_EVERY:
                     if not await allowed():
                         return
@@ -73,6 +83,7 @@ class Live:
                 yield "event: changed\ndata: \n\n"
                 await asyncio.sleep(DEBOUNCE)
         finally:
+            stopping.cancel()
             self._pages.pop(changed, None)
             self._end_if_unused()
 

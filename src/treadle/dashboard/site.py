@@ -32,6 +32,7 @@ from treadle.errors import (
 from treadle.log_lines import ERROR, error_text, log_line, traceback_of
 from treadle.operator import core_of, tenant_of
 from treadle.secret_values import SecretMask
+from treadle.server_stop import server_stop
 from treadle.wording import one_line
 
 from . import template_filters
@@ -111,7 +112,7 @@ class Site:
         self.reads = KeptReads()
         self.names = KeptReads(seconds=KEPT_NAMES)
         """What filters are completed with: it need not be new."""
-        self.live = Live(client.backend)
+        self.live = Live(client.backend, server_stop(client))
         self.bulk_runs = BulkRuns(client)
         self._templates = Environment(
             loader=PackageLoader("treadle.dashboard"),

@@ -6,7 +6,7 @@
 
 The pages run on the app's event loop (see `treadle.sync_loop`), the access function in the thread of the
 request: it may use the session, and the database, of the site. There are no server-sent events: pages look
-every few seconds.
+every few seconds. Django under ASGI has them, by `WsgiDashboard.stream`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from starlette.requests import Request
 from starlette.types import Message, Scope
 
 from treadle.callables import check_callable
-from treadle.client import Client
+from treadle.client import Client, sync_loop_of
+from treadle.server_stop import server_stop
 from treadle.sync import SyncClient
 
 from .access import AccessAnswer, AccessFn
+from .answer_stream import AnswerStream
 from .app import make_site, web_of
 from .forms import MOST_BYTES
+from .live import STREAMS
 
-__all__ = ["dashboard_wsgi"]
+__all__ = ["WsgiDashboard", "dashboard_wsgi"]
 
 _ANSWER: Final = "treadle.access"
 """Where a scope carries what the access function has answered."""
@@ -49,20 +52,46 @@ def dashboard_wsgi(
     The parameters are those of `treadle.dashboard.dashboard`. `access` gets a request of Starlette, with the
     cookies and headers. `request.scope["environ"]` is the WSGI environment.
     """
-    check_callable(access, "access")
-    site = make_site(app, _answered, title=title, links=links, mask=mask, origins=origins)
-    web, sync = web_of(site), app.sync
+    return WsgiDashboard(app, access, title=title, links=links, mask=mask, origins=origins)
 
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = _decoded(environ.get("PATH_INFO", ""))
-        scope = scope_of(environ)
-        if not path.startswith("/static/"):
-            scope[_ANSWER] = _ask(access, sync, Request(scope))
-        answer = sync.call(_run(web, scope, _body(environ)))
+
+class WsgiDashboard:
+    """The dashboard as a WSGI app. `stream` answers a request part by part, for servers that can."""
+
+    def __init__(
+        self,
+        app: Client,
+        access: AccessFn,
+        *,
+        title: str,
+        links: Mapping[str, str] | None,
+        mask: Collection[str] = (),
+        origins: Collection[str] = (),
+    ) -> None:
+        check_callable(access, "access")
+        self._access = access
+        self._web = web_of(make_site(app, _answered, title=title, links=links, mask=mask, origins=origins))
+        self._sync = app.sync
+        self._loop = sync_loop_of(app)
+        self._stop = server_stop(app)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        answer = self._sync.call(_run(self._web, self._scope(environ), _body(environ)))
         start_response(answer.status, answer.headers)
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer.body]
 
-    return application
+    def stream(self, environ: WSGIEnvironment) -> AnswerStream:
+        """The answer to a request without a body. It may be a stream of events. That ends after a minute: the
+        browser asks again, and with that request the access function is asked again."""
+        scope = self._scope(environ)
+        scope[STREAMS] = True
+        return AnswerStream(self._web, self._loop, self._stop, scope)
+
+    def _scope(self, environ: WSGIEnvironment) -> Scope:
+        scope = scope_of(environ)
+        if not _decoded(environ.get("PATH_INFO", "")).startswith("/static/"):
+            scope[_ANSWER] = _ask(self._access, self._sync, Request(scope))
+        return scope
 
 
 def _ask(access: AccessFn, sync: SyncClient, request: Request) -> AccessAnswer | Exception:
@@ -79,7 +108,8 @@ async def _value(answer: Awaitable[AccessAnswer]) -> AccessAnswer:
 
 
 def _answered(request: Request) -> AccessAnswer:
-    answer: AccessAnswer | Exception = request.scope.get(_ANSWER)
+    """What was answered, once. A stream that asks again gets None, and ends."""
+    answer: AccessAnswer | Exception = request.scope.pop(_ANSWER, None)
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -1,7 +1,8 @@
 """The dashboard as a view of Django: `path("treadle/", dashboard())`.
 
 It runs in the thread of the request, under WSGI and ASGI alike. Who may do what is said by Django's users and
-permissions. Pages look for news every few seconds: there are no server-sent events.
+permissions. Under ASGI pages are told what has changed by server-sent events. Under WSGI they look for news
+every few seconds.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ from treadle.app import Treadle
 from treadle.client import Client
 
 from .backend import TreadleBackend
-from .django_api import HttpResponse, PermissionDenied, csrf_exempt, import_string, re_path
+from .django_api import (
+    HttpResponse,
+    PermissionDenied,
+    StreamingHttpResponse,
+    csrf_exempt,
+    import_string,
+    re_path,
+)
 from .item_permissions import allowed_verbs
 from .tasks_api import task_backends
 
 if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
-
     from treadle.dashboard.access import Access
+    from treadle.dashboard.wsgi import WsgiDashboard
 
 
 _ACCESS: Final = "treadle.django_access"
@@ -46,15 +53,15 @@ def dashboard(
         that returns an `Access`, or None.
     title, links: as for `treadle.dashboard.dashboard`.
     """
-    made: dict[int, WSGIApplication] = {}
+    made: dict[int, WsgiDashboard] = {}
 
-    def web() -> WSGIApplication:
-        from treadle.dashboard import dashboard_wsgi
+    def web() -> WsgiDashboard:
+        from treadle.dashboard.wsgi import WsgiDashboard
 
         found = _app_of(backend) if app is None else app
         if id(found) not in made:
             made.clear()
-            made[id(found)] = dashboard_wsgi(found, access=_access_in, title=title, links=links)
+            made[id(found)] = WsgiDashboard(found, _access_in, title=title, links=links)
         return made[id(found)]
 
     @csrf_exempt  # the dashboard itself refuses what another site has sent
@@ -62,7 +69,8 @@ def dashboard(
         access = _access_of(request, permission)
         if access is None:
             return _refuse(request)
-        return _answer(web(), {**_environ(request, path), _ACCESS: access})
+        environ = {**_environ(request, path), _ACCESS: access}
+        return _stream(web(), environ) if _streams(request, path) else _answer(web(), environ)
 
     return [re_path(r"^(?P<path>.*)$", view, name="treadle")], None, None
 
@@ -123,7 +131,18 @@ def _as_latin(text: str) -> str:
     return text.encode().decode("latin-1")
 
 
-def _answer(web: WSGIApplication, environ: dict[str, Any]) -> Any:
+def _streams(request: Any, path: str) -> bool:
+    """Whether the answer is a stream of events. Under WSGI it would keep a thread."""
+    return path == "live" and request.method == "GET" and hasattr(request, "scope")
+
+
+def _stream(web: WsgiDashboard, environ: dict[str, Any]) -> Any:
+    stream = web.stream(environ)
+    status, headers = stream.head()
+    return StreamingHttpResponse(stream, status=status, headers=dict(headers))
+
+
+def _answer(web: WsgiDashboard, environ: dict[str, Any]) -> Any:
     response = HttpResponse()
 
     def start(status: str, headers: list[tuple[str, str]], *_: Any) -> Any:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     CheckError: Any
     CheckWarning: Any
     HttpResponse: Any
+    StreamingHttpResponse: Any
     SyncToAsync: Any
     Tags: Any
     ThreadSensitiveContext: Any
@@ -77,7 +78,7 @@ else:
     from django.db.migrations.operations.base import Operation
     from django.db.models import Manager, Model
     from django.db.models.signals import post_migrate
-    from django.http import HttpResponse
+    from django.http import HttpResponse, StreamingHttpResponse
     from django.urls import re_path
     from django.utils import timezone
     from django.utils.module_loading import autodiscover_modules, import_string
@@ -96,6 +97,7 @@ __all__ = [
     "Model",
     "Operation",
     "PermissionDenied",
+    "StreamingHttpResponse",
     "SyncToAsync",
     "Tags",
     "ThreadSensitiveContext",

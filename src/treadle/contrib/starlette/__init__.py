@@ -21,7 +21,6 @@
 `work_router`           the routes: the state of an item, a long poll, a stream of events
 `work_states`           reads the states of items, and waits for their end
 `work_state`            an item as the router shows it
-`server_stop`           whether the server was told to stop
 ======================  ====================================================================
 
 FastAPI: `treadle.contrib.fastapi` has the same names, and takes dependencies of FastAPI. See docs/fastapi.md.

@@ -10,8 +10,7 @@ from treadle.app import Treadle
 from treadle.callables import check_callable
 from treadle.client import Client
 from treadle.errors import InputError
-
-from .server_stop import server_stop
+from treadle.server_stop import server_stop
 
 WebLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 """What `lifespan=` of Starlette and FastAPI takes: it is called with the web app."""

@@ -23,8 +23,8 @@ from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
 from treadle.ids import check_id
 from treadle.item import GroupState, ItemState
 from treadle.operator import core_of, tenant_of
+from treadle.server_stop import server_stop
 
-from .server_stop import server_stop
 from .work_access import WorkAccess
 from .work_state import WorkState, state_json, work_state
 

@@ -3,6 +3,9 @@
 A server that stops waits for the requests that are under way, and only then ends the lifespan. A stream of
 events and a long poll would keep it waiting. So they are ended when the process gets SIGINT or SIGTERM. The
 handlers of the server are called as before.
+
+A lifespan uses `watching`. Code without one calls `watch` with each request: the first call on an event loop
+sets the handlers.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from treadle.client import Client
 from treadle.engine.core import Core
@@ -41,11 +45,28 @@ class ServerStop:
         return future
 
     def tell(self) -> None:
-        """The server stops. Call it on the event loop."""
+        """The server stops. The waits may be on several event loops."""
         self._stopping = True
         for future in tuple(self._waiting):
-            if not future.done():
-                future.set_result(None)
+            with suppress(RuntimeError):  # its loop is closed
+                future.get_loop().call_soon_threadsafe(_end, future)
+
+    def watch(self) -> None:
+        """From now on SIGINT and SIGTERM end the waits. Call it on the event loop of the server. In another
+        thread than the main one it does nothing: only that one may set handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+        stops = _watched.get(loop)
+        if stops is None:
+            stops = _watched[loop] = WeakSet()
+            for number in STOP_NUMBERS:
+                handler = _chained(number, loop, partial(_tell_all, stops))
+                if handler is not None:
+                    signal.signal(number, handler)
+        if self not in stops:
+            self._stopping = False
+            stops.add(self)
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -68,6 +89,16 @@ class ServerStop:
                     signal.signal(number, before[number])
 
 
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _tell_all(stops: WeakSet[ServerStop]) -> None:
+    for each in tuple(stops):
+        each.tell()
+
+
 def _chained(
     number: int, loop: asyncio.AbstractEventLoop, tell: Callable[[], None]
 ) -> Callable[[int, FrameType | None], Any] | None:
@@ -86,6 +117,8 @@ def _chained(
 
 
 _stops: WeakKeyDictionary[Core, ServerStop] = WeakKeyDictionary()
+_watched: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ServerStop]] = WeakKeyDictionary()
+"""The event loops of servers, and what is told when a server stops."""
 
 
 def server_stop(app: Client) -> ServerStop:
