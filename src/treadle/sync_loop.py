@@ -53,6 +53,16 @@ class SyncLoop:
         finally:
             self._calls.discard(answer)
 
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the app's loop, and do not wait for it. The end of the loop cancels it."""
+        self._leave_parent()
+        try:
+            with self._lock:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._usable_loop())
+        except BaseException:
+            coroutine.close()
+            raise
+
     @property
     def has_loop(self) -> bool:
         """Whether the app is in use on an event loop, its own or another."""

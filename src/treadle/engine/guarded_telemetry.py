@@ -200,6 +200,7 @@ class StoreCalls:
 
     def __init__(self, telemetry: GuardedTelemetry | None) -> None:
         self._telemetry = telemetry if telemetry is not None and telemetry.internals else None
+        self.are_traced = self._telemetry is not None
 
     def traced(
         self, verb: StoreVerb, traces: Callable[[], Iterable[Trace | None]], count: int

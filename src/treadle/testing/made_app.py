@@ -32,6 +32,7 @@ class MadeApp:
             await self.app.stop(drain=0)
             return
         await self.app.worker.stop(drain=0)
+        await self.app.connect()  # again, if the test has closed it
         async with self.app.backend.transaction() as transaction:
             connection: Any = transaction.connection
             await connection.execute(f'drop schema "{self._drop}" cascade')

@@ -56,6 +56,14 @@ class DependencyCases:
         assert (lease.id, lease.after, lease.attempt) == ("next", ("p", "q"), 1)
         await consistent(backend)
 
+    async def test_items_that_one_end_releases_become_ready_by_age(self, backend: Backend) -> None:
+        """However many there are."""
+        first = await start_one(backend, item("p"))
+        ids = [f"{n * 7919 % 50}" for n in range(50)]
+        await submit(backend, *(dependent("p", id=id) for id in ids))
+        await apply(backend, succeed(first))
+        assert await claim_ids(backend, 50) == ids
+
     async def test_a_retry_does_not_count_as_an_end(self, backend: Backend) -> None:
         """Only ended prerequisites are counted."""
         first, second = await start_pair(backend, need=1, counting="done")
