@@ -1,0 +1,1 @@
+"""Orders are placed on a page, and packed and confirmed by tasks."""
