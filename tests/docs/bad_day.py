@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import pty
 import re
-import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.docs.terminal import PATIENCE, PROJECT, terminal_env, type_command
+from tests.docs.typed import ForkServer
 from treadle import Client
 
-PROJECT = Path(__file__).parents[2]
 PAGE = PROJECT / "docs" / "bad-day.md"
 README = PROJECT / "README.md"
-PATIENCE = 60.0
 JSON_PART = "## The same for programs"
 
 SHOP = """\
@@ -163,17 +159,8 @@ class Session:
         self._worker: subprocess.Popen[bytes] | None = None
         self._samples: dict[str, str] = {}
         (directory / "shop.py").write_text(SHOP)
-        self._env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")},
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONDONTWRITEBYTECODE": "",
-            "PYTHONPATH": str(directory),
-            "NO_COLOR": "1",
-            "COLUMNS": "80",
-            "LINES": "24",
-            "TERM": "xterm",
-            "LC_ALL": "C.UTF-8",
-        }
+        self._env = terminal_env(directory)
+        self._forks = ForkServer(self._env)
 
     def run(self, step: Run) -> list[str]:
         """What the terminal shows for a command: the prompt, the command, its output."""
@@ -192,7 +179,7 @@ class Session:
                 stdin=subprocess.DEVNULL,
             )
         else:
-            output = self._in_terminal(command)
+            output = type_command(command, self._directory, self._env, self._forks)
         if step.then_quiet:
             asyncio.run(self._quiet())
         for found, shown in (
@@ -202,35 +189,6 @@ class Session:
             output = output.replace(found, shown)
         output = re.sub(r"\(host [^,]+, pid \d+\)", "(host shop-1, pid 4711)", output)
         return [f"$ {command}", *(line.rstrip() for line in output.splitlines())]
-
-    def _in_terminal(self, command: str) -> str:
-        screen, inside = pty.openpty()
-        with subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            cwd=self._directory,
-            env=self._env,
-            stdin=inside,
-            stdout=inside,
-            stderr=inside,
-            start_new_session=True,
-        ):
-            os.close(inside)
-            shown, asked, end = b"", 0, time.monotonic() + PATIENCE
-            while True:
-                ready, _, _ = select.select([screen], [], [], max(0.0, end - time.monotonic()))
-                assert ready, f"{command} has not ended: {shown.decode(errors='replace')}"
-                try:
-                    read = os.read(screen, 65536)
-                except OSError:  # the other end is closed
-                    break
-                if not read:
-                    break
-                shown += read
-                if shown.count(b"[y/N] ") > asked:
-                    asked += 1
-                    os.write(screen, b"y\n")
-            os.close(screen)
-        return screen_text(shown.decode())
 
     async def _quiet(self) -> None:
         """Wait until no item is open, and a worker is alive. Remember a dead item of each type."""
@@ -250,28 +208,9 @@ class Session:
             self._worker.wait(PATIENCE)
             self._worker = None
 
-
-_CONTROL = re.compile(r"\x1b\[(\d*)([A-Za-z])|\x1b\[\?[0-9;]*[A-Za-z]|\r|\n|[^\r\n\x1b]+")
-
-
-def screen_text(shown: str) -> str:
-    """What a terminal shows in the end. A progress bar goes up, clears its lines and is written over."""
-    rows, row, column = [""], 0, 0
-    for found in _CONTROL.finditer(shown):
-        text, count, letter = found[0], int(found[1] or 1), found[2]
-        if text == "\r":
-            column = 0
-        elif text == "\n":
-            row, column = row + 1, 0
-            rows += [""] * (row + 1 - len(rows))
-        elif letter == "A":
-            row = max(0, row - count)
-        elif letter == "K":
-            rows[row] = ""
-        elif not text.startswith("\x1b"):
-            rows[row] = rows[row].ljust(column)[:column] + text + rows[row][column + len(text) :]
-            column += len(text)
-    return "\n".join(rows).rstrip("\n")
+    def close(self) -> None:
+        self.stop()
+        self._forks.close()
 
 
 @contextlib.contextmanager
@@ -280,7 +219,7 @@ def session(directory: Path) -> Generator[Session]:
     try:
         yield made
     finally:
-        made.stop()
+        made.close()
 
 
 def page(directory: Path) -> str:
@@ -313,26 +252,6 @@ def readme(text: str, page: str) -> str:
     first = {shown[:13]: shown.strip() for shown in reversed(_SHOWN.findall(page))}
     status, why = first["$ treadle sta"], first["$ treadle why"]
     return _PLACE.sub(lambda place: f"{place[1]}```console\n{status}\n\n{why}\n```\n{place[2]}", text)
-
-
-_MASKS = (
-    (re.compile(r' *File "[^"]*site-packages[^\n]*\n(?: {4,}[^\n]*\n)+?(?= *File)'), ""),
-    (re.compile(r"\n *[~^]+(?=\n)"), ""),
-    (re.compile(r"(\w+: \w+)[^\n]*…"), r"\1…"),
-    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)"), "TIME"),
-    (re.compile(r"\b(in )?[\d.]+\s(ms|s|min|h)\b(\sago)?|\bnow\b"), "SPAN"),
-    (re.compile(r'"order":\d+'), '"order":N'),
-    (re.compile(r"Input \(\d+ B\)"), "Input"),
-    (re.compile(r"\s+"), " "),
-)
-
-
-def masked(text: str) -> str:
-    """The page without what differs from run to run."""
-    for pattern, mask in _MASKS:
-        text = pattern.sub(mask, text)
-    return text
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.bad_day import JSON_PART, PAGE, PATIENCE, README, masked, page, readme
+from tests.docs.bad_day import JSON_PART, PAGE, README, page, readme
+from tests.docs.terminal import PATIENCE, masked
 
 
 @pytest.mark.timeout(4 * PATIENCE)

@@ -14,15 +14,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OWN_TESTS = {"django.md"}
-"""The blocks are the files of a project: tests/contrib/django/test_docs.py runs it."""
+OWN_TESTS = {"django.md", "tutorial.md"}
+"""The blocks are the files of a project: tests/contrib/django/test_docs.py and test_tutorial.py run them."""
 FILES = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
     *(file for file in sorted((ROOT / "docs").glob("*.md")) if file.name not in OWN_TESTS),
+    *sorted((ROOT / "docs" / "moving").glob("*.md")),
 ]
 BLOCK = re.compile(r"^```python(?: needs=(\w+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-"""`needs=flask`: it runs only where that is installed. Elsewhere it is only compiled."""
+"""`needs=flask`: it runs only where that is installed. Elsewhere it is only compiled. `file=`: a copy of a
+program, which tests/moving runs."""
 
 
 def blocks(file: Path) -> list[tuple[int, str, bool]]:

@@ -37,9 +37,11 @@ from treadle.bulk_action import BulkItem, BulkRefusal, BulkState
 from treadle.bulk_runner import BulkRunner
 from treadle.client_settings import ClientSettings
 from treadle.context import Interrupt
+from treadle.contrib import celery as contrib_celery
 from treadle.contrib import django as django_contrib
 from treadle.contrib import fastapi as contrib_fastapi
 from treadle.contrib import starlette as contrib_starlette
+from treadle.contrib.celery import ApplyOptions, CeleryGroup, CeleryGroupResult, CeleryResult, CelerySignature
 from treadle.contrib.django import testing as django_testing
 from treadle.contrib.flask import FlaskTreadle
 from treadle.contrib.otel import OpenTelemetry, export_metrics
@@ -78,7 +80,7 @@ INTERNAL = {
 
 @cache
 def words_in_code() -> frozenset[str]:
-    text = "\n".join(file.read_text() for file in sorted(DOCS.glob("*.md")))
+    text = "\n".join(file.read_text() for file in sorted((*DOCS.glob("*.md"), *DOCS.glob("moving/*.md"))))
     code = (match[1] or match[2] for match in CODE.finditer(text))
     return frozenset(word for part in code for word in WORD.findall(part))
 
@@ -176,6 +178,13 @@ NAMES: dict[str, set[str]] = {
         *parameters(contrib_starlette.lifespan),
     },
     "fastapi": {*contrib_fastapi.__all__, *parameters(contrib_fastapi.client)},
+    "celery": {
+        *contrib_celery.__all__,
+        *ApplyOptions.__annotations__,
+        *(public(CeleryResult) | public(CeleryGroupResult) | public(CelerySignature) | public(CeleryGroup)),
+        *public(contrib_celery.CeleryTask),
+        "redis_priorities",
+    },
     "flask": {FlaskTreadle.__name__, *public(FlaskTreadle), *parameters(FlaskTreadle.mount_dashboard)},
     "export_metrics": {export_metrics.__name__, *parameters(export_metrics)},
 }

@@ -119,11 +119,14 @@ def test_every_query_is_promql(query: str) -> None:
     assert isinstance(promql_parser.parse(query), promql_parser.Expr)
 
 
-def test_there_are_six_alerts() -> None:
+def test_there_are_nine_alerts() -> None:
     assert list(ALERTS) == [
+        "TreadleStoreDown",
+        "TreadleNoWorker",
         "TreadleNoWorkerForType",
         "TreadleOldestReady",
         "TreadleDeadRate",
+        "TreadleDeadItems",
         "TreadleLeaseLost",
         "TreadleScheduleOrphaned",
         "TreadleLimitReached",
