@@ -22,10 +22,12 @@ from benchmarks import (
     fleet,
     goals,
     large_tables,
+    loops,
     notify,
     operate,
     processes,
     recording,
+    retention,
     running,
     tracing,
     verbs,
@@ -37,7 +39,7 @@ RESULTS = Path(__file__).parent / "results"
 console = Console()
 
 USUAL = ("verbs", "backlog", "group", "crawl", "engine", "fleet", "cost", "running", "processes", "tracing")
-LONG = ("notify", "depth", "churn", "operate", "dashboard", "statistics")
+LONG = ("notify", "depth", "churn", "retention", "loops", "operate", "dashboard", "statistics")
 QUICK = ("engine", "fleet", "cost")
 
 
@@ -47,13 +49,18 @@ def main() -> None:
     parser.add_argument("what", nargs="*", choices=[*USUAL, *LONG, []], help=default)
     parser.add_argument("--quick", action="store_true", help="about a minute, small sizes")
     parser.add_argument("--seconds", type=float, default=20.0, help="of mixed load (processes)")
+    parser.add_argument("--ended", type=count, default=5_000_000, help="ended items, as 10M (depth)")
+    parser.add_argument("--ready", type=count, default=1_000_000, help="ready items, as 1M (depth)")
+    parser.add_argument("--rate", type=count, default=10_000, help="items per second, as 10k (retention)")
+    parser.add_argument("--keep", type=float, default=60.0, help="seconds (retention)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for how long (retention)")
     parser.add_argument("--on", action="append", choices=KINDS, help="only these backends")
     given = parser.parse_args()
     what = given.what or list(QUICK if given.quick else USUAL)
     kinds = tuple(given.on or KINDS)
     console.print(f"[bold]treadle[/] on {machine()}")
     with stores(kinds) as opened:
-        results = asyncio.run(run(opened, what, kinds, given.quick, given.seconds))
+        results = asyncio.run(run(opened, what, kinds, given))
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M%S')}.json"
     path.write_text(json.dumps({"machine": machine(), **results}, indent=2))
@@ -65,6 +72,12 @@ def main() -> None:
         console.print(f"and {path.with_suffix('.svg')}")
 
 
+def count(text: str) -> int:
+    """A number, as 10M or 10k."""
+    factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 1)
+    return int(float(text.rstrip("kM")) * factor)
+
+
 def goals_table(rows: list[goals.Row]) -> Table:
     table = Table("what must be", "at least, at most", "found", "", title="promises")
     for row in rows:
@@ -73,9 +86,11 @@ def goals_table(rows: list[goals.Row]) -> Table:
 
 
 async def run(
-    opened: Stores, what: list[str], kinds: tuple[str, ...], quick: bool, seconds: float
+    opened: Stores, what: list[str], kinds: tuple[str, ...], given: argparse.Namespace
 ) -> dict[str, Any]:
     results: dict[str, Any] = {}
+    quick: bool = given.quick
+    seconds: float = given.seconds
     if "verbs" in what:
         figures = await verbs.verbs(opened, kinds, 5_000 if quick else 50_000, 1 if quick else 3)
         results["verbs"] = {kind: {f.name: f.values for f in each} for kind, each in figures.items()}
@@ -107,15 +122,21 @@ async def run(
     if "processes" in what:
         results["processes"] = await together(opened, kinds, quick, min(seconds, 10.0) if quick else seconds)
     if "depth" in what and "postgres" in kinds:
-        results["depth"] = await depths(opened, quick)
+        results["depth"] = await depths(opened, given.ready, given.ended, quick)
     if "churn" in what and "postgres" in kinds:
         results["churn"] = await churned(opened, quick)
+    if "retention" in what and "postgres" in kinds:
+        results["retention"] = await retained(opened, given.rate, given.keep, given.minutes * 60)
     if "notify" in what and "postgres" in kinds:
         results["notify"] = await notified(opened, quick)
     if "operate" in what:
         results["operate"] = await operated(opened, kinds, quick)
     if "statistics" in what:
         results["statistics"] = await statistics_costs(opened, kinds, quick)
+    if "loops" in what:
+        measured = await loops.loops(opened, kinds, 2_000 if quick else 20_000, 3 if quick else 9)
+        results["loops"] = {kind: {f.name: f.values for f in each} for kind, each in measured.items()}
+        console.print(figures_table(measured, "asyncio and uvloop, processor time per item"))
     if "dashboard" in what:
         results["dashboard"] = await dashboards(opened, kinds, quick)
     return results
@@ -153,16 +174,36 @@ async def backlogs(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dict[
     return results
 
 
-async def depths(opened: Stores, quick: bool) -> dict[str, Any]:
-    sizes, finished = ([1_000, 10_000], 100_000) if quick else ([1_000, 100_000, 1_000_000], 5_000_000)
-    figures = await large_tables.depth(opened, sizes, finished, 2.0 if quick else 10.0)
-    lowest = [min(each) for each in zip(*figures.values(), strict=True)]
-    table = Table("items", "p50 ms", "p95 ms", "p50 ratio", "p95 ratio", title="claim of 100, PostgreSQL")
-    for name, pair in figures.items():
-        ratios = [f"{value / low:.2f}" for value, low in zip(pair, lowest, strict=True)]
-        table.add_row(name, *(f"{value:.2f}" for value in pair), *ratios)
+async def depths(opened: Stores, ready: int, ended: int, quick: bool) -> dict[str, Any]:
+    sizes, ended = ([1_000, 10_000], 100_000) if quick else ([1_000, ready], ended)
+    figures = await large_tables.depth(opened, sizes, ended, 2.0 if quick else 10.0)
+    table = Table("verb", "items", "p50 ms", "p95 ms", "p50 ratio", title="PostgreSQL, large")
+    first = next(iter(figures.values()))
+    for verb in first:
+        for name, times in figures.items():
+            p50, p95 = times[verb]
+            table.add_row(verb, name, f"{p50:.2f}", f"{p95:.2f}", f"{p50 / first[verb][0]:.2f}")
+        table.add_section()
     console.print(table)
     return figures
+
+
+async def retained(opened: Stores, rate: int, keep: float, seconds: float) -> dict[str, Any]:
+    found = await retention.retention(opened, rate, keep, seconds, max(1.0, seconds / 20))
+    title = f"{rate:,} items a second, each kept for {keep:g} s, PostgreSQL"
+    table = Table("second", "submitted/s", "open", "ended", "MB", "dead rows", "late, s", title=title)
+    for each in found:
+        table.add_row(
+            f"{each['seconds']:.0f}",
+            shown(each["submitted"] / each["seconds"]),
+            *(f"{each[name]:,.0f}" for name in ("open", "ended", "megabytes", "dead")),
+            f"{max(0.0, each['late']):.1f}",
+        )
+    console.print(table)
+    growth = retention.growth(found, keep)
+    if growth is not None:
+        console.print(f"the size at the end is {growth:.2f} of that when the first items had been pruned")
+    return {"rows": found, "growth": growth}
 
 
 async def churned(opened: Stores, quick: bool) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from benchmarks import floors
 from benchmarks.measure import Case, Figure, Stopwatch, percentile, rounds
+from benchmarks.shared_floors import SHARED
 from benchmarks.stores import Stores
 from treadle import Client, Context, Result, Treadle, work
 
@@ -67,7 +67,7 @@ class Engine:
             ("latency, idle, p50", "ms", self.latency_p50),
             ("latency, idle, p99", "ms", self.latency_p99),
         ]
-        if self._kind == "postgres":
+        if self._kind in SHARED:
             cases += [
                 ("floor: enqueue_many", "/s", self.floor_many),
                 ("floor: enqueue, one by one", "/s", self.floor_one_by_one),
@@ -134,11 +134,11 @@ class Engine:
 
     async def floor_many(self) -> float:
         async with self._tables() as url:
-            return await floors.pg_submit(url, self._count)
+            return await SHARED[self._kind].submit(url, self._count)
 
     async def floor_one_by_one(self) -> float:
         async with self._tables() as url:
-            return await floors.pg_submit_singly(url, max(200, self._count // 20))
+            return await SHARED[self._kind].submit_singly(url, max(200, self._count // 20))
 
     @asynccontextmanager
     async def _tables(self) -> AsyncGenerator[str]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import psutil
 
-from benchmarks import floors
 from benchmarks.engine import noop
 from benchmarks.measure import Case, Figure, percentile, rounds
+from benchmarks.shared_floors import SHARED
 from benchmarks.stores import Stores
 from benchmarks.valkey import server_pid
 from treadle import Client, Treadle, work
@@ -50,16 +50,16 @@ class Fleet:
             ("drain, 1 process", "/s", lambda: self.drain(1)),
             ("CPU per item, worker", "us", lambda: _known(self._cpu["worker"])),
         ]
-        if self._kind in ("postgres", "redis"):
+        if self._kind in SHARED:
             cases += [("CPU per item, server", "us", lambda: _known(self._cpu["server"]))]
-        if self._kind == "postgres":
+        if self._kind in SHARED:
             cases += [("floor: drain, 1 process", "/s", self.floor_drain)]
         cases += [
             ("drain, 2 processes", "/s", lambda: self.drain(2)),
             ("latency, worker elsewhere, p50", "ms", self.latency),
             ("latency, worker elsewhere, p99", "ms", lambda: _known(percentile(self._latencies, 0.99))),
         ]
-        if self._kind == "postgres":
+        if self._kind in SHARED:
             cases += [
                 ("floor: latency, worker elsewhere, p50", "ms", self.floor_latency),
                 (
@@ -78,7 +78,7 @@ class Fleet:
                     until = min(start + 10_000, self._count)
                     await client.enqueue_many([noop(i) for i in range(start, until)])
             running = [await _Child.start("drain", url) for _ in range(processes)]
-            server = await _server(url) if self._kind in ("postgres", "redis") else None
+            server = await _server(url) if self._kind in SHARED else None
             before = 0.0 if server is None else _used(server)
             for child in running:
                 child.go()
@@ -105,14 +105,15 @@ class Fleet:
         async with self._stores.fresh(self._kind) as url:
             async with Client(url, work=[noop]):
                 pass  # makes the tables
-            await floors.pg_submit(url, self._count)
-            return await floors.pg_drain(url, self._count)
+            floor = SHARED[self._kind]
+            await floor.submit(url, self._count)
+            return await floor.drain(url, self._count)
 
     async def floor_latency(self) -> float:
         async with self._stores.fresh(self._kind) as url:
             async with Client(url, work=[stamp]):
                 pass  # makes the tables
-            self._floor = await floors.pg_notified(url, LATENCIES)
+            self._floor = await SHARED[self._kind].notified(url, LATENCIES)
         return percentile(self._floor, 0.5)
 
 

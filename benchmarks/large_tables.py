@@ -1,12 +1,13 @@
-"""A large PostgreSQL database: claim times beside millions of ended items, and after much churn."""
+"""A large PostgreSQL database: how long verbs take beside millions of ended items, and after much churn."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -14,7 +15,7 @@ from benchmarks.measure import Stopwatch, percentile
 from benchmarks.stores import Stores, backend
 from benchmarks.verbs import alive, demand, items, submit, success
 from treadle.backend import Backend
-from treadle.item import Settlement
+from treadle.item import Filter, Settlement, Submission
 
 LANES = 10
 NUMBERS = "select setval('treadle.number', (select last_value from treadle.number) + $1)"
@@ -33,6 +34,12 @@ DONE = """
 insert into treadle.ended_item (no, ended, started, due, prune_at, token, attempt, outcome, worker, result)
   select n, 1.7e9, 1.7e9, 1.7e9, 1e10, n, 1, 6, 'bench', '123456' from generate_series($1::bigint, $2) n
 """
+EXPIRED = DONE.replace("1e10", "1.7e9 + 1")
+"""May be pruned."""
+PRUNED = 1000
+EXPIRED_PORTIONS = 50
+
+T = TypeVar("T")
 
 
 async def fill(url: str, count: int, rows: str) -> None:
@@ -50,32 +57,52 @@ async def fill(url: str, count: int, rows: str) -> None:
         await connection.close()
 
 
-async def claim_times(store: Backend, seconds: float = 10.0, least: int = 200) -> tuple[float, float]:
-    """Claim 100 items and release them at once: p50 and p95 in milliseconds."""
-    taken: list[float] = []
+Times = tuple[float, float]
+"""p50 and p95 in milliseconds."""
+
+
+async def verb_times(store: Backend, url: str, seconds: float, least: int = 100) -> dict[str, Times]:
+    """How long each verb takes. As many items are ready afterwards as before."""
+    taken: defaultdict[str, list[float]] = defaultdict(list)
+
+    async def timed(name: str, call: Awaitable[T]) -> T:
+        with Stopwatch() as watch:
+            found = await call
+        taken[name].append(watch.seconds * 1000)
+        return found
+
     fairness: object = None
     until = time.monotonic() + seconds
-    while time.monotonic() < until or len(taken) < least:
-        with Stopwatch() as watch:
-            claim = await store.claim(demand(100, fairness=fairness))
+    while time.monotonic() < until or len(taken["claim of 100"]) < least:
+        claim = await timed("claim of 100", store.claim(demand(100, fairness=fairness)))
         assert len(claim.leases) == 100
         fairness = claim.fairness
-        taken.append(watch.seconds * 1000)
-        await store.settle([Settlement(lease=lease, kind="release") for lease in claim.leases])
-    return statistics.median(taken), percentile(taken, 0.95)
+        await timed("settle of 100", store.settle([success(lease) for lease in claim.leases]))
+        new = [item for lane in range(LANES) for item in items(100 // LANES, lane=f"lane{lane}")]
+        await timed("submit of 100", store.submit([Submission((item,)) for item in new]))
+        await timed("show", store.get([claim.leases[0].id]))
+    for _ in range(least):
+        await timed("list, the newest 100", store.list(Filter()))
+        await timed("list, 100 ready ones", store.list(Filter(status=("ready",))))
+        await timed("list, 100 ended ones", store.list(Filter(status=("success",))))
+        await timed("status", store.overview())
+    await fill(url, EXPIRED_PORTIONS * PRUNED, EXPIRED)
+    for _ in range(EXPIRED_PORTIONS):
+        assert await timed("prune of 1,000", store.prune(PRUNED)) == PRUNED
+    return {name: (statistics.median(each), percentile(each, 0.95)) for name, each in taken.items()}
 
 
 async def depth(
     stores: Stores, ready: Sequence[int], finished: int, seconds: float
-) -> dict[str, tuple[float, float]]:
-    """Claim times by the number of ready items, without and with ended items in the store."""
-    figures: dict[str, tuple[float, float]] = {}
+) -> dict[str, dict[str, Times]]:
+    """The times of each verb by the number of ready items, without and with ended items in the store."""
+    figures: dict[str, dict[str, Times]] = {}
     async with stores.fresh("postgres") as url:
         store = backend(url)
         await store.open()
         await alive(store)
         await fill(url, ready[0], READY)
-        figures[f"{ready[0]:,} ready"] = await claim_times(store, seconds)
+        figures[f"{ready[0]:,} ready"] = await verb_times(store, url, seconds)
         await fill(url, finished, DONE)
         waiting = ready[0]
         for size in ready:
@@ -83,7 +110,7 @@ async def depth(
                 await fill(url, size - waiting, READY)
             waiting = size
             await alive(store)
-            figures[f"{size:,} ready, {finished:,} finished"] = await claim_times(store, seconds)
+            figures[f"{size:,} ready, {finished:,} ended"] = await verb_times(store, url, seconds)
         await store.close()
     return figures
 

@@ -14,6 +14,7 @@ import asyncpg
 
 from benchmarks import floors
 from benchmarks.measure import Case, Figure, Stopwatch, percentile, rounds
+from benchmarks.shared_floors import SHARED
 from benchmarks.stores import Stores, backend
 from treadle.backend import Backend
 from treadle.ids import generate_id
@@ -81,10 +82,10 @@ class Verbs:
             ("claim + settle", "/s", self.claim_and_settle),
             ("fan-in of 1,000, seconds", "s", self.fan_in),
         ]
-        if self._kind == "postgres":
-            cases += [("floor: submit, bulk", "/s", self.pg_floor_submit)]
-            cases += [("floor: submit, one by one", "/s", self.pg_floor_singly)]
-            cases += [("floor: claim + settle", "/s", self.pg_floor_drain)]
+        if self._kind in SHARED:
+            cases += [("floor: submit, bulk", "/s", self.floor_submit)]
+            cases += [("floor: submit, one by one", "/s", self.floor_singly)]
+            cases += [("floor: claim + settle", "/s", self.floor_drain)]
         if self._kind == "sqlite":
             cases += [("floor: submit, bulk", "/s", self.sqlite_floor_submit)]
             cases += [("floor: claim + settle", "/s", self.sqlite_floor_drain)]
@@ -139,18 +140,18 @@ class Verbs:
             await store.close()
             return watch.seconds
 
-    async def pg_floor_submit(self) -> float:
+    async def floor_submit(self) -> float:
         async with self._prepared() as url:
-            return await floors.pg_submit(url, self._count)
+            return await SHARED[self._kind].submit(url, self._count)
 
-    async def pg_floor_singly(self) -> float:
+    async def floor_singly(self) -> float:
         async with self._prepared() as url:
-            return await floors.pg_submit_singly(url, max(200, self._count // 20))
+            return await SHARED[self._kind].submit_singly(url, max(200, self._count // 20))
 
-    async def pg_floor_drain(self) -> float:
+    async def floor_drain(self) -> float:
         async with self._prepared() as url:
-            await floors.pg_submit(url, self._count)
-            return await floors.pg_drain(url, self._count)
+            await SHARED[self._kind].submit(url, self._count)
+            return await SHARED[self._kind].drain(url, self._count)
 
     async def sqlite_floor_submit(self) -> float:
         async with self._prepared() as url:

@@ -23,19 +23,19 @@ from rich.progress import Progress
 from benchmarks import chart, goals
 from benchmarks.__main__ import RESULTS, goals_table
 from benchmarks.measure import machine
-from benchmarks.peers import report
-from benchmarks.peers.bullmq import is_installed as bullmq_installed
+from benchmarks.peers import node, report
 from benchmarks.stores import Stores, stores
 
 OURS = "ours"
 ON = {
-    "postgres": ("pgqueuer", "procrastinate", "chancy", "saq", "dbos", "absurd"),
+    "postgres": ("pgqueuer", "procrastinate", "chancy", "saq", "dbos", "absurd", "graphile"),
     "valkey": ("bullmq", "celery", "dramatiq", "rq", "arq", "saq", "taskiq", "huey", "streaq", "pydocket"),
     "sqlite": ("huey", "dbos"),
     "memory": ("huey",),
 }
 PROMISED = (
     ("postgres", "pgqueuer"),
+    ("postgres", "graphile"),
     ("valkey", "bullmq"),
     ("valkey", "huey"),
     ("valkey", "dramatiq"),
@@ -125,7 +125,7 @@ async def measured(opened: Stores, order: list[tuple[int, str, str]], share: flo
 async def session(opened: Stores, kind: str, peer: str, share: float) -> AsyncIterator[dict[str, Any]]:
     """The lines of the process that measures a peer."""
     python = _python(peer)
-    if not python.exists() or (peer == "bullmq" and not bullmq_installed()):
+    if not python.exists() or (peer in node.PEERS and not node.is_installed(peer)):
         yield {"failed": "not installed"}
         return
     with tempfile.TemporaryDirectory(prefix="treadle-peers-", dir=_memory()) as directory:
