@@ -75,12 +75,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say that browser tests were left out, and why."""
-    skipped = [each for each in terminalreporter.stats.get("skipped", []) if "tests/browser/" in each.nodeid]
-    for reason, count in Counter(each.longrepr[2] for each in skipped).items():
-        terminalreporter.write_line(
-            f"{count} browser tests were left out: {reason.removeprefix('Skipped: ')}", yellow=True
-        )
+    """Say which tests were left out, and why: those in a browser, and those with other libraries."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for kind in ("browser", "moving"):
+        reasons = Counter(each.longrepr[2] for each in skipped if f"tests/{kind}/" in each.nodeid)
+        for reason, count in reasons.items():
+            why = reason.removeprefix("Skipped: ")
+            terminalreporter.write_line(f"{count} {kind} tests were left out: {why}", yellow=True)
 
 
 @pytest.fixture(scope="session")

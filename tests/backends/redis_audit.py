@@ -24,13 +24,13 @@ STATUSES = b"bwrRSDC"
 ENDED = b"SDC"
 
 ITEM = Struct(">B4s6sd4sd")
-JOB = Struct(">c8sBBBIIHH6sdddddd")
+STATE = Struct(">c8sBBBIIHH6sdddddd")
 GROUP = Struct(">IIBIIddI6s4s")
 NO_GROUP = bytes(6)
 
 COUNTERS = {"seq", "names", "tokens", "served", "batches", "worker_numbers", "audit_numbers"}
 OTHERS = {
-    *("item", "extra", "job", "past", "changers", "id", "key", "keyed", "workflows", "children", "pages"),
+    *("item", "extra", "state", "past", "changers", "id", "key", "keyed", "workflows", "children", "pages"),
     *("text", "uses", "kind", "kinds", "counts"),
     *("ready", "ring", "turns", "due", "due_first", "doomed", "lanes", "lanes_ready", "deadlines"),
     *("groups", "group_ids", "members", "nested", "deaths", "cancels"),
@@ -293,31 +293,31 @@ def _row(store: Store, n: bytes, data: bytes) -> Row:
     row = Row(
         n, id, store.kinds[k], group, queued_at, priority, keep, keep_dead, extra, place=n, due_at=queued_at
     )
-    job = store.hash("job").get(n)
-    if job is not None:
-        _read_job(row, job)
+    state = store.hash("state").get(n)
+    if state is not None:
+        _read_state(row, state)
     return row
 
 
-def _read_job(row: Row, job: bytes) -> None:
-    if job[:1] in b"pqP":
-        row.token, (row.worker, at) = job[1:9], _text(job, 17)
-        row.owned, row.begun, row.status = job[:1] != b"P", job[:1] != b"q", b"R"
-        if job[:1] == b"P":
+def _read_state(row: Row, state: bytes) -> None:
+    if state[:1] in b"pqP":
+        row.token, (row.worker, at) = state[1:9], _text(state, 17)
+        row.owned, row.begun, row.status = state[:1] != b"P", state[:1] != b"q", b"R"
+        if state[:1] == b"P":
             row.status = b"S"
-            row.ended_at, _, flags = unpack_from(">ddB", job, at)
+            row.ended_at, _, flags = unpack_from(">ddB", state, at)
             row.contributed = bool(flags & 1)
         return
     row.short = False
     row.status, row.token, flags, row.verdict, row.reason, _, _, row.losses, _, row.place, row.due_at = (
-        JOB.unpack_from(job)[:11]
+        STATE.unpack_from(state)[:11]
     )
-    row.ended_at, row.deadline = (value or None for value in JOB.unpack_from(job)[14:16])
+    row.ended_at, row.deadline = (value or None for value in STATE.unpack_from(state)[14:16])
     row.begun, row.contributed, row.failed_group = bool(flags & 1), bool(flags & 2), bool(flags & 8)
     row.overdue, row.prune_pending = bool(flags & 16), bool(flags & 32)
     row.owned, row.holds_lane = bool(flags & 64), bool(flags & 128)
-    row.worker, at = _text(job, JOB.size)
-    row.mark, _ = _text(job, at + 1 + 8 * job[at])
+    row.worker, at = _text(state, STATE.size)
+    row.mark, _ = _text(state, at + 1 + 8 * state[at])
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
@@ -370,7 +370,7 @@ def data_of_rows(store: Store) -> Iterator[str]:
         if row.status not in STATUSES:
             yield f"{row} has a status that does not exist"
     yield from same("id", store.hash("id").items(), ids.items())
-    for name in ("extra", "job", "past", "changers", "gates", "held"):
+    for name in ("extra", "state", "past", "changers", "gates", "held"):
         for n in store.hash(name).keys() - store.rows.keys():
             yield f"{name} has data of an item that is gone: {n.hex()}"
     with_extra = {row.n for row in store.rows.values() if row.extra}

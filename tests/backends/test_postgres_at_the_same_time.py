@@ -90,17 +90,17 @@ async def test_a_claim_names_the_types_that_it_freed(backend: PostgresBackend, p
     assert set(claim.left) == {"two"}
 
 
-async def test_what_is_requeued_while_it_is_read_has_not_ended(
+async def test_a_group_that_is_requeued_while_it_is_read_has_not_ended(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`ended` finds the items and groups first, and reads them then."""
+    """`ended` finds groups with the items, and reads them then."""
     await submit(backend, item("x", type="two"))
     (lease,) = (await backend.claim(Demand(worker="b", limit=5, types={"two": 5}))).leases
     await backend.settle([Settlement(lease=lease, kind="dead", reason="exhausted")])
     refs = [("default", "x")]
     ended = await backend.ended(refs, refs)
     assert (ended.items[refs[0]].status, ended.groups[refs[0]].deaths) == ("dead", (ended.items[refs[0]],))
-    find = backend._calls.row
+    find = backend._calls.rows
 
     async def find_then_requeue(*arguments: Any, **options: Any) -> Any:
         found = await find(*arguments, **options)
@@ -108,5 +108,6 @@ async def test_what_is_requeued_while_it_is_read_has_not_ended(
         await backend.requeue(["x"])
         return found
 
-    monkeypatch.setattr(backend._calls, "row", find_then_requeue)
+    monkeypatch.setattr(backend._calls, "rows", find_then_requeue)
+    assert (await backend.ended(refs, refs)).groups == {}
     assert await backend.ended(refs, refs) == Ended({}, {})

@@ -190,6 +190,37 @@ async def test_an_instant_is_found_by_binary_search(postgres_url: str) -> None:
         assert int(pages.partition("hit=")[2].split()[0].rstrip(")")) < 500
 
 
+RUNNING_ELSEWHERE = """
+with w as (insert into treadle.worker (id, until) values ('elsewhere', 1e12) returning no)
+update treadle.open_item o set status = 5, worker = w.no, token = nextval('treadle.token') from w
+"""
+SETTLE_NOTHING = """
+select treadle.settle(
+  row(array[0, 0], array[0, 0], array['default'], array[{kind}], array[0], {reason}, null, null,
+    array[0.0, 0.0], null, null, null, null, null, null, null, null)::treadle.settlements,
+  null, {folds}, {returns}, true, false)
+"""
+WAYS = {
+    "success": SETTLE_NOTHING.format(kind=6, reason="null", folds=False, returns=False),
+    "death": SETTLE_NOTHING.format(kind=7, reason="array[1]", folds=False, returns=False),
+    "release": SETTLE_NOTHING.format(kind=3, reason="null", folds=False, returns=True),
+    "fold": SETTLE_NOTHING.format(kind=6, reason="null", folds=True, returns=False),
+    "begin": "select treadle.begin_attempts(array[0], array[0], array['default'])",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_settle_does_not_read_what_others_run(postgres_url: str, way: str) -> None:
+    """Items are found by their numbers, also by plans from when the table was empty, and not among all that
+    run."""
+    async with opened(postgres_url), connected(postgres_url) as admin:
+        await admin.execute(WAYS[way])
+        await admin.execute(READY, 5_000)
+        await admin.execute(RUNNING_ELSEWHERE)
+        plan = await admin.fetch(f"explain (analyze, buffers) {WAYS[way]}")
+        assert _pages(plan) < 100
+
+
 CLAIM = "select * from treadle.claim($1, 50, null, null, null) where no is not null"
 
 
@@ -207,7 +238,10 @@ async def test_a_claim_costs_the_same_with_more_ready_items(postgres_url: str) -
 async def pages(backend: PostgresBackend) -> int:
     """How many pages the server reads for one claim."""
     async with backend.transaction() as transaction:
-        plan = await transaction.connection.fetch(f"explain (analyze, buffers) {CLAIM}", "w")
+        return _pages(await transaction.connection.fetch(f"explain (analyze, buffers) {CLAIM}", "w"))
+
+
+def _pages(plan: "list[asyncpg.Record]") -> int:
     shared = next(line for (line,) in plan if "shared hit" in line)
     return int(shared.partition("hit=")[2].split()[0])
 

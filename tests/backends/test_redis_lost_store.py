@@ -91,7 +91,7 @@ async def test_a_worker_that_was_removed_finds_the_same_store(valkey_url: str) -
 
 KEYS = (
     *("item", "id", "kind", "kinds", "text", "uses", "counts", "pages", "seq", "names", "meta"),
-    *("job", "held", "ready", "ring", "turns", "served", "due", "due_first", "extra", "keyed", "gates"),
+    *("state", "held", "ready", "ring", "turns", "served", "due", "due_first", "extra", "keyed", "gates"),
     *("waiters", "workers", "workers_until", "known_types", "groups", "group_ids", "dead", "cancelled"),
     *("marks", "marked", "marks_last"),
 )
@@ -141,6 +141,26 @@ async def test_a_call_that_needs_a_missing_key_names_it(valkey_url: str) -> None
     found = r"the store is damaged, .*: \{treadle\}:kinds\. Were they deleted, or evicted\? Stop the workers"
     with pytest.raises(BackendError, match=found):
         await backend.submit([Submission((new("another", key="k2"),))])
+    await backend.close()
+
+
+async def test_a_claim_that_needs_a_missing_key_names_it_and_leases_nothing(valkey_url: str) -> None:
+    """Of one line, and of several lanes."""
+    backend = RedisBackend(valkey_url)
+    await backend.open()
+    await backend.beat(Heartbeat(worker="w", lease=100, held=(), types=("a",)))
+    await backend.submit([Submission((new("keyed", key="k"),))])
+    for lane in ("", "one", "two"):
+        await backend.submit([Submission((new(f"in {lane}", lane=lane),))])
+        for name in ("item", "kinds", "counts", "extra", "ready"):
+            do(valkey_url, "RENAME", f"{{treadle}}:{name}", "aside")
+            for grace in (None, 1000.0):  # claim.lua, and claim_all.lua
+                with pytest.raises(BackendError, match=rf"the store is damaged, .*\{{treadle\}}:{name}"):
+                    await backend.claim(Demand(worker="w", limit=10, unknown_grace=grace))
+            do(valkey_url, "RENAME", "aside", f"{{treadle}}:{name}")
+            assert list(await backend.unknown_leases("w", [])) == [], name
+    assert await backend.inspect() == []
+    assert len((await backend.claim(Demand(worker="w", limit=10))).leases) == 4
     await backend.close()
 
 

@@ -54,6 +54,22 @@ def test_every_function_is_called() -> None:
     assert [name for name in functions if name[0].isupper() and counts[name] < 2] == []
 
 
+def test_every_local_name_is_used() -> None:
+    """Those of a module by itself or by others, those within a function by the file."""
+    files = [*LUA.rglob("*.lua")]
+    counts = {path: Counter(re.findall(r"\b\w+", code(path))) for path in files}
+    every = sum(counts.values(), Counter[str]())
+    unused: list[str] = []
+    for path in files:
+        found = re.findall(r"^( *)local (?:function )?(\w+(?:, \w+)*)", code(path), re.MULTILINE)
+        for indent, names in found:
+            times = counts[path] if indent else every
+            unused += [
+                f"{path.stem}: {name}" for name in names.split(", ") if name != "_" and times[name] < 2
+            ]
+    assert unused == []
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_carries_no_module_that_it_does_not_need(script: str) -> None:
     """Each module costs time in every call."""

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import pytest
 
 from tests.backends.redis_failures import FailingLink
 from tests.backends.redis_store import RedisSubject
-from treadle.backends.redis import RedisBackend, limits, records, schedules, workers
+from treadle.backends.redis import RedisBackend, limits, operate, records, schedules, workers
 from treadle.item import (
     AuditNote,
     Changed,
     Demand,
+    Filter,
     Fire,
     Heartbeat,
     Item,
@@ -139,9 +141,63 @@ async def test_operators_change_many_items_with_few_commands(backend: RedisBacke
     children = tuple(Item(f"c{number}", "t", b"") for number in range(200))
     await backend.settle([Settlement(lease=root, kind="success", children=children)])
     await backend.submit([Submission((Item(id, "t", b""),)) for id in ids])
-    for changed in (["root"], ids):
-        assert await commands(backend.cancel(changed)) <= 80
-    assert await commands(backend.requeue(ids, cancelled=True)) <= 80
-    assert await commands(backend.requeue([child.id for child in children], cancelled=True)) <= 80
+    # Items that are apart are changed in portions.
+    assert await commands(backend.cancel(["root"])) <= 80
+    assert await commands(backend.cancel(ids)) <= 120
+    assert await commands(backend.requeue(ids, cancelled=True)) <= 160
+    assert await commands(backend.requeue([child.id for child in children], cancelled=True)) <= 160
     for changed in (["root"], ids):
         assert await commands(backend.delete(changed)) <= 80
+
+
+@pytest.mark.parametrize("related", [False, True])
+async def test_items_that_wait_for_each_other_are_changed_in_one_step(
+    backend: RedisBackend, related: bool
+) -> None:
+    """Those that are apart are changed in portions. The audit has one entry in either case."""
+    ids = [f"i{number}" for number in range(2 * operate.CANCEL_PORTION + 10)]
+    chain = ("first", "next") if related else ()
+    items = [Item(id, "t", b"") for id in ids]
+    if related:
+        items += [Item("first", "t", b""), Item("next", "t", b"", after=("first",), need=1)]
+    await backend.submit([Submission((item,)) for item in items])
+    names = [*chain[:1], *ids, *chain[1:]]
+    note = AuditNote(actor="ann")
+    for where in (names, Filter(status=("cancelled",))):
+        cancelled = await backend.cancel([*names, "missing", ids[0]], note=note)
+        assert [item.id for item in cancelled.items] == names
+        assert {group.id for group in cancelled.effects.ended_groups} == {*names}
+        assert (cancelled.effects.released, cancelled.effects.doomed) == ((), 0)
+        opened = await backend.requeue(where, cancelled=True, note=note)
+        wanted = names if where is names else [item.id for item in items]
+        assert [item.id for item in opened.items] == wanted
+        found = {state.id: state.status for state in await backend.get(names) if state is not None}
+        assert found.pop("next", "blocked") == "blocked"
+        assert set(found.values()) == {"ready"}
+    counts = [(entry.verb, entry.count) for entry in (await backend.audits()).entries]
+    assert counts == [("requeue", len(names)), ("cancel", len(names))] * 2
+
+
+async def test_items_that_are_awaited_meanwhile_are_changed_at_the_end(backend: RedisBackend) -> None:
+    """Another process submits an item that waits for one of them, between two portions."""
+    link = backend._link
+    ids = [f"i{number}" for number in range(operate.CANCEL_PORTION + 1)]
+    await backend.submit([Submission((Item(id, "t", b""),)) for id in ids])
+    run = link.run
+    scripts: list[str] = []
+
+    async def run_and_interfere(script: Any, *args: Any, **options: Any) -> Any:
+        scripts.append(script.name)
+        if scripts == ["are_apart"]:
+            answer = await run(script, *args, **options)
+            waiting = Item("waiting", "t", b"", after=(ids[0],), need=1)
+            await backend.submit([Submission((waiting,))])
+            return answer
+        return await run(script, *args, **options)
+
+    link.run = run_and_interfere
+    changed = await backend.cancel(ids, note=AuditNote(actor="ann"))
+    assert [item.id for item in changed.items] == [*ids[1:], ids[0]]
+    assert changed.effects.doomed == 1
+    assert scripts == ["are_apart", "submit", "cancel", "cancel", "cancel"]
+    assert [entry.count for entry in (await backend.audits()).entries] == [len(ids)]

@@ -57,7 +57,7 @@ async def test_a_prune_takes_no_more_than_its_limit_from_a_batch(subject: RedisS
     await succeed_all(subject, each=each)
     await subject.advance(KEEP + 1)
     assert await prune_in_portions(subject, 70) == [70, 70, 70, 70, 70, 10]
-    assert {"item", "job", "id", "fades", "fade", "pages", "kinds"}.isdisjoint(subject.keys())
+    assert {"item", "state", "id", "fades", "fade", "pages", "kinds"}.isdisjoint(subject.keys())
 
 
 async def test_one_prune_takes_as_many_portions_as_its_limit_allows(subject: RedisSubject) -> None:

@@ -49,9 +49,11 @@ class Shop:
     def start(
         self, *options: str, app: str = "tests.cli.shop:app", lease: float = LEASE
     ) -> subprocess.Popen[bytes]:
+        # With uvloop on PostgreSQL, if it is installed, and without it on SQLite.
+        loop = "asyncio" if self.url.startswith("sqlite") else "auto"
         with self._errors.open("ab") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", "worker", app, *options],
+                [sys.executable, "-m", "treadle", "worker", app, "--loop", loop, *options],
                 cwd=PROJECT,
                 env={
                     **os.environ,
@@ -606,10 +608,15 @@ def test_an_app_that_cannot_be_found_is_reported(app: str, message: str) -> None
     assert message in refused.err
 
 
-def test_migrate_is_idempotent_and_schema_prints_the_tables(store_url: str) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_migrate_is_idempotent_and_schema_prints_the_tables(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    store_url = (
+        f"sqlite:///{tmp_path / 'work.db'}" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    )
     first, second = call("migrate", store_url), call("migrate", store_url)
     assert (first.code, second.code) == (0, 0)
     assert "is made, version " in first.out
     assert second.out.endswith("is up to date\n")
-    kind = "sqlite" if store_url.startswith("sqlite") else "postgres"
     assert "create table" in call("schema", kind).out.lower()

@@ -21,9 +21,9 @@ from treadle import Abort, Client, Context, InputError, Result, Secret, Treadle,
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.contrib.starlette import WorkAccess, work_router, work_states
-from treadle.contrib.starlette.server_stop import server_stop
 from treadle.engine.wait.waiters import Waiters
 from treadle.operator import core_of
+from treadle.server_stop import server_stop
 
 
 @dataclass

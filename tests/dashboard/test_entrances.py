@@ -16,6 +16,7 @@ from treadle import Treadle
 from treadle.cli.web import server_config
 from treadle.dashboard import Access, dashboard, live
 from treadle.dashboard.link_access import LinkAccess
+from treadle.server_stop import server_stop
 
 
 def ann(request: Request) -> Access:
@@ -106,7 +107,7 @@ async def test_a_stream_of_events_ends_with_the_access(app: Treadle, monkeypatch
 
 async def test_one_visitor_does_not_take_all_streams(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MOST_OF_ACTOR", 1)
-    pages = live.Live(app.backend)
+    pages = live.Live(app.backend, server_stop(app))
     request = Request({"type": "http", "method": "GET", "headers": []})
 
     async def allowed() -> bool:

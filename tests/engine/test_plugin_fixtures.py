@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from treadle import Context, MemoryBackend, Retry, Treadle, WorkFailed, work
@@ -20,6 +21,7 @@ from treadle.testing import (
     drain,
     enqueued,
 )
+from treadle.testing.made_app import make_app
 
 RAN: list[str] = []
 
@@ -62,6 +64,17 @@ def on(url: str) -> Any:
 async def test_a_marker_names_the_store(treadle_app: Treadle, url: str) -> None:
     assert await treadle_app.enqueue(send("ada")).result() == "sent to ada"
     assert url in type(treadle_app.backend).__name__.lower()
+
+
+async def test_the_schema_is_dropped_if_the_test_has_stopped_the_app(treadle_postgres_url: str) -> None:
+    """As the lifespan of a web app does at its end."""
+    made = make_app({"url": treadle_postgres_url, "prefix": "test_stopped", "drop": True})
+    await made.start()
+    await made.app.stop()
+    await made.stop()
+    async with await psycopg.AsyncConnection.connect(treadle_postgres_url) as connection:
+        found = await connection.execute("select to_regnamespace('test_stopped')")
+        assert await found.fetchone() == (None,)
 
 
 @pytest.mark.parametrize("url", [on(url) for url in STORES])

@@ -107,3 +107,19 @@ def test_a_handler_in_no_file_is_refused_where_it_is_defined(arguments: tuple[st
 def test_a_program_with_a_main_guard_runs_its_handlers(tmp_path: Path) -> None:
     done = run_program(tmp_path / "guarded.py", 'if __name__ == "__main__":\n    asyncio.run(once())')
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs\nresult 4\n", "")
+
+
+INTERRUPTED = """
+import os, signal
+if __name__ == "__mp_main__":
+    os.kill(os.getpid(), signal.{name})
+if __name__ == "__main__":
+    asyncio.run(once())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_to_a_process_that_is_starting_does_nothing(tmp_path: Path, name: str) -> None:
+    """Ctrl-C reaches the whole group. The process died of it with a traceback, which cost an attempt."""
+    done = run_program(tmp_path / "interrupted.py", INTERRUPTED.format(name=name))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "runs\nresult 4\n", "")

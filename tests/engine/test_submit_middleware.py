@@ -13,6 +13,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, Seen, until_status
 from treadle import Context, CycleError, InputError, Result, Treadle, work
+from treadle.backends.memory import MemoryBackend
 from treadle.events import Queued
 from treadle.submit_middleware import NewItem, SubmitNext
 
@@ -195,8 +196,11 @@ async def test_mistakes_are_named() -> None:
 
     def plain(items: Sequence[NewItem], call_next: SubmitNext) -> None: ...
 
+    class SlowBackend(MemoryBackend):
+        """It answers after a turn of the event loop."""
+
     async def submitted(middleware: Any, **options: Any) -> None:
-        await Treadle(work=[show], submit_middleware=[middleware]).enqueue(show(), **options)
+        await Treadle(SlowBackend(), work=[show], submit_middleware=[middleware]).enqueue(show(), **options)
 
     with pytest.raises(RuntimeError, match=r"has not called call_next.*raise an error: \S*forgets$"):
         await submitted(forgets)

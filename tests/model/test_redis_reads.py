@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
@@ -40,7 +41,9 @@ def test_operators_read_from_redis_what_they_read_from_memory(clocked_redis: Any
         def operators_read_the_same(self) -> None:
             self.both(lambda backend, _: _read_for_operators(backend))
 
-    run_state_machine_as_test(RedisReadMachine, settings=PROFILE)
+    # Everything is read after each step: a program takes four seconds.
+    few = PROFILE if LONG else settings(PROFILE, max_examples=4)
+    run_state_machine_as_test(RedisReadMachine, settings=few)
     record_run("model reads of Redis")
 
 

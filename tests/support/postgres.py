@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
@@ -32,9 +33,16 @@ FORGETFUL = {"synchronous_commit": "off"}
 """Loses the last commits if the server is stopped at once."""
 
 
-def start(run: Path, *, forgetful: bool = True) -> str:
-    """Start a server in the directory of a run. Returns its URL. `forgetful`: it cannot be restarted."""
-    programs, data = _programs(run), _data(run)
+def start(
+    run: Path,
+    *,
+    forgetful: bool = True,
+    under: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+) -> str:
+    """Start a server in the directory of a run. Returns its URL. `forgetful`: it cannot be restarted.
+    `under`: a command that runs it. `settings`: in addition to the usual ones."""
+    programs, data = programs_of(run), _data(run)
     shutil.rmtree(data, ignore_errors=True)  # left by an attempt that failed
     data.mkdir(mode=0o700)
     give(data)
@@ -43,7 +51,8 @@ def start(run: Path, *, forgetful: bool = True) -> str:
         *("--pgdata", data, "--username", "postgres", "--auth", "trust"),
         *("--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"),
     )
-    _serve(programs / "pg_ctl", data, forgetful)
+    program = ("-p", _wrapper(data, under, programs / "postgres")) if under else ()
+    _serve(programs / "pg_ctl", data, forgetful, program, settings or {})
     return f"postgresql://postgres@/postgres?host={quote(str(data))}&port=5432"
 
 
@@ -71,13 +80,32 @@ def halt(run: Path, *, crash: bool = False) -> None:
 
 def resume(run: Path) -> None:
     """Start a server that was halted on the same data."""
-    _serve(_programs(run) / "pg_ctl", _data(run), forgetful=False)
+    _serve(programs_of(run) / "pg_ctl", _data(run), forgetful=False)
 
 
-def _serve(pg_ctl: Path, data: Path, forgetful: bool) -> None:
-    log, options = data / "log", _options(data, forgetful)
+def program(run: Path, name: str) -> Path:
+    """One of the programs that belong to the server of a run: `pg_dump`, `psql`, ..."""
+    return programs_of(run) / name
+
+
+def _wrapper(data: Path, under: Sequence[str], program: Path) -> Path:
+    """A program that runs the server by another command."""
+    path = data.with_name("postgres-under")
+    path.write_text(f'#!/bin/sh\nexec {" ".join(under)} "{program}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def _serve(
+    pg_ctl: Path,
+    data: Path,
+    forgetful: bool,
+    program: Sequence[str | Path] = (),
+    settings: Mapping[str, str] | None = None,
+) -> None:
+    log, options = data / "log", _options(data, forgetful, settings or {})
     try:
-        _execute(pg_ctl, "start", "--wait", "--pgdata", data, "--log", log, "--options", options)
+        _execute(pg_ctl, "start", "--wait", "--pgdata", data, "--log", log, "--options", options, *program)
     except RuntimeError as error:
         error.add_note(log.read_text() if log.exists() else "it wrote no log")
         raise
@@ -97,15 +125,15 @@ def _data(run: Path) -> Path:
     return run / "postgres"
 
 
-def _options(data: Path, forgetful: bool) -> str:
+def _options(data: Path, forgetful: bool, more: Mapping[str, str]) -> str:
     careless = (
         {} if os.environ.get("TREADLE_TEST_PG_FSYNC") else {**CARELESS, **(FORGETFUL if forgetful else {})}
     )
-    settings = {**SETTINGS, **careless, "unix_socket_directories": data, "port": 5432}
+    settings = {**SETTINGS, **careless, **more, "unix_socket_directories": data, "port": 5432}
     return " ".join(f"-c {name}='{value}'" for name, value in settings.items())
 
 
-def _programs(run: Path) -> Path:
+def programs_of(run: Path) -> Path:
     """Where the programs are. From a private directory they are copied to one that any user can read."""
     installed = _wheel() / VERSIONS[os.environ.get("TREADLE_TEST_PG_VERSION", "18")]
     if not reachable(installed):

@@ -1,0 +1,96 @@
+"""Combined writes, with a task and without one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+from treadle.engine.combine import MOST_IN_A_ROW, Combiner
+from treadle.engine.tasks import Tasks
+
+seen = contextvars.ContextVar("seen", default="")
+
+
+class Writes:
+    """Takes batches. While `gate` is not set, it waits."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.contexts: list[str] = []
+        self.errors: list[BaseException] = []
+        self.tasks = Tasks(lambda error, _: self.errors.append(error))
+        self.combiner: Combiner[int] = Combiner(self._write, self.tasks, name="write", at_once=True)
+
+    async def _write(self, batch: list[int]) -> None:
+        self.contexts.append(seen.get())
+        if not self.gate.is_set():
+            await self.gate.wait()
+        self.batches.append(batch)
+        if 13 in batch:
+            raise ValueError("13")
+
+
+async def test_a_write_that_does_not_wait_needs_no_turn_of_the_loop() -> None:
+    writes = Writes()
+    writes.combiner.add(1)
+    writes.combiner.add(2)
+    assert writes.batches == [[1], [2]]
+    assert not writes.combiner.busy
+
+
+async def test_the_loop_turns_after_so_many_writes() -> None:
+    writes = Writes()
+    for n in range(MOST_IN_A_ROW + 3):
+        writes.combiner.add(n)
+    assert len(writes.batches) == MOST_IN_A_ROW
+    await writes.combiner.flush()
+    assert writes.batches[MOST_IN_A_ROW:] == [[MOST_IN_A_ROW, MOST_IN_A_ROW + 1, MOST_IN_A_ROW + 2]]
+    writes.combiner.add(99)
+    assert writes.batches[-1] == [99]
+
+
+async def test_a_write_that_waits_goes_on_in_a_task_and_the_next_collect() -> None:
+    writes = Writes()
+    writes.gate.clear()
+    for n in range(3):
+        writes.combiner.add(n)
+    assert writes.combiner.busy
+    assert writes.batches == []
+    await asyncio.sleep(0)
+    writes.gate.set()
+    await writes.combiner.flush()
+    assert writes.batches == [[0], [1, 2]]
+
+
+async def test_a_write_does_not_see_the_context_of_its_caller() -> None:
+    writes = Writes()
+    seen.set("the caller's")
+    writes.combiner.add(1)
+    assert writes.contexts == [""]
+
+
+async def test_an_error_of_a_write_is_reported_and_the_next_is_written() -> None:
+    writes = Writes()
+    writes.combiner.add(13)
+    writes.combiner.add(14)
+    assert [str(error) for error in writes.errors] == ["13"]
+    writes.gate.clear()
+    writes.combiner.add(13)
+    writes.gate.set()
+    await writes.combiner.flush()
+    assert [str(error) for error in writes.errors] == ["13", "13"]
+    assert writes.batches == [[13], [14], [13]]
+
+
+async def test_a_write_that_waits_can_be_cancelled() -> None:
+    writes = Writes()
+    writes.gate.clear()
+    writes.combiner.add(1)
+    await asyncio.sleep(0)
+    await writes.tasks.cancel()
+    assert not writes.combiner.busy
+    writes.gate.set()
+    writes.combiner.add(2)
+    assert writes.batches == [[2]]
