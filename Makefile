@@ -17,7 +17,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify stores cold redis-engine redis-failures redis-durability redis-cluster failpoints proof soak reliability django-suite
+.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify stores cold redis-engine redis-failures redis-durability redis-cluster failpoints proof soak reliability django-suite wheel roles moving docs docs-serve
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,11 +53,23 @@ browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromiu
 shots: browser  ## take pictures of every page of the dashboard, for the docs and to look at: .demo/shots
 	$(BIN)/python -m tests.browser.shots
 
+docs: $(READY)  ## make the docs site, with every warning an error: site/index.html
+	@$(UV_SYNC) --group docs
+	$(BIN)/python -m tests.docs.site
+	PYTHONPATH=. $(BIN)/zensical build --strict --clean
+
+docs-serve: $(READY)  ## serve the docs site on this machine. Run it again to see changes
+	@$(UV_SYNC) --group docs
+	$(BIN)/python -m tests.docs.site
+	PYTHONPATH=. $(BIN)/zensical serve
+
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), import rules, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/mypy
+	@# Not the Django shop: Django has no types, and its stubs would change what the library is checked against.
+	for project in fastapi_shop pipeline; do (cd examples/projects/$$project && $(abspath $(BIN))/pyright --pythonpath $(abspath $(BIN))/python && $(abspath $(BIN))/mypy) || exit; done
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tests.architecture.house
 
@@ -75,9 +87,15 @@ bench-peers: $(READY)  ## measure beside other queues (installs them into the en
 	$(UV_SYNC) --group bench-peers
 	@# Two need another redis client than the rest: environments of their own, within this one.
 	for peer in arq taskiq; do $(subst =$(VENV) ,=$(VENV)/$$peer ,$(UV_SYNC)) --no-default-groups --group bench-$$peer || exit; done
-	@# BullMQ runs in Node. Without Node it is left out, and the tables say so.
+	@# BullMQ and Graphile Worker run in Node. Without Node they are left out, and the tables say so.
 	if command -v npm > /dev/null; then npm install --silent --no-fund --no-audit --prefix $(VENV)/bullmq bullmq@6 ioredis@5; fi
+	if command -v npm > /dev/null; then npm install --silent --no-fund --no-audit --prefix $(VENV)/graphile graphile-worker@0.17; fi
 	$(BIN)/python -m benchmarks.peers $(BENCH_ARGS)
+
+moving: $(READY)  ## run the programs of docs/moving on treadle and on the libraries that it is about (installs them)
+	$(UV_SYNC) --group bench-peers --group moving
+	for peer in arq taskiq; do $(subst =$(VENV) ,=$(VENV)/$$peer ,$(UV_SYNC)) --no-default-groups --group bench-$$peer || exit; done
+	TREADLE_MOVING=1 $(BIN)/pytest -n 2 -q tests/moving tests/docs/test_moving.py
 
 DJANGO = $(VENV)/django
 DJANGO_PYTHON = 3.12
@@ -98,7 +116,7 @@ lock: $(READY)  ## resolve the dependencies anew
 	$(BIN)/uv lock --upgrade
 
 clean:  ## remove caches and build output (the environment stays)
-	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache htmlcov dist build .coverage .coverage.*
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache htmlcov dist build site .cache .coverage .coverage.*
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=2000, or SEED=86 to replay one
@@ -122,6 +140,9 @@ mutants: $(READY)  ## plant real bugs one at a time, and require each to be foun
 
 pgbouncer: $(READY)  ## the whole contract behind the real PgBouncer, which must be installed
 	TREADLE_TEST_PGBOUNCER=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_pgbouncer.py
+
+roles: $(READY)  ## the whole contract of PostgreSQL as a role with the grants of SECURITY.md only
+	TREADLE_TEST_ROLES=1 $(BIN)/pytest -n $(JOBS) -q tests/deploy/test_roles.py
 
 notify: $(READY)  ## the whole contract of PostgreSQL with wake-ups by Redis, and by NATS
 	TREADLE_TEST_NOTIFY=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_notify.py
@@ -147,6 +168,9 @@ redis-durability: $(READY)  ## kill Valkey below a load, and fail over to a repl
 redis-cluster: $(READY)  ## the whole contract on a Valkey cluster, then kill the owner of the namespace below a load: KILLS=5
 	TREADLE_ALL=1 $(BIN)/pytest -q tests/backends/test_redis_cluster.py
 	$(BIN)/python -m tests.chaos.redis_cluster --kills $(or $(KILLS),5)
+
+wheel: $(READY)  ## build the wheel, install it alone into empty environments, and use all of it there
+	TREADLE_TEST_WHEEL=1 $(BIN)/pytest -q tests/packaging
 
 model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=500 STEPS=50
 	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \
