@@ -31,7 +31,11 @@ class PostgresSubject:
         self._admin: asyncpg.Connection | None = None
 
     async def __aenter__(self) -> "PostgresSubject":
-        self.backend = await self.another()
+        try:
+            self.backend = await self.another()
+        except BaseException:
+            await self._stack.aclose()  # what was started before, such as a PgBouncer
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
