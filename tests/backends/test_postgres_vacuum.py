@@ -1,0 +1,73 @@
+"""PostgreSQL: entries of items that have left the queue do not pile up where the next claim looks."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from tests.backends.postgres_store import READY, connected, opened
+from treadle.backends.postgres import PostgresBackend, vacuum
+from treadle.testing.contract.build import apply, beat, claim, succeed
+
+FEW = 500
+SESSIONS = 3
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vacuum, "EVERY", FEW)
+    monkeypatch.setattr(vacuum, "DEAD", FEW)
+
+
+async def run(backend: PostgresBackend, count: int) -> None:
+    """Claim and settle so many items, and let the server's statistics know."""
+    for _ in range(count // 250):
+        await apply(backend, *map(succeed, await claim(backend, 250)))
+    flush = "select pg_stat_force_next_flush()"
+    await asyncio.gather(*(backend._calls.value(flush, vital=True) for _ in range(SESSIONS)))
+
+
+async def dead_rows(backend: PostgresBackend) -> int:
+    return await backend._calls.value("select pg_stat_get_dead_tuples('treadle.open_item'::regclass)")
+
+
+async def vacuumed(backend: PostgresBackend) -> None:
+    if backend._vacuum._task is not None:
+        await backend._vacuum._task
+
+
+async def test_a_worker_vacuums_after_many_claims(postgres_url: str) -> None:
+    async with opened(postgres_url, pool_size=SESSIONS) as backend, connected(postgres_url) as admin:
+        await beat(backend)
+        await admin.execute(READY, 3 * FEW)
+        await run(backend, FEW)
+        await run(backend, FEW)
+        await vacuumed(backend)
+        assert await dead_rows(backend) <= 2 * FEW  # those of the second run
+
+
+async def test_rows_that_a_transaction_still_sees_are_tried_less_often(postgres_url: str) -> None:
+    async with opened(postgres_url, pool_size=SESSIONS) as backend, connected(postgres_url) as admin:
+        await beat(backend)
+        await admin.execute(READY, 4 * FEW)
+        async with connected(postgres_url) as reader, reader.transaction(isolation="repeatable_read"):
+            await reader.fetchval("select count(*) from treadle.item")
+            await run(backend, 2 * FEW)
+            await vacuumed(backend)
+            await backend._vacuum.run_once()
+            assert backend._vacuum._every > FEW
+        await run(backend, FEW)
+        await backend._vacuum.run_once()
+        assert backend._vacuum._every == FEW
+        assert await dead_rows(backend) < FEW
+
+
+async def test_a_role_without_the_right_leaves_it_to_the_server(postgres_url: str) -> None:
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        role = f"treadle_{uuid.uuid4().hex[:12]}"
+        await admin.execute(f"create role {role}; grant usage on schema treadle to {role}")
+        try:
+            await admin.execute(f"set role {role}")
+            await admin.execute(backend._calls.sql(vacuum.VACUUM))  # a warning, no error
+        finally:
+            await admin.execute(f"reset role; drop owned by {role}; drop role {role}")
