@@ -5,11 +5,14 @@
 -- Each round asks every line for a fair share of what is left to claim. If some lines run out of items, the
 -- next round shares the rest among the others.
 --
+-- p_line  the queue, tenant and lane of everything that is ready, if that is one line and nothing is parked or paused;
+--         null otherwise. Then there is nothing to be fair to.
+--
 -- Answers the items that were leased, or only locked (`unleased`: the caller leases them as it reads them), and
 -- the types of others that were parked, or locked only.
 create or replace function treadle.claim_fairly(
   p_worker bigint, p_now float8, p_limit int, p_demand treadle.demand, p_last treadle.last_served,
-  out leased bigint[], out unleased bigint[], out more boolean,
+  p_line text[], out leased bigint[], out unleased bigint[], out more boolean,
   out left_types text[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
@@ -18,8 +21,8 @@ as $$
 #variable_conflict use_column
 declare
   most_parked constant int := 2000;
-  types text[]; paused_queues text[]; paused_tenants text[]; some_parked boolean;
-  next_type text; place int; sharing int; room int := p_limit; stretch int := 1; lines treadle.lines;
+  types text[]; paused_queues text[]; paused_tenants text[]; some_parked boolean := false;
+  next_type text; place int; sharing int; room int := p_limit; asked int; stretch int := 1; lines treadle.lines;
   found_no bigint[]; found_type text[]; found_parked boolean[]; found_avoided boolean[];
   chosen bigint[]; to_park bigint[]; parked int := 0; holders record;
 begin
@@ -32,40 +35,47 @@ begin
     end if;
   end if;
 
-  -- The types of lines: null for the ready items, and each type of parked items that there is room for.
-  types := array[null::text];
-  next_type := '';
-  loop
-    select o.type into next_type from treadle.open_item o where o.status = 3 and o.type > next_type
-      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
-    exit when next_type is null;
-    if p_demand.types is null or p_demand.rooms[array_position(p_demand.types, next_type)] > 0 then
-      types := types || next_type;
-    end if;
-  end loop;
-  some_parked := cardinality(types) > 1;
-  select coalesce(array_agg(p.queue) filter (where p.tenant = ''), '{}'),
-         coalesce(array_agg(p.queue || chr(10) || p.tenant) filter (where p.tenant <> ''), '{}')
-    into paused_queues, paused_tenants from treadle.pause p;
+  if p_line is null then
+    -- The types of lines: null for the ready items, and each type of parked items that there is room for.
+    types := array[null::text];
+    next_type := '';
+    loop
+      select o.type into next_type from treadle.open_item o where o.status = 3 and o.type > next_type
+        order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
+      exit when next_type is null;
+      if p_demand.types is null or p_demand.rooms[array_position(p_demand.types, next_type)] > 0 then
+        types := types || next_type;
+      end if;
+    end loop;
+    some_parked := cardinality(types) > 1;
+    select coalesce(array_agg(p.queue) filter (where p.tenant = ''), '{}'),
+           coalesce(array_agg(p.queue || chr(10) || p.tenant) filter (where p.tenant <> ''), '{}')
+      into paused_queues, paused_tenants from treadle.pause p;
+  else
+    lines.queue := p_line[1:1]; lines.tenant := p_line[2:2]; lines.lane := p_line[3:3];
+  end if;
 
   loop
     -- The lines that are next, and their items.
-    select * into lines
-      from treadle.fair_lines(room, stretch, types, p_demand, p_last, paused_queues, paused_tenants);
-    exit when lines.lane = '{}';
+    asked := room * stretch;
+    if p_line is null then
+      select * into lines
+        from treadle.fair_lines(room, stretch, types, p_demand, p_last, paused_queues, paused_tenants);
+      exit when lines.lane = '{}';
+    end if;
     if some_parked then
       select f.no, f.type, f.parked into found_no, found_type, found_parked
-        from treadle.fair_order_parked(room * stretch, p_last.queue, lines) f;
+        from treadle.fair_order_parked(asked, p_last.queue, lines) f;
     elsif cardinality(lines.lane) = 1 then
       select array_agg(x.no), array_agg(x.type) into found_no, found_type from (
         select o.no, o.type from treadle.open_item o
         where o.status = 2 and o.queue = lines.queue[1] and o.tenant = lines.tenant[1]
           and o.lane = lines.lane[1]
-        order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit room * stretch
+        order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit asked
         for no key update skip locked) x;
     else
       select f.no, f.type into found_no, found_type
-        from treadle.fair_order(room * stretch, p_last.queue, lines) f;
+        from treadle.fair_order(asked, p_last.queue, lines) f;
     end if;
     exit when found_no is null;
     found_avoided := null;
@@ -142,7 +152,8 @@ begin
       update treadle.open_item o set status = 3 where o.no = any(to_park);
       parked := parked + cardinality(to_park);
     end if;
-    exit when room = 0 or (chosen = '{}' and to_park = '{}');
+    exit when room = 0 or (chosen = '{}' and to_park = '{}')
+      or (p_line is not null and cardinality(found_no) < asked);
     if parked >= most_parked then
       more := true;
       exit;

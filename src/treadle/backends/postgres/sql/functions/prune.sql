@@ -182,14 +182,23 @@ begin
 end $$;
 
 -- The items, of any tenant, that have one of these names in `after`. Only the index of `after` can find them: a scan of
--- another index would read the whole table.
+-- another index would read the whole table. The names are looked up in portions: the server compares each name of a
+-- look-up with each other one before it begins. (2,000 at once took 4 ms.)
 create or replace function treadle.naming(p_names text[]) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off
 set plan_cache_mode = force_generic_plan
 as $$
+declare
+  portion constant int := 100;
+  answer bigint[] := '{}';
 begin
-  return (select array_agg(w.no) from treadle.item w where w.after && p_names and w.after is not null);
+  for k in 0 .. (coalesce(cardinality(p_names), 0) - 1) / portion loop
+    answer := answer || array(
+      select w.no from treadle.item w
+      where w.after && p_names[k * portion + 1 : (k + 1) * portion] and w.after is not null);
+  end loop;
+  return (select array_agg(distinct n) from unnest(answer) n);
 end $$;
 
 -- Remove names that are no longer in use: claimed keys, limits, placeholders that no item waits for. And old audit
