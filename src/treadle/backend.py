@@ -92,6 +92,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
 from treadle.errors import BackendError
@@ -127,6 +128,9 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+
+WAKE_PORTION: Final = 150
+"""Stores limit the size of a wake-up. One that is longer is sent as `everything`."""
 
 CAPABILITIES: Final = frozenset(
     {
@@ -755,6 +759,25 @@ def answers_at_once(backend: object, verb: str) -> bool:
     return verb in vars(type(backend)).get("answers_at_once", ())
 
 
+def begins_at_once(backend: object, verb: str) -> Callable[[], bool] | None:
+    """Tells whether a call of this verb may begin in the task of another caller now: until it waits for the
+    store it must not ask for its task, as `asyncio.timeout` does. A backend that can tell has a method
+    `begins_at_once`. None: never."""
+    tells: Callable[[str], bool] | None = getattr(backend, "begins_at_once", None)
+    return None if tells is None else partial(tells, verb)
+
+
+def wake_portion(backend: object) -> int:
+    """The most ids of one kind in one wake-up: `wake_portion` of the backend, or `WAKE_PORTION`."""
+    return int(getattr(backend, "wake_portion", WAKE_PORTION))
+
+
+def carries_results(backend: object) -> bool:
+    """Whether a backend has a true attribute `carries_results`: only those who can read its items can read
+    its wake-ups. Then wake-ups have small results in them, and a waiter need not read them."""
+    return bool(getattr(backend, "carries_results", False))
+
+
 __all__ = [
     "CAPABILITIES",
     "Addressed",
@@ -766,5 +789,8 @@ __all__ = [
     "Status",
     "Transaction",
     "answers_at_once",
+    "begins_at_once",
+    "carries_results",
     "store_name",
+    "wake_portion",
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import base64
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,7 +15,7 @@ from treadle.backends.postgres.wakeups import PostgresListener
 from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
 from treadle.engine.run.built_in import met_dependency
 from treadle.errors import DecodeError
-from treadle.item import Lease, Wake
+from treadle.item import Lease, Wake, WakeResult
 from treadle.ports import memory_pubsub
 from treadle.ports.pointers import read_pointer
 from treadle.ports.wakeups import PortsSubscription
@@ -48,6 +50,62 @@ async def test_a_hostile_notification_is_ignored(hostile: str) -> None:
     notify(None, 1, "treadle", UNSEALED_WAKE)
     notify(None, 1, "treadle", seal.sealed(Wake(items=(("t", "a"),))))
     assert received == [Wake(ready=True), Wake(items=(("t", "a"),))]
+
+
+def test_a_payload_that_is_too_long_has_no_results() -> None:
+    """The ids go without them. Nothing of a result can be seen in a payload."""
+    seal, reader, other = WakeSeal(), WakeSeal(), WakeSeal()
+    seal.use("key")
+    reader.use("key")
+    other.use("other key")
+    ids = tuple(("t", f"{n:x}") for n in range(150))
+    result = WakeResult("w", 1.5, b"secret", ends_group=False)
+    short, long = (
+        Wake(items=ids, results=(result,) * 150),
+        Wake(items=ids, results=tuple(_random_results(150))),
+    )
+    assert reader.opened(seal.sealed(short)) == short
+    assert reader.opened(seal.sealed(long)) == Wake(items=ids)
+    assert other.opened(seal.sealed(short)) is None
+    lone = seal.sealed(Wake(items=ids[:1], results=(result,)))
+    assert b"secret" not in base64.b64decode(lone)
+    assert b"c2VjcmV0" not in base64.b64decode(lone)
+
+
+def test_a_wake_up_with_many_ids_is_several_payloads() -> None:
+    seal, reader = WakeSeal(), WakeSeal()
+    seal.use("key")
+    reader.use("key")
+    ids = tuple(("t", f"{n:x}") for n in range(400))
+    results = tuple(WakeResult("w", float(n), b"1", ends_group=True) for n in range(200))
+    sent = Wake(sender="s", ready=True, items=ids, results=results, groups=ids[:151], awaited=ids[:1])
+    payloads = seal.payloads(sent)
+    received = [wake for text in payloads if (wake := reader.opened(text)) is not None]
+    assert [len(wake.items) for wake in received] == [150, 150, 100]
+    assert [wake.ready for wake in received] == [True, False, False]
+    assert tuple(ref for wake in received for ref in wake.items) == ids
+    assert tuple(result for wake in received for result in wake.results) == results
+    assert tuple(ref for wake in received for ref in wake.groups) == ids[:151]
+    assert [len(wake.awaited) for wake in received] == [1, 0, 0]
+    assert {wake.sender for wake in received} == {"s"}
+
+
+def test_a_payload_of_this_process_is_known_once() -> None:
+    """When it comes back. Sent again by a stranger, it is opened like any other."""
+    seal = WakeSeal()
+    seal.use("key")
+    sent = Wake(sender="s", items=(("t", "a"),))
+    text = seal.sealed(sent)
+    assert seal.opened(text) is sent
+    assert seal.opened(text) == sent
+    assert seal.opened(text) is not sent
+    for _ in range(200):
+        seal.sealed(sent)
+    assert len(seal._own) <= 64  # pyright: ignore[reportPrivateUsage]
+
+
+def _random_results(count: int) -> Iterator[WakeResult]:
+    return (WakeResult("w", 1.5, os.urandom(100), ends_group=False) for _ in range(count))
 
 
 async def test_a_hostile_message_of_another_server_is_ignored(hostile: str) -> None:

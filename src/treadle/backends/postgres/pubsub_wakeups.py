@@ -101,13 +101,14 @@ class PubSubWakeups:
 
     # -- publishing ------------------------------------------------------------------------------------
 
-    async def _send(self, payload: str) -> None:
+    async def _send(self, payloads: list[str]) -> None:
         if self._absence.lasts:
             return  # `_run` tells when it is worth while again
-        self._sent = payload
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await resolved(self._pubsub.publish(payload))
+                for payload in payloads:
+                    self._sent = payload
+                    await resolved(self._pubsub.publish(payload))
         except Exception:
             self._check_now.set()
             raise

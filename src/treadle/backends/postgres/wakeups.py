@@ -52,7 +52,11 @@ class PostgresNotifier:
     """Sends wake-ups, but not too often: the publisher collects those that come meanwhile."""
 
     def __init__(
-        self, send: Callable[[str], Awaitable[object]], seal: WakeSeal, *, per_second: float = PER_SECOND
+        self,
+        send: Callable[[list[str]], Awaitable[object]],
+        seal: WakeSeal,
+        *,
+        per_second: float = PER_SECOND,
     ) -> None:
         self._send = send
         self._seal = seal
@@ -70,7 +74,7 @@ class PostgresNotifier:
         if wait > 0:
             await asyncio.sleep(wait)
         try:
-            await self._send(self._seal.sealed(wake))
+            await self._send(self._seal.payloads(wake))
         except Exception:
             log.debug("a wake-up was not sent", exc_info=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -15,9 +16,11 @@ from treadle.engine.registry import Registry
 from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded
 from treadle.group_ref import shown_names
 from treadle.item import Effects, EndedGroup, Item, ItemState, Lease, Ref
-from treadle.metrics import Metrics, TypeMetrics
+from treadle.metrics import Metrics
 
 from .wait_result import decode_group_value
+
+_type = attrgetter("type")
 
 
 class Announcer:
@@ -54,19 +57,17 @@ class Announcer:
         """These items were stored, except those in `existing`, for which an earlier item was found. `at`:
         when, by the store's clock; 0 if unknown."""
         now = self._clock.now()
-        type, listening = "", False
-        metrics: TypeMetrics | None = None
-        for item in items:
-            if existing and item.id in existing:
-                continue
-            if metrics is None or item.type != type:
-                type = item.type
-                listening, metrics = (
-                    self._hooks.listening(type),
-                    self._metrics.of(self._registry.name_of(type)),
-                )
-            metrics.queued_one(now)
-            if listening:
+        stored = [item for item in items if item.id not in existing] if existing else list(items)
+        types = list(map(_type, stored))
+        listening: set[str] = set()
+        for type in dict.fromkeys(types):
+            self._metrics.of(self._registry.name_of(type)).queued_some(types.count(type), now)
+            if self._hooks.listening(type):
+                listening.add(type)
+        if not listening:
+            return
+        for item in stored:
+            if item.type in listening:
                 group_id = item.group_id or (item.id if parent is None else parent.group_id)
                 origin = item.parent or (None if parent is None else parent.id)
                 after = shown_names(item.after)

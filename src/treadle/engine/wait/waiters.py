@@ -4,6 +4,7 @@ Any number of awaited handles costs one subscription and one batched read, not a
 answers a waiter:
 
 - a settlement in this process, without I/O;
+- a wake-up that has the result in it, if it is known which item that is: without I/O;
 - a wake-up that names the item or group: one read for all that were named;
 - the poll: one read for all that wait, less and less often while nothing ends.
 """
@@ -20,11 +21,14 @@ from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import NotFound, Stopped, StoreUnavailable
-from treadle.item import GroupState, ItemState, Ref, Wake
+from treadle.item import GroupState, ItemState, Ref, Wake, WakeResult
 
 T = TypeVar("T")
 
 REMEMBERED = 1000
+"""At least so many refs that were answered are known, and at most twice as many."""
+LATELY = 60.0
+"""A process that has waited so many seconds ago will probably do so again."""
 SLOWEST = 8
 """The poll slows down to once in this many intervals. The poll makes up for lost wake-ups."""
 
@@ -32,7 +36,7 @@ SLOWEST = 8
 class WaiterTable(Generic[T]):
     """The futures that wait for items, or for groups."""
 
-    __slots__ = ("expected", "futures", "unseen")
+    __slots__ = ("expected", "futures", "queued_at", "unseen")
 
     def __init__(self) -> None:
         self.futures: dict[Ref, list[asyncio.Future[T]]] = {}
@@ -40,6 +44,8 @@ class WaiterTable(Generic[T]):
         """Refs to read now: never read yet, or named by a wake-up."""
         self.expected: set[Ref] = set()
         """Refs that are being submitted: not to be read before they exist."""
+        self.queued_at: dict[Ref, float] = {}
+        """When the item was stored, as far as that is known."""
 
     def add(self, ref: Ref, expected: bool) -> asyncio.Future[T]:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -56,12 +62,14 @@ class WaiterTable(Generic[T]):
                 return
             del self.futures[ref]
             self.unseen.discard(ref)
+            self.queued_at.pop(ref, None)
         self.expected.discard(ref)
         if not self.futures:
             # A dict that was large once keeps its size until it is cleared.
             self.futures.clear()
             self.unseen.clear()
             self.expected.clear()
+            self.queued_at.clear()
 
     def refs_to_read(self, *, everything: bool) -> list[Ref]:
         refs = [ref for ref in (self.futures if everything else self.unseen) if ref not in self.expected]
@@ -70,12 +78,14 @@ class WaiterTable(Generic[T]):
 
     def answer(self, ref: Ref, value: T) -> None:
         self.unseen.discard(ref)
+        self.queued_at.pop(ref, None)
         for future in self.futures.pop(ref, ()):
             if not future.done():
                 future.set_result(value)
 
     def fail(self, ref: Ref, error: Exception) -> None:
         self.unseen.discard(ref)
+        self.queued_at.pop(ref, None)
         for future in self.futures.pop(ref, ()):
             if not future.done():
                 future.set_exception(error)
@@ -98,24 +108,40 @@ class Waiters:
         """The refs that were answered last: this process did wait for them."""
         self.items: WaiterTable[ItemState] = WaiterTable()
         self.groups: WaiterTable[GroupState] = WaiterTable()
+        self._waited_at = -LATELY
 
-    def item(self, ref: Ref, *, expected: bool = False) -> asyncio.Future[ItemState]:
-        """A future for the end of the item. expected: it is about to be submitted, see `confirm`."""
-        return self._add(self.items, ref, expected)
+    def waits(self) -> bool:
+        """Whether this process waits for something, or did lately."""
+        return bool(
+            self.items.futures or self.groups.futures or self._clock.monotonic() - self._waited_at < LATELY
+        )
 
-    def group(self, ref: Ref, *, expected: bool = False) -> asyncio.Future[GroupState]:
-        return self._add(self.groups, ref, expected)
+    def item(self, ref: Ref, *, expected: bool = False, queued_at: float = 0.0) -> asyncio.Future[ItemState]:
+        """A future for the end of the item. expected: it is about to be submitted, see `confirm`. queued_at:
+        when it was stored; 0: unknown."""
+        return self._add(self.items, ref, expected, queued_at)
 
-    def confirm(self, ref: Ref) -> None:
+    def group(
+        self, ref: Ref, *, expected: bool = False, queued_at: float = 0.0
+    ) -> asyncio.Future[GroupState]:
+        """The same for a group. queued_at: when its root was stored."""
+        return self._add(self.groups, ref, expected, queued_at)
+
+    def confirm(self, ref: Ref, queued_at: float = 0.0) -> None:
         """An expected item has been submitted. A wake-up may have named it meanwhile."""
-        self.items.expected.discard(ref)
-        self.groups.expected.discard(ref)
+        for table in (self.items, self.groups):
+            table.expected.discard(ref)
+            if queued_at and ref in table.futures:
+                table.queued_at[ref] = queued_at
         if ref in self.items.unseen or ref in self.groups.unseen:
             self._read_now.set()
         self._start()
 
-    def _add(self, table: WaiterTable[T], ref: Ref, expected: bool) -> asyncio.Future[T]:
+    def _add(self, table: WaiterTable[T], ref: Ref, expected: bool, queued_at: float) -> asyncio.Future[T]:
+        self._waited_at = self._clock.monotonic()
         future = table.add(ref, expected)
+        if queued_at:
+            table.queued_at[ref] = queued_at
         if not expected:  # else there is nothing to read yet, and the submission comes first
             self._read_now.set()
             self._start()
@@ -142,7 +168,10 @@ class Waiters:
         self._read_now = asyncio.Event()  # an event belongs to one loop, and the app may open on another
 
     def receive(self, wake: Wake) -> None:
-        """Read what the wake-up names, as far as this process waits for it."""
+        """Answer what the wake-up has the results of, and read what else it names, as far as this process
+        waits for it."""
+        if wake.results:
+            self._answer(wake)
         if wake.everything:
             self.items.unseen.update(self.items.futures)
             self.groups.unseen.update(self.groups.futures)
@@ -152,6 +181,19 @@ class Waiters:
             self.groups.named(wake.groups)
         if self.items.unseen or self.groups.unseen:
             self._read_now.set()
+
+    def _answer(self, wake: Wake) -> None:
+        """Only for items whose time is known: the id may have been used for an earlier one too."""
+        items, groups = self.items.queued_at, self.groups.queued_at
+        if not items and not groups:
+            return
+        for ref, result in zip(wake.items, wake.results, strict=False):
+            if result is None:
+                continue
+            if items.get(ref) == result.queued_at:
+                self.answer_item(ref, _succeeded(ref, result))
+            if result.ends_group and groups and groups.get(ref) == result.queued_at:
+                self.answer_group(ref, _ended_group(ref, result))
 
     def waited(self, groups: tuple[Ref, ...]) -> list[Ref]:
         """Those of these groups that this process waits for, or for their roots, or did until just now."""
@@ -168,8 +210,9 @@ class Waiters:
 
     def _remember(self, ref: Ref) -> None:
         self._answered[ref] = None
-        if len(self._answered) > REMEMBERED:
-            del self._answered[next(iter(self._answered))]
+        if len(self._answered) > 2 * REMEMBERED:
+            # Not one by one: finding the first key of a dict takes longer the more were removed before it.
+            self._answered = dict.fromkeys(list(self._answered)[REMEMBERED:])
 
     async def _run(self) -> None:
         """Read when a wake-up came, and poll, as long as there are waiters."""
@@ -212,6 +255,23 @@ class Waiters:
         n, m = (len(items) + 1) // 2, len(groups) // 2
         parts = [(items[:n], groups[:m]), (items[n:], groups[m:])]
         return any([await self._read(some_items, some_groups) for some_items, some_groups in parts])
+
+
+def _succeeded(ref: Ref, result: WakeResult) -> ItemState:
+    tenant, id = ref
+    return ItemState(
+        id=id,
+        type=result.type,
+        status="success",
+        tenant=tenant,
+        result=result.result,
+        queued_at=result.queued_at,
+    )
+
+
+def _ended_group(ref: Ref, result: WakeResult) -> GroupState:
+    tenant, id = ref
+    return GroupState(id=id, tenant=tenant, type=result.type, open=0, value=result.result, contributed=True)
 
 
 async def within(future: asyncio.Future[T], timeout: float | None, late: Callable[[], Exception]) -> T:
