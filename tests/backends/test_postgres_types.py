@@ -55,3 +55,46 @@ async def test_types_that_cannot_be_registered_are_looked_up(
         lookup.side_effect = original
         await use(prepared_url)
     assert lookup.called
+
+
+ARRAYS_OF_BYTES: list[Any] = [
+    [],
+    [b""],
+    [b"a", b"\x00\xff", b"x" * 5000],
+    [None],
+    [b"a", None, b""],
+    (b"a", bytearray(b"b"), memoryview(b"cd")),
+    [[b"a", b"b"], [b"c", None]],
+    [[[b"a"], [b"b"]], [[b"c"], [b"d"]]],
+]
+
+
+@pytest.mark.parametrize("values", ARRAYS_OF_BYTES)
+async def test_arrays_of_bytes_are_those_of_the_driver(prepared_url: str, values: Any) -> None:
+    async with connected(prepared_url) as plain, connected(prepared_url) as connection:
+        array_types.register_bytes_arrays(connection)
+        assert array_types.register_array_types(connection)
+        query = "select $1::bytea[], $1::bytea[]::text"
+        assert await connection.fetch(query, values) == await plain.fetch(query, values)
+
+
+@pytest.mark.parametrize("values", [[[b"a"], [b"b", b"c"]], [[b"a"], b"b"], [1], 5, ["text"]])
+async def test_what_is_no_array_of_bytes_is_refused(prepared_url: str, values: Any) -> None:
+    async with connected(prepared_url) as connection:
+        array_types.register_bytes_arrays(connection)
+        assert array_types.register_array_types(connection)
+        with pytest.raises((asyncpg.DataError, TypeError, ValueError)):
+            await connection.fetchval("select $1::bytea[]", values)
+        assert await connection.fetchval("select $1::bytea[]", [b"a"]) == [b"a"]
+
+
+async def test_the_driver_writes_arrays_of_bytes_if_it_has_to(
+    prepared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(connection: Any) -> None:
+        raise AttributeError
+
+    async with connected(prepared_url) as connection:
+        monkeypatch.setattr(type(connection), "get_settings", refuse)
+        array_types.register_bytes_arrays(connection)
+        assert await connection.fetchval("select $1::bytea[]", [b"a"]) == [b"a"]

@@ -11,7 +11,7 @@ import asyncpg
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
-from treadle.item import Wake
+from treadle.item import Claim, Demand, Wake
 from treadle.masking import Address, masked
 from treadle.pubsub import PubSub
 
@@ -27,16 +27,18 @@ from .pubsub_wakeups import PubSubWakeups
 from .read import PostgresRead
 from .schedules import PostgresSchedules
 from .schema import PostgresSchema
-from .sealing import WakeSeal
+from .sealing import PORTION, WakeSeal
 from .settle import PostgresSettle
 from .statements import statement
 from .stats import PostgresStats
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
+from .vacuum import Vacuum
 from .wakeups import NotifyWakeups, NoWakeups, PostgresListener, PostgresNotifier
 from .watch import PostgresWatch
 
 NOTIFY: Final = statement("wakeups", "notify")
+NOTIFY_ALL: Final = statement("wakeups", "notify_all")
 NOW: Final = statement("read", "now")
 IDENTITY: Final = statement("submit", "identity")
 POOL_SIZE: Final = 10
@@ -74,6 +76,10 @@ class PostgresBackend(
     """
 
     capabilities = CAPABILITIES | {"transactions"}
+    carries_results = True
+    """Wake-ups are sealed: see sealing.py."""
+    wake_portion = 8 * PORTION
+    """One NOTIFY sends several payloads."""
 
     def __init__(
         self,
@@ -140,6 +146,7 @@ class PostgresBackend(
         )
         self._opening = asyncio.Lock()
         self._long_transactions = LongTransactions(self._calls, long_transaction)
+        self._vacuum = Vacuum(self._calls)
 
     @property
     def address(self) -> str:
@@ -171,13 +178,20 @@ class PostgresBackend(
                 raise translated(cause) from cause
             self._calls.start(pool)
 
+    def begins_at_once(self, verb: str) -> bool:
+        """A call gets a connection that is idle. To make a new one would take a timeout."""
+        able = verb == "submit" or (verb == "publish" and isinstance(self._wakeups, NotifyWakeups))
+        return able and self._calls.is_open and self._calls.pool.has_idle()
+
     async def close(self) -> None:
         async with self._opening:
+            await self._vacuum.close()
             await self._wakeups.close()
             await self._calls.stop()
 
     def abandon(self) -> None:
         self._opening = asyncio.Lock()
+        self._vacuum.abandon()
         self._wakeups.abandon()
         self._calls.abandon()
 
@@ -186,6 +200,11 @@ class PostgresBackend(
         backend = self._new_heartbeat_connection(self._address.url)
         backend._takes_newer_schema = True
         return backend
+
+    async def claim(self, demand: Demand) -> Claim:
+        claim = await super().claim(demand)
+        self._vacuum.count(len(claim.leases))
+        return claim
 
     async def now(self) -> float:
         now: float = await self._calls.value(NOW)
@@ -207,5 +226,8 @@ class PostgresBackend(
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return await self._wakeups.subscribe(receive)
 
-    async def _send(self, payload: str) -> None:
-        await self._calls.rows(NOTIFY, self._channel, payload)
+    async def _send(self, payloads: list[str]) -> None:
+        if len(payloads) == 1:
+            await self._calls.rows(NOTIFY, self._channel, payloads[0])
+        else:
+            await self._calls.rows(NOTIFY_ALL, self._channel, payloads)

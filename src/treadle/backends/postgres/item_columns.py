@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from operator import attrgetter
+from itertools import islice
+from operator import attrgetter, lt
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.errors import BackendError
-from treadle.item import GROUP_MARK, Item, Ref
+from treadle.item import GROUP_MARK, Item, Ref, Submission
 from treadle.rules.submission import find_cycle
 
 from .codes import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE
 from .columns import data, joined, names, numbers
-from .statements import numbered, text
+from .statements import numbered, statement, text
 
 MOST_BYTES: Final = 64 << 20
 """About so many bytes of inputs and results are sent in one call."""
@@ -24,26 +24,36 @@ NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
 
 NO_POLICIES: Final = (None, None)
 
-STORE_ONE, _parameters = numbered(text("submit", "store_alike", rows=text("submit", "one_row")))
+STORE_ONE, _parameters = numbered(text("submit", "store_one"))
 """Takes the shape of an item, its nonce, id and input."""
-STORE_ALIKE: Final = numbered(text("submit", "store_alike", rows=text("submit", "many_rows")))[0]
-"""Takes the shape of the items, their ranks and count, their nonces, ids and inputs."""
+STORE_ALIKE: Final = statement("submit", "store_alike", order="")
+"""Takes the nonces, count, ids and inputs of items in the order of their ids, and their shape."""
+STORE_ALIKE_BY_ID: Final = statement("submit", "store_alike", order=text("submit", "by_id"))
+"""The same, for any order."""
 
 SHAPE: Final = tuple(name for name in _parameters if name not in ("nonce", "id", "input"))
 """The fields of an item's shape: all but its id and input."""
 _shape: Final[Callable[[Item], tuple[object, ...]]] = attrgetter(*SHAPE)
+_shape_and_kind: Final[Callable[[Item], tuple[object, ...]]] = attrgetter(
+    *SHAPE, "key", "after", "lease_to", "contributes", "group_id"
+)
+"""With the fields by which an item is plain."""
+_id: Final[Callable[[Item], str]] = attrgetter("id")
+_input: Final[Callable[[Item], bytes]] = attrgetter("input")
+_options: Final[Callable[[Item], bytes]] = attrgetter("options")
 
 
-def shape_of(items: Sequence[Item]) -> tuple[object, ...] | None:
-    """What these items have in common besides their ids and inputs. None if they differ, or if one is not
-    plain."""
-    first = _shape(items[0]) if items else None
-    for item in items:
-        if not is_plain(item):
-            return None
-        if item is not items[0] and _shape(item) != first:
-            return None
-    return first
+def shape_of(submissions: Iterable[Submission]) -> tuple[object, ...] | None:
+    """What the items of these have in common besides their ids and inputs. None if they differ, or if one is
+    not plain."""
+    items: list[Item] = []
+    for submission in submissions:
+        items += submission.items[:1] if submission.alike else submission.items
+    if not items or not is_plain(items[0]):
+        return None
+    if len(items) > 1 and not all(map(_shape_and_kind(items[0]).__eq__, map(_shape_and_kind, items))):
+        return None
+    return _shape(items[0])
 
 
 def is_plain(item: Item) -> bool:
@@ -58,20 +68,17 @@ def is_plain(item: Item) -> bool:
     )
 
 
-def alike_columns(items: Sequence[Item], nonces: Sequence[int]) -> tuple[object, ...]:
-    """What `STORE_ALIKE` takes besides the shape: the items in the order of their ids."""
-    order = ordered([item.id for item in items])
-    rank = None
-    if not isinstance(order, range):
-        rank = numbers([n + 1 for n in order], whole=True)
-        items, nonces = [items[n] for n in order], [nonces[n] for n in order]
-    return (
-        rank,
-        len(items),
-        numbers(nonces),
-        names([item.id for item in items], whole=True),
-        data([item.input for item in items]),
-    )
+def store_alike(
+    items: Sequence[Item], nonces: Sequence[int], shape: tuple[object, ...]
+) -> tuple[str, tuple[object, ...]]:
+    """The statement that stores items of this shape, and its arguments. It inserts them in the order of their
+    ids, so that two calls with the same ids do not wait for each other."""
+    if len(items) == 1:
+        return STORE_ONE, (*shape, nonces[0], items[0].id, items[0].input)
+    ids = list(map(_id, items))
+    sql = STORE_ALIKE if is_ordered(ids) else STORE_ALIKE_BY_ID
+    inputs = data(list(map(_input, items)))
+    return sql, (numbers(nonces), len(ids), names(ids, whole=True), inputs, *shape)
 
 
 class ItemRows(NamedTuple):
@@ -160,9 +167,13 @@ def _placeholders(items: Sequence[Item], owners: Sequence[int]) -> list[Placehol
 
 def ordered(keys: Sequence[Any]) -> Sequence[int]:
     """The indexes of these keys in sorted order; a range if they are sorted already."""
-    if all(first < second for first, second in pairwise(keys)):
+    if is_ordered(keys):
         return range(len(keys))
     return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def is_ordered(keys: Sequence[Any]) -> bool:
+    return all(map(lt, keys, islice(keys, 1, None)))
 
 
 def _columns(rows: Sequence[Row], plain: bool) -> tuple[object, ...]:
@@ -269,6 +280,11 @@ def waves(marked: Iterable[tuple[set[object], set[object]]]) -> Iterator[list[in
         yield wave
 
 
+def fit_in_one_call(sizes: Iterable[int]) -> bool:
+    """Whether requests of so many bytes need not be split into portions."""
+    return sum(sizes) <= MOST_BYTES
+
+
 def portions(wave: list[int], sizes: Callable[[int], int]) -> Iterator[list[int]]:
     """Split a wave into calls of about `MOST_BYTES` at most, given the bytes of each request. A request is
     never split: `BackendError` if it is larger than the server takes."""
@@ -290,5 +306,7 @@ def portions(wave: list[int], sizes: Callable[[int], int]) -> Iterator[list[int]
         yield portion
 
 
-def bytes_of(items: Sequence[Item]) -> int:
-    return sum([len(item.input) + len(item.options) for item in items])
+def bytes_of(items: Sequence[Item], *, alike: bool = False) -> int:
+    """alike: their options are the same."""
+    inputs = sum(map(len, map(_input, items)))
+    return inputs + (len(items) * len(items[0].options) if alike else sum(map(len, map(_options, items))))

@@ -16,7 +16,7 @@ from treadle.errors import InputError
 from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.masking import Address
 
-from .array_types import register_array_types
+from .array_types import register_array_types, register_bytes_arrays
 from .errors import CONNECTION_ERRORS, NothingSent, is_away
 from .link import LinkWatch, keep_alive
 from .schema import Connection
@@ -103,6 +103,7 @@ def _forget_frames(error: BaseException | None) -> None:
 async def _learn_array_types(connection: Connection) -> None:
     """If they cannot be registered, let the driver look up the types of arrays, by a search path in which no
     other role can create."""
+    register_bytes_arrays(connection)
     if register_array_types(connection):
         return
     await connection.execute(_sql("begin_pinned"))
@@ -154,9 +155,11 @@ class PostgresPool:
         _pools.add(self)
 
     @asynccontextmanager
-    async def connection(self, *, vital: bool = False) -> AsyncGenerator[Connection, None]:
-        """A connection, for one use. `vital`: it may be one of the reserved ones."""
-        connection = await self.lend(vital)
+    async def connection(
+        self, *, vital: bool = False, statement: str = ""
+    ) -> AsyncGenerator[Connection, None]:
+        """A connection, for one use. `vital`: it may be one of the reserved ones. `statement`: see `lend`."""
+        connection = await self.lend(vital, statement)
         try:
             yield connection
         except BaseException as error:
@@ -229,6 +232,11 @@ class PostgresPool:
             raise
         self._used.add(connection)
         return connection
+
+    def has_idle(self) -> bool:
+        """Whether `lend` would answer at once."""
+        free = not (self._ordinary.locked() or self._all.locked())
+        return free and bool(self._idle) and not any(each.is_closed() for each in self._idle)
 
     def take_back(self, connection: Connection, vital: bool, error: BaseException | None = None) -> None:
         """Put a connection back, or close it if `error`, raised by its use, leaves its state unknown.

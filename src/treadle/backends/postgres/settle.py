@@ -20,6 +20,7 @@ from treadle.item import (
     ReleasedItem,
     Settled,
     Settlement,
+    SettlementKind,
 )
 from treadle.retry import Retry
 
@@ -27,7 +28,17 @@ from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict, is_locked
-from .item_columns import NO_COLUMNS, NO_POLICIES, bytes_of, circular, marks, portions, rows_of, waves
+from .item_columns import (
+    NO_COLUMNS,
+    NO_POLICIES,
+    bytes_of,
+    circular,
+    fit_in_one_call,
+    marks,
+    portions,
+    rows_of,
+    waves,
+)
 from .statements import statement, text
 from .submit import refused
 
@@ -64,7 +75,7 @@ ENDED_GROUP: Final = tuple(f"ended_group_{name}" for name in ("id", "tenant", "v
 
 class PostgresSettle(PostgresVerbs):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        wait = any(one.wait for one in settlements)
+        wait = True in [one.wait for one in settlements]
         return await PostgresSettler(settlements, self._settle, self._unlocked, wait=wait).settle()
 
     async def _settle(self, arguments: tuple[object, ...]) -> Record:
@@ -99,7 +110,7 @@ class PostgresSettler:
 
     async def settle(self) -> Settled:
         locked: list[int] = []
-        left = deque(portion for wave in _waves(self._settlements) for portion in portions(wave, self._size))
+        left = deque(self._portions())
         while left:
             wave = left.popleft()
             try:
@@ -120,13 +131,21 @@ class PostgresSettler:
                     left.appendleft(rest)
         for n in locked:
             await self._wait_for(n)
-        outcomes = tuple(self._outcomes[n] for n in range(len(self._settlements)))
+        outcomes = tuple([self._outcomes[n] for n in range(len(self._settlements))])
         return Settled(outcomes, self._effects.effects(), self._at)
 
-    def _size(self, n: int) -> int:
-        one = self._settlements[n]
-        value = one.contribution.value if one.contribution is not None else None
-        return len(one.result or b"") + len(value or b"") + (bytes_of(one.children) if one.children else 0)
+    def _portions(self) -> Iterator[list[int]]:
+        """What goes in one call each."""
+        # Lists in this class are built without generators: those take twice as long for each settlement.
+        sizes = [0 if one.result is None else len(one.result) for one in self._settlements]
+        for n, one in enumerate(self._settlements):
+            if one.children:
+                sizes[n] += bytes_of(one.children)
+            if one.contribution is not None and one.contribution.value is not None:
+                sizes[n] += len(one.contribution.value)
+        is_small = fit_in_one_call(sizes)
+        for wave in _waves(self._settlements):
+            yield from (wave,) if is_small else portions(wave, sizes.__getitem__)
 
     async def _try(self, wave: list[int]) -> list[int]:
         """Make one call. Returns those to try again, because others of the call were refused."""
@@ -171,7 +190,8 @@ def _waves(settlements: Sequence[Settlement]) -> Iterable[list[int]]:
     """Which settlements may go in one call: see `marks`. A second one of the same token must see what became
     of the first."""
     tokens = {one.lease.token for one in settlements}
-    if 0 < len(tokens) == len(settlements) and not any(one.children for one in settlements):
+    parents = [one for one in settlements if one.children]
+    if 0 < len(tokens) == len(settlements) and not parents:
         return [list(range(len(settlements)))]
     marked = ((marks(one.children), {one.lease.token}) for one in settlements)
     return waves((before | token, after | token) for (before, after), token in marked)
@@ -182,20 +202,31 @@ class SettleCall:
 
     def __init__(self, settlements: Sequence[Settlement]) -> None:
         self._settlements = settlements
-        contributions = [_contribution(one) for one in settlements]
-        folds = any(one is not None and one.version is not None for one in contributions)
-        has_values = any(one is not None and one.value is not None for one in contributions)
+        kinds: list[SettlementKind] = [one.kind for one in settlements]
+        contributions = [one.contribution if one.kind == "success" else None for one in settlements]
+        distinct = {id(one): one for one in contributions}  # most settlements share one
+        folds = any(one is not None and one.version is not None for one in distinct.values())
+        has_values = any(one is not None and one.value is not None for one in distinct.values())
         self._children = [
-            (row, _child(one, item)) for row, one in enumerate(settlements, 1) for item in one.children
+            (row, _child(one, item))
+            for row, one in enumerate(settlements, 1)
+            if one.children
+            for item in one.children
         ]
-        returns = any(one.kind not in ENDS for one in settlements)
-        columns, flags = self._child_rows() if self._children else NO_CHILDREN
+        flags = {key: _flags(one) for key, one in distinct.items()}
+        returns = not ENDS.issuperset(kinds)
+        columns, plainness = self._child_rows() if self._children else NO_CHILDREN
         self.arguments: tuple[object, ...] = (
             numbers([one.lease.ref for one in settlements], whole=True),
             numbers([one.lease.token for one in settlements], whole=True),
             names([one.lease.tenant for one in settlements]),
-            numbers([KIND_CODES[one.kind] for one in settlements]),
-            numbers([_flags(one) for one in settlements]),
+            numbers([KIND_CODES[kind] for kind in kinds]),
+            numbers(
+                [
+                    flags[id(given)] | GROUPED if one.children else flags[id(given)]
+                    for one, given in zip(settlements, contributions, strict=True)
+                ]
+            ),
             numbers([REASON_CODES[one.reason] for one in settlements]),
             data([one.result if one.kind == "success" else None for one in settlements]),
             numbers([one.run_at for one in settlements]) if returns else None,
@@ -208,8 +239,8 @@ class SettleCall:
             *columns,
             folds,
             returns,
-            *flags,
-            self._marks(),
+            *plainness,
+            self._marks() if "dead" in kinds else None,
         )
 
     def _group_indexes(self) -> list[int]:
@@ -279,9 +310,12 @@ class SettleCall:
         store's answer."""
         versions = dict(zip(record["version_row"] or (), record["version_no"] or (), strict=True))
         silent = record["silent_row"] or ()
+        settlements, ended_groups = self._settlements, effects.ended_groups
         for row, group in zip(record["ended_row"] or (), record["ended_group"] or (), strict=True):
-            settlement = self._settlements[row - 1]
-            contribution = None if row in silent else _contribution(settlement)
+            settlement = settlements[row - 1]
+            contribution = settlement.contribution
+            if row in silent or settlement.kind != "success":
+                contribution = None
             value = None
             if contribution is not None:
                 value = settlement.result if contribution.value is None else contribution.value
@@ -291,7 +325,7 @@ class SettleCall:
             if group is None:
                 lease = settlement.lease
                 failed = None if settlement.kind == "dead" else 0
-                effects.ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type, failed))
+                ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type, failed))
 
     def _read_not_applied(self, record: Record, outcomes: list[Outcome]) -> None:
         for row, loss in zip(record["lost_row"] or (), record["lost_code"] or (), strict=True):
@@ -335,19 +369,14 @@ class EffectsReader:
         return Effects(tuple(self._released), tuple(self.ended_groups), self._doomed)
 
 
-def _contribution(settlement: Settlement) -> Contribution | None:
-    return settlement.contribution if settlement.kind == "success" else None
-
-
-def _flags(settlement: Settlement) -> int:
-    flags = GROUPED if settlement.children else 0
-    contribution = _contribution(settlement)
-    if contribution is not None:
-        flags |= CONTRIBUTES
-        if contribution.final:
-            flags |= FINAL
-        if contribution.value is not None:
-            flags |= HAS_VALUE | GROUPED
+def _flags(contribution: Contribution | None) -> int:
+    if contribution is None:
+        return 0
+    flags = CONTRIBUTES
+    if contribution.final:
+        flags |= FINAL
+    if contribution.value is not None:
+        flags |= HAS_VALUE | GROUPED
     return flags
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import Final, TypeAlias
 
 import asyncpg
@@ -20,15 +21,13 @@ from .columns import names, numbers
 from .connection import AnswerRow, PostgresCalls
 from .errors import is_locked, translated
 from .item_columns import (
-    STORE_ALIKE,
-    STORE_ONE,
-    alike_columns,
     bytes_of,
     circular,
     marks,
     portions,
     rows_of,
     shape_of,
+    store_alike,
     waves,
 )
 from .statements import statement, text
@@ -70,7 +69,7 @@ class PostgresSubmit(PostgresWorkers):
         groups = [[0]] if alone else waves(marks(submission.items) for submission in submissions)
         if not alone and any(submission.note is not None for submission in submissions):
             groups = [part for group in groups for part in _noted_apart(submissions, group)]
-        sizes = [bytes_of(submission.items) for submission in submissions]
+        sizes = [bytes_of(submission.items, alike=submission.alike) for submission in submissions]
         for wave in (portion for group in groups for portion in portions(group, sizes.__getitem__)):
             if tx is not None:
                 await self._store_in_transaction(tx, submissions, wave, answers)
@@ -126,19 +125,16 @@ class PostgresSubmit(PostgresWorkers):
         locks: bool,
     ) -> bool:
         """The short way, for items that are alike. False: they are not, or an id is taken."""
-        items = [item for n in nonces for item in submissions[n].items]
-        shape = None if _note_values(submissions, nonces) else shape_of(items)
+        shape = None if _note_values(submissions, nonces) else shape_of([submissions[n] for n in nonces])
         if shape is None:
             return False
-        owners = [nonce for n, nonce in nonces.items() for _ in submissions[n].items]
+        items = list(chain.from_iterable([submissions[n].items for n in nonces]))
+        owners: list[int] = []
+        for n, nonce in nonces.items():
+            owners += repeat(nonce, len(submissions[n].items))
+        sql, arguments = store_alike(items, owners, shape)
         try:
-            if len(items) == 1:
-                one = items[0]
-                record = await self._calls.row(STORE_ONE, *shape, owners[0], one.id, one.input, locks=locks)
-            else:
-                record = await self._calls.row(
-                    STORE_ALIKE, *shape, *alike_columns(items, owners), locks=locks
-                )
+            record = await self._calls.row(sql, *arguments, locks=locks)
         except asyncpg.UniqueViolationError:
             return False
         status, now = status_of(record["state"]), record["now"]
@@ -251,7 +247,7 @@ class LockedSubmissions:
                 await self.store(part)
 
     def _is_locked(self, n: int) -> bool:
-        if self._locked.isdisjoint(_keys(self._submissions[n])):
+        if not self._locked or self._locked.isdisjoint(_keys(self._submissions[n])):
             return False
         self._answers[n] = LOCKED
         return True

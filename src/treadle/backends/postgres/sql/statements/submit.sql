@@ -60,10 +60,9 @@ select {store_identity}
 -- :name begin
 select 1
 
--- New items that differ only in their ids and inputs, as almost all do, in one plain statement. It stores all
--- of them, or raises a unique violation if an id is taken, and stores nothing. The function that handles that
--- case, `store_items`, takes a third longer for many items and a quarter longer for one.
--- :name store_alike
+-- A new item, in one plain statement. It stores it, or raises a unique violation if the id is taken. The function
+-- that handles that case, `store_items`, takes a quarter longer.
+-- :name store_one
 with moment as materialized (
   select treadle.clock() as now, pg_catalog.set_config('lock_timeout', '200ms', true)
 ),
@@ -74,13 +73,15 @@ stored as (
       coalesce(:deadline::float8, m.now + :expires_in::float8), :keep::float8, :keep_dead::float8,
       :priority::int, :attempts::int, :need::int, :tenant::text, :type::text, :queue::text, :lane::text,
       :parent::text, :workflow::text, :workflow_type::text, :options::bytea
-    from moment m, {rows} u (no, nonce, id, input)
+    from moment m, (values (pg_catalog.nextval('treadle.number'), :nonce::bigint, :id::text, :input::bytea))
+      u (no, nonce, id, input)
     returning no, queued, due, deadline
 ),
 opened as (
   insert into treadle.open_item (no, seq, due, ready_since, deadline, keep, keep_dead, status, priority,
       tenant, type, queue, lane)
-    select no, no, due, queued, deadline, case when :keep::float8 = 86400::float8 then null else :keep::float8 end, :keep_dead::float8,
+    select no, no, due, queued, deadline,
+      case when :keep::float8 = 86400::float8 then null else :keep::float8 end, :keep_dead::float8,
       case when due > queued then 1 else 2 end, :priority::int, :tenant::text, :type::text,
       :queue::text, :lane::text
     from stored
@@ -88,9 +89,44 @@ opened as (
 select case when coalesce(:run_at::float8, m.now + :delay::float8) > m.now then 1 else 2 end as state, m.now
 from moment m
 
--- :name one_row
-(values (pg_catalog.nextval('treadle.number'), :nonce::bigint, :id::text, :input::bytea))
+-- Many that differ only in their ids and inputs, as almost all do: all are stored, or none. They are inserted in the order
+-- of their ids, and numbered in that of submission. What they share is in subselects, which are evaluated once: for many
+-- items that takes less, and for one item a tenth more.
+-- :name store_alike
+with new as materialized (
+  select pg_catalog.nextval('treadle.number') as no, r.*
+  from (select pg_catalog.unnest(treadle.spread(:nonce::text::bigint[], :count::int)) as nonce,
+    pg_catalog.unnest(treadle.names(:id)) as id,
+    pg_catalog.unnest(treadle.spread(:input::bytea[], :count::int)) as input) as r
+),
+began as materialized (
+  select treadle.clock() as now, pg_catalog.set_config('lock_timeout', '200ms', true)
+),
+moment as materialized (
+  select b.now, coalesce(:run_at::float8, b.now + :delay::float8) as due,
+    coalesce(:deadline::float8, b.now + :expires_in::float8) as deadline
+  from began b
+),
+stored as (
+  insert into treadle.item (no, nonce, id, input, queued, due, deadline, keep, keep_dead, priority, attempts,
+      need, tenant, type, queue, lane, parent, workflow, workflow_type, options)
+    select n.no, n.nonce, n.id, n.input, (select now from moment), (select due from moment),
+      (select deadline from moment), :keep::float8, :keep_dead::float8,
+      :priority::int, :attempts::int, :need::int, :tenant::text, :type::text, :queue::text, :lane::text,
+      :parent::text, :workflow::text, :workflow_type::text, :options::bytea
+    from new n {order}
+),
+opened as (
+  insert into treadle.open_item (no, seq, due, ready_since, deadline, keep, keep_dead, status, priority,
+      tenant, type, queue, lane)
+    select n.no, n.no, (select due from moment), (select now from moment), (select deadline from moment),
+      case when :keep::float8 = 86400::float8 then null else :keep::float8 end, :keep_dead::float8,
+      (select case when due > now then 1 else 2 end from moment), :priority::int, :tenant::text, :type::text,
+      :queue::text, :lane::text
+    from new n
+)
+select case when m.due > m.now then 1 else 2 end as state, m.now
+from moment m
 
--- :name many_rows
-unnest(treadle.new_numbers(:rank::text::int[], :count::int), treadle.spread(:nonce::text::bigint[], :count::int),
-  treadle.names(:id), treadle.spread(:input::bytea[], :count::int))
+-- :name by_id
+order by n.id collate pg_catalog."C"
