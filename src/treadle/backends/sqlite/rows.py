@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from treadle.item import Attempt, ErrorInfo, ItemState, Lease
+from treadle.item import Attempt, ErrorInfo, ItemState, Lease, Verdict
 
 from .statements import Row, Tx, array, statements
 from .status_codes import STATUS, SUCCESS
@@ -113,18 +113,45 @@ def _attempt(row: Row) -> Attempt:
 
 def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
     """The leases on these items, in this order."""
-    return [_lease(row) for row in tx.rows(_SQL["leases"], tx.now, array(nos))] if nos else []
+    if not nos:
+        return []
+    found: list[Lease] = []
+    # By position, which is four times as fast as by keyword: see `Lease`.
+    for (
+        id, tenant, token, type, input, attempt, queue, lane, priority, attempts, options, queued_at, due_at,
+        claimed_at, deadline, ref, ready_at, rare,
+    ) in tx.rows(_SQL["leases"], tx.now, array(nos)):  # fmt: skip
+        if rare is None:
+            lease = Lease(
+                id, tenant, token, type, input, attempt, id, queue, lane, priority, attempts, None, None,
+                None, (), options, queued_at, due_at, claimed_at, deadline, None, ref, 0, 0, True,
+                ready_at or 0.0,
+            )  # fmt: skip
+        else:
+            more = _rare_fields.decode(rare)
+            lease = Lease(
+                id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
+                more.parent, more.workflow, more.workflow_type, more.after or (), options, queued_at, due_at,
+                claimed_at, deadline, more.verdict, ref, more.failures, more.losses, more.begun == 1,
+                ready_at or 0.0,
+            )  # fmt: skip
+        found.append(lease)
+    return found
 
 
-def _lease(row: Row) -> Lease:
-    """By position, which is four times as fast as by keyword: see `Lease`."""
-    (
-        id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
-        workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
-        failures, losses, begun, ready_at,
-    ) = row  # fmt: skip
-    return Lease(
-        id, tenant, token, type, input, attempt, id if group_id is None else group_id, queue, lane, priority,
-        attempts, parent, workflow, workflow_type, () if after is None else decode_ids(after), options,
-        queued_at, due_at, claimed_at, deadline, verdict, ref, failures, losses, begun == 1, ready_at,
-    )  # fmt: skip
+class RareFields(msgspec.Struct, array_like=True, gc=False):
+    """The fields of a lease that few have."""
+
+    group_id: str | None
+    """None for an item that is alone."""
+    parent: str | None
+    workflow: str | None
+    workflow_type: str | None
+    after: tuple[str, ...] | None
+    verdict: Verdict | None
+    failures: int
+    losses: int
+    begun: int
+
+
+_rare_fields = msgspec.json.Decoder(RareFields)

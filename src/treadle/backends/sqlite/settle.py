@@ -29,9 +29,11 @@ from .dependencies import is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
 from .placement import Home, PlacedItem
+from .settle_plain import settle_plain, stays_alone
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .submit import TakenIds, is_plain, plan, store
+from .store_items import store
+from .submit import TakenIds, is_plain, plan
 from .update import take_over
 
 _SQL = statements("settle")
@@ -44,7 +46,7 @@ _AGAIN = Outcome(verb="applied", again=True)
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> Settled:
     """Apply each settlement whose token still owns its item, in order."""
-    return _SettleCall(tx, settlements).run(settlements)
+    return settle_plain(tx, settlements) or _SettleCall(tx, settlements).run(settlements)
 
 
 class _PlannedChildren(NamedTuple):
@@ -112,7 +114,7 @@ class _SettleCall:
         if kind == "retry" or kind == "defer" or kind == "release":
             self._put_back(settlement, item)
             return _APPLIED
-        if item.group is None and _stays_alone(settlement):
+        if item.group is None and stays_alone(settlement):
             return self._end_alone(settlement, item, OUTCOME[kind])
         return self._end(settlement, item, OUTCOME[kind])
 
@@ -267,12 +269,6 @@ def _contribution(settlement: Settlement, item: OpenItem) -> Contribution | None
 def _tolerates(children: Sequence[Item], id: str) -> bool:
     """Whether one of these items waits for an item and would run although that is dead."""
     return any(id in one.after and is_tolerant(one.counting, one.need, one.after) for one in children)
-
-
-def _stays_alone(settlement: Settlement) -> bool:
-    """Whether an item that is alone needs no row for its group: its own row says everything."""
-    given = settlement.contribution
-    return not settlement.children and (given is None or (given.value is None and not given.version))
 
 
 # -- which token owns an item --------------------------------------------------------------------------

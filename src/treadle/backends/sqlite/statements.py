@@ -110,22 +110,24 @@ class Tx:
         """Execute a statement. Return how many rows it changed."""
         return self._cursor.execute(sql, parameters).rowcount
 
-    def run_rows(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
+    def run_rows(self, sql: str, rows: Sequence[Sequence[Any]], *behind: Any) -> int:
         """Execute a statement with one `VALUES (?, ?)` for all of these rows. Return how many an INSERT has
-        added."""
+        added. behind: the parameters that follow the rows."""
         if len(rows) == 1:
-            return self._cursor.execute(sql, rows[0]).rowcount
+            return self._cursor.execute(sql, (*rows[0], *behind) if behind else rows[0]).rowcount
         begin = added = 0
         for size in _CHUNKS:
             while len(rows) - begin >= size:
                 part = rows[begin : begin + size]
-                added += self._cursor.execute(_repeated(sql, size), tuple(chain.from_iterable(part))).rowcount
+                parameters = (*chain.from_iterable(part), *behind)
+                added += self._cursor.execute(_repeated(sql, size), parameters).rowcount
                 begin += size
         return added
 
     def numbers(self, *, no: int = 0, seq: int = 0, token: int = 0) -> Numbers:
         """Take this many numbers of each kind from the counter."""
-        last = self.rows(_SQL["take_numbers"], no, seq, token)[0]
+        self.run(_SQL["take_numbers"], no, seq, token)
+        last = self.rows(_SQL["numbers_taken"])[0]
         return Numbers(last[0] - no + 1, last[1] - seq + 1, last[2] - token + 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -206,7 +207,7 @@ class SqliteTransactions:
     def _begin(self) -> sqlite3.Connection:
         connection = connect(self._path, self._durability)
         try:
-            self._lock.begin(connection, self._patience)
+            self._lock.begin(connection, time.monotonic() + self._patience)
             connection.execute(f"SAVEPOINT {_BEGIN}")
             # The user must not end the transaction: its settlements would be lost, or not fenced.
             connection.set_authorizer(_forbid_ending)

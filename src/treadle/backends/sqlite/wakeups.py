@@ -26,6 +26,7 @@ _READ_SIZE = 65536
 _decoder = msgspec.json.Decoder(Wake)
 
 EVERYTHING = Wake(ready=True, everything=True)
+_NOTHING = Wake()
 
 
 class SqliteWakeups:
@@ -41,7 +42,7 @@ class SqliteWakeups:
         self._rest = b""
 
     def publish(self, wake: Wake) -> None:
-        if wake == Wake():
+        if wake == _NOTHING:
             return
         self._deliver(wake)
         pipes = self._directory.other_pipes()
@@ -77,10 +78,10 @@ class SqliteWakeups:
             self._stop_listening()
 
     def _deliver(self, wake: Wake) -> None:
-        """Call every subscriber on its own loop. For any thread."""
+        """Call every subscriber on its own loop: those of the loop that runs here at once. For any thread."""
         for mark, receive in list(self._subscribers.values()):
             if is_running_on(mark.loop):
-                mark.loop.call_soon(_call, receive, wake)
+                _call(receive, wake)
                 continue
             try:
                 mark.loop.call_soon_threadsafe(_call, receive, wake)

@@ -48,16 +48,17 @@ class WriteLock:
         self._began: float | None = None
         """Since when it tries to get the lock, also if it has given up meanwhile."""
 
-    def begin(self, connection: sqlite3.Connection, patience: float) -> float:
+    def begin(self, connection: sqlite3.Connection, until: float) -> float:
         """Begin a write transaction. Return the seconds that it took to get the lock, earlier calls that
-        failed included. Raises SQLite's own error if the lock is still taken after `patience` seconds."""
+        failed included. Raises SQLite's own error if the lock is still taken at `until`, by the monotonic
+        clock."""
         if self.wrote and self._others_wait():
             self._pause()
         now = time.monotonic()
         if self._began is None:
             self._began = now
         if not _try_begin(connection):
-            self._wait(connection, now + patience)
+            self._wait(connection, until)
         self.wrote = True
         began, self._began = self._began, None
         return time.monotonic() - began

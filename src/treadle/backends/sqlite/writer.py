@@ -101,7 +101,7 @@ class WriterThread(DatabaseThread):
     def _commit(self, calls: list[DatabaseCall]) -> None:
         """Execute these calls, and those that come meanwhile, in one transaction. Then answer them."""
         try:
-            connection = self._connected()
+            connection = self._connection or self._connected()
             waited = self._begin(connection, calls)
         except BaseException as error:  # noqa: BLE001  the callers get every error
             self._fail(calls, error)
@@ -129,10 +129,12 @@ class WriterThread(DatabaseThread):
         leave `calls`. If all are, the error is raised."""
         while True:
             try:
-                waited = self._lock.begin(connection, min(map(self._time_left, calls)))
+                asked = calls[0].asked if len(calls) == 1 else min([call.asked for call in calls])
+                waited = self._lock.begin(connection, asked + self._patience)
                 break
             except sqlite3.Error as error:
-                late = [call for call in calls if self._time_left(call) <= 0]
+                now = time.monotonic()
+                late = [call for call in calls if call.asked + self._patience <= now]
                 if not is_busy(error) or len(late) == len(calls):
                     raise
                 self._fail(late, error)
@@ -141,9 +143,6 @@ class WriterThread(DatabaseThread):
             calls += self._waiting(MOST_CALLS - len(calls))
             calls.sort(key=lambda call: not call.urgent)
         return waited
-
-    def _time_left(self, call: DatabaseCall) -> float:
-        return call.asked + self._patience - time.monotonic()
 
     def _execute(self, connection: sqlite3.Connection, calls: list[DatabaseCall], waited: float) -> None:
         if len(calls) == 1 and self._queue.empty():
