@@ -20,7 +20,7 @@ from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
 from treadle.filter_options import check_tenant
-from treadle.handle import EnqueueCall, Handle, submitted_handle
+from treadle.handle import EnqueueCall, Handle, submitted_handles
 from treadle.ids import check_id, check_name
 from treadle.item import AuditNote
 from treadle.manual_lease import ClaimedLease, claim_one
@@ -161,7 +161,9 @@ class Client(Operator):
                 "options by name, as in enqueue(add(1, 2), delay=60)",
                 parameters=("input",),
             )
-        work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
+        checked: dict[str, Any] = {}
+        if options:
+            work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
         return EnqueueCall(self._core, self._submits_to, work, checked, self._note)
 
     async def enqueue_many(
@@ -176,7 +178,7 @@ class Client(Operator):
         await self.connect()
         tenant, note = self._submits_to, self._note
         answers = await submit(self._core, tenant, works, checked, note=note)
-        return [submitted_handle(self._core, tenant, answer, note) for answer in answers]
+        return submitted_handles(self._core, tenant, answers, note)
 
     async def claim_one(
         self,

@@ -37,13 +37,13 @@ _RANDOM_BITS = 76
 
 def set_id_generator(generator: IdGenerator | None) -> None:
     """Let `generator` make the ids of new Works in this process. None restores the default."""
-    global _custom  # noqa: PLW0603  the one switch SPEC asks for
-    _custom = None if generator is None else checked_generator(generator)
+    global current  # noqa: PLW0603  the one switch SPEC asks for
+    current = _default if generator is None else checked_generator(generator)
 
 
 def generate_id() -> str:
     """Make a new id, with the user's generator if one is set."""
-    return _default() if _custom is None else _custom()
+    return current()
 
 
 def checked_generator(generator: IdGenerator) -> IdGenerator:
@@ -108,7 +108,8 @@ def id_generator(now: Callable[[], float], random: random_module.Random) -> IdGe
 # Not the module-level functions of `random`: an application may seed them alike in every process.
 _random = random_module.Random()
 _default = id_generator(time.time, _random)
-_custom: IdGenerator | None = None
+current: IdGenerator = _default
+"""Makes the ids of new Works: the default generator, or that of the user."""
 
 # Without a new seed a forked child would repeat its parent's ids. Windows does not fork.
 if hasattr(os, "register_at_fork"):

@@ -186,6 +186,9 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
     Otherwise the submission is refused at once, as `locked`."""
     note: AuditNote | None = None
     """With it (capability `recording`), an audit entry is stored in the same step as the items."""
+    alike: bool = False
+    """Whether it is known that the items differ in nothing but their ids and inputs. A store need not compare
+    them then."""
 
 
 class Submitted(msgspec.Struct, frozen=True, gc=False):
@@ -719,6 +722,17 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # ------------------------------------------------------------------------------------------------ wake-ups
 
 
+class WakeResult(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The result of an item that has succeeded, for the processes that wait for it."""
+
+    type: str
+    queued_at: float
+    """When the item was stored. A later item with the same id has another time."""
+    result: bytes | None
+    ends_group: bool
+    """Whether the group whose root it is has ended with it, and has the same value."""
+
+
 class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A wake-up: it says what changed. A lost wake-up costs latency, never work."""
 
@@ -732,6 +746,9 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The queues of the items to claim. Empty: any queue."""
     items: tuple[Ref, ...] = ()
     """Items that have ended. The groups whose roots they are may have ended too."""
+    results: tuple[WakeResult | None, ...] = ()
+    """The results of the first of `items`, in the same order. None: it has to be read. Only for backends
+    whose wake-ups no stranger can read: see `carries_results`."""
     groups: tuple[Ref, ...] = ()
     """Groups that have ended and whose roots are not in `items`."""
     everything: bool = False
@@ -742,3 +759,5 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer: groups that a process waits for."""
     times: int = 1
     """How many wake-ups were combined into this one."""
+    waits: bool = False
+    """The sender waits for items, or did lately: results are of use to it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias
 
 import msgspec
 from typing_extensions import TypeIs, TypeVar
@@ -100,11 +100,16 @@ def is_work(value: object) -> TypeIs[Work[Any, Any]]:
     return isinstance(value, Work)
 
 
+_WORK: Final = frozenset((Work,))
+
+
 def works_of(given: Iterable[Work[S, G]], where: str) -> list[Work[S, G]]:
     """Return the works of a list, or raise TypeError."""
     if is_work(given) or not isinstance(given, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{where} takes a list of works, as in {where}([add(1, 2)]), not {given!r:.80}")
     works = list(given)
+    if set(map(type, works)) <= _WORK:
+        return works
     for each in works:
         if not is_work(each):
             raise no_work(each, where)

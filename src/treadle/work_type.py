@@ -35,11 +35,11 @@ from weakref import WeakSet
 import msgspec
 from typing_extensions import TypeIs, TypeVar
 
+from . import ids
 from .callables import check_not_awaitable
 from .codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in, stored_type
 from .context import Context
 from .errors import DecodeError, DefinitionError, InputError, shown
-from .ids import check_name, generate_id
 from .options import Input, RunIn, check_options
 from .result import Result
 from .signature import Handler, batch_item, check_handler, inspect_handler, own_type
@@ -78,7 +78,7 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
     ) -> None:
         """`declared` gives the signature of its calls. `options` are checked type options."""
         functools.update_wrapper(self, declared.fn)
-        self.name = check_name(name, field="name")
+        self.name = ids.check_name(name, field="name")
         self.options = options
         self.batch = batch
         self.aliases: tuple[str, ...] = tuple(each for each in options.get("aliases", ()) if each != name)
@@ -91,11 +91,12 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
 
         InputError, naming the parameter, for arguments that the annotations do not allow.
         """
-        return Work(generate_id(), self.name, self._arguments.bind(args, kwargs), self)
+        arguments = self._arguments
+        return Work(ids.current(), arguments.name, arguments.bind(args, kwargs), self)
 
     def from_input(self, input: Mapping[str, Any]) -> Work[S, G]:
         """Make a Work from arguments by parameter name, as `enqueue("name", {...})` does."""
-        return Work(generate_id(), self.name, self._arguments.bind_names(input), self)
+        return Work(ids.current(), self.name, self._arguments.bind_names(input), self)
 
     # ------------------------------------------------------------------------------------ the handler
 

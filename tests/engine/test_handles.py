@@ -13,7 +13,9 @@ from tests.engine.kit import PATIENCE, Barrier, MakeApp, no_new_tasks
 from treadle import Client, Context, InputError, Result, Treadle, WaitTimeout, work
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import BackendError
-from treadle.item import Ended, Ref
+from treadle.handle import Handle, submitted_handle, submitted_handles
+from treadle.item import AuditNote, Ended, Ref, Submitted
+from treadle.operator import core_of
 
 
 async def test_a_handle_can_be_made_in_another_process(make_app: MakeApp) -> None:
@@ -152,3 +154,18 @@ async def test_a_reference_that_the_store_refuses_harms_no_other_waiter() -> Non
         refused.cancel()
         await asyncio.wait([refused])
         await other.close()
+
+
+def test_handles_of_many_are_those_of_one() -> None:
+    core = core_of(Client("memory://"))
+    note = AuditNote(actor="ann")
+    answers = [
+        Submitted("a", group_id="g", queued_at=3.0),
+        Submitted("b", existing=True, queued_at=3.0),
+        Submitted("c"),
+    ]
+    for one, answer in zip(submitted_handles(core, "t", answers, note), answers, strict=True):
+        expected = submitted_handle(core, "t", answer, note)
+        assert type(one) is Handle
+        for name in Handle.__slots__:
+            assert getattr(one, name) == getattr(expected, name), name

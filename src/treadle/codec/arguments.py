@@ -78,9 +78,9 @@ class Arguments:
         self._shape = Shape(self._arguments, from_dict=True)
         self._enums = {name: enums for name, tp in _types(self._arguments) if (enums := numbered(parts(tp)))}
         """The enums with numbers in each parameter that has some."""
-        self._types = tuple(each.type for each in parameters)
+        self._exact = tuple((each.name, each.type) for each in parameters)
         self._is_exact = self._by_position and all(
-            isinstance(each, type) and each in _EXACT for each in self._types
+            isinstance(each, type) and each in _EXACT for _, each in self._exact
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,8 +88,18 @@ class Arguments:
 
         The values of `*args` and `**kwargs` are stored under those names, as a tuple and a dict.
         """
-        if self._is_exact and not kwargs and tuple(map(type, args)) == self._types:
-            return dict(zip(self._positions, args))  # noqa: B905  equally long; takes half the time of what follows
+        if self._is_exact and not kwargs and len(args) == len(self._exact):
+            exact: dict[str, Any] = {}
+            # Without zip(): that takes twice as long for one argument, and what follows longer still.
+            n = 0
+            for name, tp in self._exact:
+                value = args[n]
+                if type(value) is not tp:
+                    break
+                exact[name] = value
+                n += 1  # noqa: SIM113  as zip(), enumerate() takes longer
+            else:
+                return exact
         bound: dict[str, Any] = dict(zip(self._positions, args))  # noqa: B905  lengths are checked next
         if len(args) > len(self._positions):
             self._bind_rest(bound, args)

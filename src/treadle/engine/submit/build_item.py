@@ -28,6 +28,7 @@ from treadle.timing import MAX_DURATION
 from treadle.work import Work, WorkTypeBase, failure_parameter
 from treadle.work_type import computed_options
 
+from .build_alike import build_alike, total_bytes, usual_fields
 from .unique_key import unique_key
 
 
@@ -117,7 +118,7 @@ class ItemBuilder:
         self._settings = settings
         self._bases: dict[AnyType, Resolved] = {}
         self._usual: dict[AnyType, tuple[Any, ...]] = {}
-        """The fields of an item after its tenant, by type, for a submission without options."""
+        """The `usual_fields` of its items, by type, for a submission without options."""
 
     def base(self, type: AnyType) -> Resolved:
         """The options of every Work of the type, unless it sets its own."""
@@ -149,9 +150,37 @@ class ItemBuilder:
         if usual is not None:  # two thirds of the time that _build takes
             return Item(work.id, work.type, self._encode_input(type, work.input), tenant, *usual)
         item = self._build(work, type, options, tenant, parent, lease_to)
-        if type is not DEPENDENCY and type.options.get("options") is None and not self._varies(type):
-            self._usual[type] = msgspec.structs.astuple(item)[4:]
+        if not self._varies(type, options):
+            self._usual[type] = usual_fields(item)
         return item
+
+    def items(
+        self,
+        works: Sequence[Work[Any, Any]],
+        options: Mapping[str, Any],
+        *,
+        tenant: str,
+        lease_to: LeaseTo | None = None,
+    ) -> tuple[tuple[Item, ...], bool]:
+        """Build the items of works with the same options. And: are they alike? See `Submission`."""
+        if works and (alike := self._items_alike(works, options, tenant)) is not None:
+            return alike, True
+        return tuple([self.item(work, options, tenant=tenant, lease_to=lease_to) for work in works]), False
+
+    def _items_alike(
+        self, works: Sequence[Work[Any, Any]], options: Mapping[str, Any], tenant: str
+    ) -> tuple[Item, ...] | None:
+        """The items of works of one type. None if there are other types, or if items of the type vary."""
+        first = works[0]
+        type = self._registry.type_of(first)
+        if self._varies(type, options):
+            return None
+        if options:
+            fields = usual_fields(self._build(first, type, options, tenant, None, None))
+        else:
+            self.item(first, options, tenant=tenant)
+            fields = self._usual[type]
+        return build_alike(works, type, self._settings, tenant, fields)
 
     def check_nested(self, what: str) -> None:
         """Raise UnsupportedError if the backend has no nested groups. `what` needs them."""
@@ -159,14 +188,17 @@ class ItemBuilder:
             advice = f"{what} needs it; use ctx.queue and ids in after=, or another backend"
             raise UnsupportedError("nested", type(self._backend).__name__, "groups in groups", advice=advice)
 
-    def _varies(self, type: AnyType) -> bool:
-        """Whether items of this type differ in more than id and input."""
-        base = self.base(type)
-        return base.skip_queue or base.unique
+    def _varies(self, type: AnyType, options: Mapping[str, Any]) -> bool:
+        """Whether items of this type, with these options, differ in more than id and input."""
+        if type is DEPENDENCY or type.options.get("options") is not None:
+            return True
+        resolved = resolve({}, options, base=self.base(type)) if options else self.base(type)
+        return resolved.skip_queue or resolved.unique
 
-    def check_total(self, items: Sequence[Item], what: str) -> None:
-        """Raise PayloadTooLarge if these items are too large to be stored in one step."""
-        size = sum([len(item.input) + len(item.options) for item in items])
+    def check_total(self, items: Sequence[Item], what: str, *, alike: bool = False) -> None:
+        """Raise PayloadTooLarge if these items are too large to be stored in one step. alike: their options
+        are the same."""
+        size = total_bytes(items, alike=alike)
         if size > self._settings.max_submission:
             advice = "submit them in portions, or raise max_submission"
             raise PayloadTooLarge(what, size, self._settings.max_submission, advice)
@@ -256,8 +288,10 @@ class ItemBuilder:
             raise UnsupportedError("updates", name, f"key_policy={resolved.key_policy!r}")
 
     def _encode_input(self, type: AnyType, input: dict[str, Any]) -> bytes:
-        data = type.encode_input(input, self._settings.codec)
-        check_size(data, self._settings.max_payload, "the input of", type.name)
+        settings = self._settings
+        data = type.encode_input(input, settings.codec)
+        if data.__class__ is not bytes or len(data) > settings.max_payload:
+            check_size(data, settings.max_payload, "the input of", type.name)
         return data
 
     def _encode_dependency(

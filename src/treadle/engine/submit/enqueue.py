@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
+import msgspec
 from msgspec.structs import force_setattr, replace
 
 from treadle.audit_note import check_recording, log_change
@@ -22,6 +24,10 @@ from treadle.work import Work
 from .build_item import LeaseTo
 from .carry import with_traces
 
+_existing = attrgetter("existing")
+_lease = attrgetter("lease")
+_queued_at = attrgetter("queued_at")
+
 
 def submit(
     core: Core,
@@ -37,47 +43,34 @@ def submit(
     for the end of the items. note: who submits them, for the audit. change: changes each item that was
     built."""
     if note is not None:
-        return _submit_noted(core, tenant, works, options, awaited, note, change)
-    return _submit(core, tenant, works, options, awaited, None, change)
+        check_recording(core.backend)
+    tx = options.get("tx")
+    if tx is not None:
+        options = {name: value for name, value in options.items() if name != "tx"}
+    if core.submits_plainly:
+        where = _place(core, tx, note, change)
+        builder, lease_to = core.item_builder, where.lease_to
+        if len(works) == 1:
+            item = builder.item(works[0], options, tenant=tenant, lease_to=lease_to)
+            answers = _store(core, (item,), where)
+        else:
+            items, alike = builder.items(works, options, tenant=tenant, lease_to=lease_to)
+            answers = _store(core, items, where, alike)
+    else:
+        answers = _submit_through(core, tenant, works, options, tx, awaited, note, change)
+    return answers if note is None else _logged(answers, tenant, works, note)
 
 
-async def _submit_noted(
-    core: Core,
-    tenant: str,
-    works: Sequence[Work[Any, Any]],
-    options: dict[str, Any],
-    awaited: bool,
-    note: AuditNote,
-    change: Callable[[Item], Item] | None,
+async def _logged(
+    submitted: Awaitable[tuple[Submitted, ...]], tenant: str, works: Sequence[Work[Any, Any]], note: AuditNote
 ) -> tuple[Submitted, ...]:
-    check_recording(core.backend)
-    answers = await _submit(core, tenant, works, options, awaited, note, change)
+    answers = await submitted
     stored = [answer.id for answer in answers if not answer.existing]
     log_change(note, "enqueue", [work.id for work in works], len(stored), tenant)
     return answers
 
 
-def _submit(
-    core: Core,
-    tenant: str,
-    works: Sequence[Work[Any, Any]],
-    options: dict[str, Any],
-    awaited: bool,
-    note: AuditNote | None,
-    change: Callable[[Item], Item] | None = None,
-) -> Awaitable[tuple[Submitted, ...]]:
-    tx = options.get("tx")
-    if tx is not None:
-        options = {name: value for name, value in options.items() if name != "tx"}
-    if not core.submits_plainly:
-        return _submit_through(core, tenant, works, options, tx, awaited, note, change)
-    where = _place(core, tx, note, change)
-    item, lease_to = core.item_builder.item, where.lease_to
-    items = tuple([item(work, options, tenant=tenant, lease_to=lease_to) for work in works])
-    return _store(core, items, where)
-
-
-class SubmitPlace(NamedTuple):
+class SubmitPlace(msgspec.Struct, frozen=True, gc=False):
     """Where items are stored: in a transaction of the caller, in that of a handler, or by themselves. In the
     last case a worker may start them at once. And with which note, and what is changed about them."""
 
@@ -92,7 +85,7 @@ def _place(core: Core, tx: Any, note: AuditNote | None, change: Callable[[Item],
     open_transaction = current_transaction(core.backend)
     if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
-    runtime = core.local() if tx is None and open_transaction is None else None
+    runtime = core.runtimes[0] if core.runtimes and tx is None and open_transaction is None else None
     return SubmitPlace(tx, open_transaction, None if runtime is None else runtime.offers, note, change)
 
 
@@ -134,18 +127,23 @@ async def _store_traced(
         return await _store(core, with_traces(items, span.traces(len(items))), where)
 
 
-def _store(core: Core, items: tuple[Item, ...], where: SubmitPlace) -> Awaitable[tuple[Submitted, ...]]:
+def _store(
+    core: Core, items: tuple[Item, ...], where: SubmitPlace, alike: bool = False
+) -> Awaitable[tuple[Submitted, ...]]:
     if where.change is not None:
-        items = tuple(map(where.change, items))
+        items, alike = tuple(map(where.change, items)), False
     if len(items) > 1:
         _check_ids(items)
-        core.item_builder.check_total(items, f"enqueue_many of {len(items)} works")
+        core.item_builder.check_total(items, f"enqueue_many of {len(items)} works", alike=alike)
     if where.tx is not None:
         return _submit_within(core, items, where)
     if where.open_transaction is not None:
         return _submit_in(where.open_transaction, items, where.note)
     sent = core.settings.clock.monotonic()
-    return core.submitter.submit(items, functools.partial(_submitted, core, items, sent), sent, where.note)
+    stored = functools.partial(_submitted, core, items, sent)
+    return core.submitter.submit(
+        items, stored, sent, where.note, alike=alike, may_lease=where.lease_to is not None
+    )
 
 
 def named(work: Work[Any, Any], options: dict[str, Any]) -> tuple[Work[Any, Any], dict[str, Any]]:
@@ -208,6 +206,8 @@ async def _submit_in(
 
 
 def _check_ids(items: tuple[Item, ...]) -> None:
+    if len({item.id for item in items}) == len(items):
+        return
     seen: set[str] = set()
     for item in items:
         if item.id in seen:
@@ -217,6 +217,9 @@ def _check_ids(items: tuple[Item, ...]) -> None:
 
 def _submitted(core: Core, items: tuple[Item, ...], sent: float, answers: tuple[Submitted, ...]) -> bool:
     """Announce the stored items and start those leased to this process. Whether there are others to claim."""
+    if not any(map(_existing, answers)) and not any(map(_lease, answers)):
+        core.announcer.queued(items, max(map(_queued_at, answers)))
+        return True
     stored: list[Item] = []
     leases: list[Lease] = []
     at, changes = 0.0, False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
 
-from treadle.backend import Backend, answers_at_once
+from treadle.backend import Backend, answers_at_once, begins_at_once
 from treadle.engine.combine import Combiner
 from treadle.engine.guarded_telemetry import StoreCalls
 from treadle.engine.settings import Settings
@@ -31,12 +32,13 @@ from treadle.rules.submission import rejection_error
 
 Answer: TypeAlias = tuple[Submitted, ...]
 
+_line: Final[Callable[[Item], Line]] = attrgetter("type", "queue")
+
 
 class SubmitRequest(msgspec.Struct, eq=False):
-    """The items of one caller, and how to answer it."""
+    """The items of one caller, which awaits it for the answer."""
 
     submission: Submission
-    answer: asyncio.Future[Answer]
     stored: Callable[[Answer], bool]
     context: contextvars.Context
     """The caller's context: `stored` is called in it."""
@@ -44,6 +46,24 @@ class SubmitRequest(msgspec.Struct, eq=False):
     """Whether some of its items are to be stored with a lease."""
     began: float
     """When it was asked for, by the monotonic clock."""
+    answer: Answer | None = None
+    error: Exception | None = None
+    _waiting: asyncio.Future[None] | None = None
+    """Made only if the caller has to wait: in memory it seldom has to."""
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        if self.answer is None and self.error is None:
+            self._waiting = asyncio.get_running_loop().create_future()
+            yield from self._waiting
+        if self.answer is None:
+            raise cast("Exception", self.error)
+        return self.answer
+
+    def end(self, answer: Answer | None, error: Exception | None = None) -> None:
+        """Answer the caller, or let it get the error."""
+        self.answer, self.error = answer, error
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class Submitter:
@@ -72,7 +92,12 @@ class Submitter:
         # In portions: the first are claimed while the rest is being written. (A thousand at once, awaited,
         # run by another process: 6,200 a second in one portion, 7,000 in four.)
         self._combiner: Combiner[SubmitRequest] = Combiner(
-            self._write_new, tasks, name="submit", limit=250, at_once=answers_at_once(backend, "submit")
+            self._write_new,
+            tasks,
+            name="submit",
+            limit=250,
+            at_once=answers_at_once(backend, "submit"),
+            may_begin=begins_at_once(backend, "submit"),
         )
         self._locked: Combiner[SubmitRequest] = Combiner(
             self._write, tasks, name="submit", pause=lambda: settings.clock.sleep(LOCKED_PAUSE)
@@ -88,24 +113,21 @@ class Submitter:
         stored: Callable[[Answer], bool],
         began: float,
         note: AuditNote | None = None,
-    ) -> asyncio.Future[Answer]:
+        *,
+        alike: bool = False,
+        may_lease: bool = True,
+    ) -> SubmitRequest:
         """Store these items together. Then `stored` is called, and returns whether there is something to
         claim. The write goes on if the caller is cancelled. began: the time, by the monotonic clock.
+        alike: see `Submission`. may_lease: whether some of the items may be stored with a lease.
         """
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        leases = _has_lease(items)
+        leases = may_lease and _has_lease(items[:1] if alike else items)
         self.leasing += leases
-        self._combiner.add(
-            SubmitRequest(
-                Submission(items, wait=False, note=note),
-                answer,
-                stored,
-                contextvars.copy_context(),
-                leases,
-                began,
-            )
+        request = SubmitRequest(
+            Submission(items, False, note, alike), stored, contextvars.copy_context(), leases, began
         )
-        return answer
+        self._combiner.add(request)
+        return request
 
     async def submit_within(
         self, items: tuple[Item, ...], tx: object, note: AuditNote | None = None
@@ -116,7 +138,7 @@ class Submitter:
             raise rejection_error(answer)
         return answer
 
-    async def _write_new(self, requests: list[SubmitRequest]) -> None:
+    def _write_new(self, requests: list[SubmitRequest]) -> Awaitable[None]:
         """Write them, except those that have waited long for a write that failed: each would wait that long
         again, one after the other."""
         if self._unavailable is not None:
@@ -125,10 +147,11 @@ class Submitter:
             for request in late:
                 self._fail(request, StoreUnavailable(f"not submitted: {error}"))
             requests = [request for request in requests if request not in late]
-        if requests:
-            await self._write(requests)
+        return self._write(requests)
 
     async def _write(self, requests: list[SubmitRequest]) -> None:
+        if not requests:
+            return
         try:
             answers = await self.submit_repeatedly([request.submission for request in requests])
         except Exception as error:  # noqa: BLE001  the callers get it
@@ -141,22 +164,23 @@ class Submitter:
         else:
             self._answer(requests, answers)
 
-    def _answer(self, requests: list[SubmitRequest], answers: list[Answer | Rejected]) -> None:
+    def _answer(self, requests: list[SubmitRequest], answers: Sequence[Answer | Rejected]) -> None:
         """Call `stored` of each request, then answer the callers. Here, because a caller may be cancelled."""
         ready: set[Line] = set()
         for request, answer in zip(requests, answers, strict=True):
             if not isinstance(answer, Rejected):
                 self.leasing -= request.leases
                 if request.context.run(request.stored, answer):
-                    ready.update([(item.type, item.queue) for item in request.submission.items])
+                    submission = request.submission
+                    ready.update(map(_line, submission.items[:1] if submission.alike else submission.items))
         self._wakeups.ready(ready)
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Rejected) and answer.why == "locked":
                 self._wait_for_lock(request)
             elif isinstance(answer, Rejected):
                 self._fail(request, rejection_error(answer))
-            elif not request.answer.done():
-                request.answer.set_result(answer)
+            else:
+                request.end(answer)
 
     def _wait_for_lock(self, request: SubmitRequest) -> None:
         """Try it again later, apart from the others."""
@@ -167,19 +191,22 @@ class Submitter:
 
     def _fail(self, request: SubmitRequest, error: Exception) -> None:
         self.leasing -= request.leases
-        if not request.answer.done():
-            request.answer.set_exception(error)
-            request.answer.exception()  # a cancelled caller does not retrieve it
+        request.end(None, error)
 
-    async def submit_repeatedly(self, submissions: list[Submission]) -> list[Answer | Rejected]:
+    async def submit_repeatedly(self, submissions: list[Submission]) -> Sequence[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""
         tries, monotonic = 0, self._settings.clock.monotonic
         began = sent = monotonic()
         try:
             while True:
                 try:
-                    answers = await self._submit_once(submissions)
-                    count = sum([len(each.items) for each in submissions])
+                    if self._store_calls.are_traced:
+                        answers = await self._submit_traced(submissions)
+                    else:
+                        answers = await self._backend.submit(submissions)
+                    count = len(submissions[0].items)
+                    if len(submissions) > 1:
+                        count = sum([len(each.items) for each in submissions])
                     self._metrics.called("submit", monotonic() - sent, count)
                     if not tries:
                         return answers
@@ -196,11 +223,9 @@ class Submitter:
             if tries and any(item.lease_to for submission in submissions for item in submission.items):
                 self._on_lost()
 
-    async def _submit_once(self, submissions: list[Submission]) -> list[Answer | Rejected]:
-        if not self._store_calls.are_traced:
-            return list(await self._backend.submit(submissions))
+    async def _submit_traced(self, submissions: list[Submission]) -> Sequence[Answer | Rejected]:
         with self._store_calls.traced("submit", lambda: _traces(submissions), len(submissions)):
-            return list(await self._backend.submit(submissions))
+            return await self._backend.submit(submissions)
 
     # -- after an answer was lost ----------------------------------------------------------------------
 
