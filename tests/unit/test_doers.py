@@ -15,7 +15,7 @@ from treadle.clock import SystemClock
 from treadle.doers import Task, balanced, oldest, priority, unlimited
 from treadle.doers.balanced import BalancedLine
 from treadle.doers.base import BaseDoer, managed
-from treadle.doers.bounded import AHEAD, WaitingTask
+from treadle.doers.bounded import AHEAD, MOST_AHEAD, WaitingTask
 from treadle.errors import InputError
 
 
@@ -264,6 +264,24 @@ async def test_the_buffer_is_refilled_when_half_of_it_has_started() -> None:
         await crowd.end(str(n))
         free.append(doer.available())
     assert free == [0, 2, 3, 4, 5]
+
+
+async def test_short_tasks_leave_room_for_the_next_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store works on the next claim while the tasks of the last one run."""
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 0.0)
+    crowd, doer = Crowd(), priority(20)
+    doer.submit(done)
+    await doer.idle()
+    assert doer.buffer == MOST_AHEAD
+    portion = doer.available()
+    assert portion == (20 + MOST_AHEAD) // 2
+    for n in range(portion):
+        doer.submit(crowd.task(str(n)))
+    assert doer.available() == portion
+    for n in range(portion):
+        doer.submit(crowd.task(str(portion + n)))
+    assert doer.available() == 0
+    assert len(doer.cancel_pending()) == 2 * portion
 
 
 async def order_of(doer: BaseDoer, waiting: list[dict[str, Any]]) -> list[str]:

@@ -28,12 +28,9 @@ class BalancedLane:
         self.rank: LaneRank | None = None
         """Its current rank among the lanes; None while nothing waits."""
 
-    def add(self, waiting: WaitingTask) -> None:
-        """As a rule tasks come in their order."""
-        if not self.waiting or self.waiting[-1].order < waiting.order:
-            self.waiting.append(waiting)
-        else:
-            insort(self.waiting, waiting)
+    @property
+    def is_empty(self) -> bool:
+        return self.running <= 0 and not self.waiting
 
 
 LaneRank = tuple[int, Order, BalancedLane]
@@ -59,7 +56,10 @@ class BalancedLine:
 
     def push(self, waiting: WaitingTask) -> None:
         lane = self._lanes.get(waiting.lane) or self._new_lane(waiting.lane)
-        lane.add(waiting)
+        if not lane.waiting or lane.waiting[-1].order < waiting.order:
+            lane.waiting.append(waiting)  # as a rule tasks come in their order
+        else:
+            insort(lane.waiting, waiting)
         self._size += 1
         if len(self._lanes) > 1 and lane.waiting[0] is waiting:
             self._rerank(lane)
@@ -82,10 +82,12 @@ class BalancedLine:
     def ended(self, lane: Ref) -> None:
         found = self._lanes[lane]
         found.running -= 1
-        if found.running <= 0 and not found.waiting:
+        if len(self._lanes) == 1:
+            return  # it stays, even without tasks: most likely the next task is in this lane too
+        if found.is_empty:
             del self._lanes[lane]
             found.rank = None
-        elif len(self._lanes) > 1:
+        else:
             self._rerank(found)
 
     def clear(self) -> list[WaitingTask]:
@@ -101,6 +103,8 @@ class BalancedLine:
         return self._size
 
     def _new_lane(self, ref: Ref) -> BalancedLane:
+        if len(self._lanes) == 1 and next(iter(self._lanes.values())).is_empty:
+            self._lanes.clear()
         lane = self._lanes[ref] = BalancedLane(ref)
         if len(self._lanes) == 2:
             self._rank_all()

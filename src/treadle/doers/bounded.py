@@ -117,10 +117,17 @@ class BoundedDoer(StartingDoer):
         return BoundedDoer(self._max, self._fixed, type(self._line)())
 
     def available(self) -> int:
-        """0 while more than half of the line is left: one claim for many tasks, not one for each."""
+        """0 while more than half of the line is left: one claim for many tasks, not one for each.
+
+        Unless `buffer` is given, at most half of what it takes, or `max`: then there is room for the next
+        claim as soon as this one is answered, and the store works on it while the tasks run. (With one claim
+        for all of it, the store waited for the no-ops of a drain: see docs/speed.md.)
+        """
         active, waiting, buffer = self._active + len(self._ready), self._in_line, self.buffer
         busy = active >= self._max and 2 * waiting > buffer
         room = 0 if busy else max(0, self._max + buffer - active - waiting)
+        if self._fixed is None:
+            room = min(room, max(self._max, (self._max + buffer) // 2))
         self._full = not room
         return room
 

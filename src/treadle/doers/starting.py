@@ -55,9 +55,10 @@ class StartingDoer(BaseDoer):
                 await asyncio.sleep(0)
         # Called when the loop goes on: after all of them have ended, or as soon as one of them waits.
         spread = loop.call_soon(self._spread)
-        now = clock()
+        now, context = clock(), self._context
         try:
-            while self._starter is starter and self._is_clean(starter):
+            # The last task must leave no cancellation and no context variable for the next one to find.
+            while self._starter is starter and not starter.cancelling() and copy_context() == context:
                 found = self._next()
                 if found is None:
                     break
@@ -75,10 +76,6 @@ class StartingDoer(BaseDoer):
             if self._starter is starter:
                 spread.cancel()
                 self._spread()
-
-    def _is_clean(self, starter: asyncio.Task[None]) -> bool:
-        """Whether the last task left no cancellation and no context variable for the next one to find."""
-        return not starter.cancelling() and copy_context() == self._context
 
     def _spread(self) -> None:
         """Give each task that may start an asyncio task of its own."""

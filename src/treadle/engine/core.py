@@ -132,7 +132,10 @@ class Core:
         """Make what belongs to one event loop."""
         settings, hooks = self.settings, self.hooks
         self.tasks = Tasks(self._task_died)
-        self.wakeups = WakeUps(self.backend, hooks, self.tasks, settings.generate_id())
+        self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
+        self.wakeups = WakeUps(
+            self.backend, hooks, self.tasks, settings.generate_id(), settings.clock, self.waiters.waits
+        )
         self.submitter = Submitter(
             self.backend,
             settings,
@@ -142,8 +145,7 @@ class Core:
             self.store_calls,
             self.metrics.process,
         )
-        self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
-        self.wakeups.listen(self._receive)
+        self.wakeups.listen(self._receive, claims=False)
 
     def _task_died(self, error: BaseException, name: str) -> None:
         phase: Phase = "settle" if name == "settle" else "claim" if name == "claim" else "signal"

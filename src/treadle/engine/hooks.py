@@ -26,7 +26,7 @@ class Hooks:
     """The `on_event` and `on_error` of the app, and the `on_event` of types. A hook that raises changes
     nothing. That includes SystemExit, which would end the event loop with everything that runs on it."""
 
-    __slots__ = ("_by_type", "_seldom", "on_error", "on_event", "outage")
+    __slots__ = ("_seldom", "by_type", "on_error", "on_event", "outage")
 
     def __init__(
         self,
@@ -38,26 +38,27 @@ class Hooks:
         self.on_error = on_error
         self.outage = StoreOutage(monotonic)
         self._seldom = Seldom(monotonic=monotonic)
-        self._by_type: dict[str, OnEvent] = {}
+        self.by_type: dict[str, OnEvent] = {}
+        """The hooks of single types."""
 
     def listen(self, type: str, on_event: OnEvent | None) -> None:
         if on_event is not None:
-            self._by_type[type] = on_event
+            self.by_type[type] = on_event
 
     @property
     def any_listening(self) -> bool:
         """Whether a hook receives events of some type."""
-        return self.on_event is not None or bool(self._by_type)
+        return self.on_event is not None or bool(self.by_type)
 
     def listening(self, type: str) -> bool:
         """Whether a hook receives events of this type. Events are built only then."""
-        return self.on_event is not None or type in self._by_type
+        return self.on_event is not None or type in self.by_type
 
     def emit(self, event: Event) -> None:
         """Call the app's hook first, then the type's."""
         if self.on_event is not None:
             self._call(self.on_event, event)
-        own = self._by_type.get(getattr(event, "type", ""))
+        own = self.by_type.get(getattr(event, "type", ""))
         if own is not None:
             self._call(own, event)
 

@@ -117,11 +117,12 @@ class Registry:
     def type_of(self, work: Work[Any, Any]) -> AnyType:
         """The type of a Work that is being enqueued. It need not be registered. `DuplicateWorkError` if two
         types with handlers share its name."""
-        known, own = self._types.get(work.type), cast("AnyType", work.definition)
+        known = self._types.get(work.type)
+        if known is not None and known is work.definition:
+            return known
+        own = cast("AnyType", work.definition)
         if known is None:
             return self._remember(own)
-        if known is own:
-            return known
         if known.has_handler and own.has_handler:
             raise DuplicateWorkError(work.type)
         # One of the two is a declaration of the other: they are the same type.

@@ -118,6 +118,8 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
             # Also if the task has ended meanwhile: a cancellation is never swallowed.
             if not task.cancelled():
                 cancelled = error
+        except GeneratorExit:  # it is thrown away with its loop
+            raise
         except BaseException:  # noqa: BLE001  the task holds it; it is raised below
             break
     if cancelled is not None:

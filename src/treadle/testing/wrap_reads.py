@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from treadle.backend import Backend, store_name
+from treadle.backend import Backend, carries_results, store_name
 from treadle.item import (
     AuditNote,
 )
@@ -21,6 +21,7 @@ class WrappedReads(Backend):
     def __init__(self, inner: Backend) -> None:
         self.inner = inner
         self.capabilities = inner.capabilities
+        self.carries_results = carries_results(inner)
 
     @property
     def address(self) -> str:

@@ -58,6 +58,7 @@ class MemoryBackend:
 
     capabilities = CAPABILITIES
     answers_at_once = ("submit",)
+    carries_results = True
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.store = MemoryTables(SystemClock() if clock is None else clock)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from treadle.engine.core import Core
 from treadle.engine.wait.wakeups import Line
 from treadle.events import Cancelled, Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
-from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake
+from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake, WakeResult
 from treadle.metrics.series import EndedAttempt, TypeMetrics
 from treadle.retry import retry_call
 
@@ -25,6 +25,8 @@ from .settle import BACKOFF
 
 Successes: TypeAlias = dict[tuple[TypeMetrics, str], list[EndedAttempt]]
 """The attempts of a batch that succeeded, by the metrics of their type and by queue."""
+SMALL: Final = 500
+"""A result of no more bytes goes into the wake-up that tells of it."""
 ENDINGS: Final = (Succeed, Die, Drop)
 """The decisions that end an item."""
 
@@ -81,7 +83,9 @@ class AfterCommit:
         if core.unwatched_groups is not None:
             for group in effects.ended_groups:
                 core.unwatched_groups.ended(group)
-        core.wakeups.ended(ended, groups)
+        results = _results(batch, effects) if core.wakeups.takes_results else None
+        more = bool(effects.doomed or claimable)
+        core.wakeups.ended(ended, groups, results=results, more=more)
         core.wakeups.ready(None if effects.doomed else claimable)
         self._on_free()
 
@@ -106,7 +110,8 @@ class AfterCommit:
             successes.setdefault((held.bound.metrics, lease.queue), []).append(attempt)
         else:
             self._count(pending, held, now)
-        if core.hooks.listening(lease.type):
+        hooks = core.hooks
+        if (hooks.on_event is not None or hooks.by_type) and hooks.listening(lease.type):
             self._emit(pending, held, at)
         if isinstance(pending.decision, ENDINGS):
             ref = (lease.tenant, lease.id)
@@ -237,6 +242,21 @@ def _with_own_deaths(batch: Sequence[PendingSettlement], effects: Effects) -> Ef
         for group in effects.ended_groups
     ]
     return replace(effects, ended_groups=tuple(groups))
+
+
+def _results(batch: Sequence[PendingSettlement], effects: Effects) -> dict[Ref, WakeResult]:
+    """The results of the items that succeeded, as far as they are small."""
+    values = {(each.tenant, each.id): each.value for each in effects.ended_groups if each.failed == 0}
+    results: dict[Ref, WakeResult] = {}
+    for pending in batch:
+        lease, result, outcome = pending.lease, pending.result, pending.outcome
+        if isinstance(pending.decision, Succeed) and (outcome is None or outcome.verb == "applied"):
+            if result is not None and len(result) > SMALL:
+                continue
+            ref = (lease.tenant, lease.id)
+            ends_group = result is not None and values.get(ref) == result
+            results[ref] = WakeResult(lease.type, lease.queued_at, result, ends_group)
+    return results
 
 
 def _claimable(pending: PendingSettlement) -> list[Line]:

@@ -53,7 +53,10 @@ class SettlementBuilder:
             try:
                 if plan.value is not None or plan.contributions:
                     result = held.bound.result_shape.encode(plan.value, held.bound.codec)
-                    pending.result = check_size(result, self._max_payload, "the result of", lease.type)
+                    limit = self._max_payload
+                    if type(result) is not bytes or len(result) > limit:
+                        check_size(result, limit, "the result of", lease.type)
+                    pending.result = result
                 if not held.stored.compensates:
                     pending.contributions = plan.contributions
                 if plan.children:
@@ -78,11 +81,12 @@ class SettlementBuilder:
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
         # Folds in one batch start from each other's drafts. Other folds start from what the store has.
         drafts: Folds = {}
+        now = self._monotonic()
         settlements: list[Settlement] = []
         for pending in batch:
             if isinstance(pending.decision, Succeed):
                 try:
-                    settlements.append(self.success(pending, drafts))
+                    settlements.append(self.success(pending, drafts, now))
                     continue
                 except BaseException as error:  # noqa: BLE001  a fold is the user's code
                     pending.decision = self.failure(pending.lease, error)
@@ -91,7 +95,7 @@ class SettlementBuilder:
 
     # All settlements have `wait=False`: the others of a batch must not wait for one.
 
-    def success(self, pending: PendingSettlement, drafts: Folds) -> Settlement:
+    def success(self, pending: PendingSettlement, drafts: Folds, now: float) -> Settlement:
         """The settlement of an attempt that succeeded."""
         began = pending.started or pending.held_since
         return Settlement(
@@ -101,7 +105,7 @@ class SettlementBuilder:
             contribution=self.contribution(pending, drafts) if pending.contributions else None,
             children=pending.children,
             wait=False,
-            ran=self._monotonic() - began if began else None,
+            ran=now - began if began else None,
         )
 
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
@@ -198,11 +202,11 @@ class SettlementBuilder:
                 self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")
         return ()
 
-    def learns(self, pending: PendingSettlement) -> bool:
-        """Whether an applied settlement tells something for the next fold. It seldom does: then there is no
-        need to call `revise`."""
-        contributions = pending.contributions
-        return bool(contributions) and (bool(self._folds) or contributions[0].append is not None)
+    @property
+    def has_folds(self) -> bool:
+        """Whether some group is folded here: then all applied contributions tell something for the next
+        fold."""
+        return bool(self._folds)
 
     def revise(self, pending: PendingSettlement, outcome: Outcome) -> bool:
         """Change the settlement if the store's answer requires it. True: it must be settled once more."""

@@ -77,12 +77,16 @@ class Claimer:
         """Whether the last claim left nothing that it could have had, and no wake-up has come since."""
         self._short_of_room = True
         """Whether the last claim may have left items because there was no room for them."""
+        self._wakes = 0
+        self._filled_at = -1
+        """`_wakes` when the last claim was sent, if it filled the room that it asked for."""
         self._begun = 0
         self._nothing = 0
         """The number, counted from 1, of the last claim that found nothing."""
         self._claimed = asyncio.Event()
 
     def wake(self) -> None:
+        self._wakes += 1
         self._empty = 0
         self.idle = False
         self._wake.set()
@@ -160,8 +164,11 @@ class Claimer:
         if demand is None:
             self._short_of_room = True
             return self._interval
+        if not demand.limit and self._filled_at == self._wakes:
+            self._filled_at = -1  # without room there is nothing to ask for that the last claim has not
+            return self._interval
         self._begun += 1
-        sent = self._clock.monotonic()
+        sent, wakes = self._clock.monotonic(), self._wakes
         try:
             claim = await finish(self._claim_and_take(demand))
         except BaseException:
@@ -172,7 +179,7 @@ class Claimer:
         if not claim.alive:
             await self._heartbeat.beat()
             return 0.0
-        return self._wait_after(claim, demand, sent)
+        return self._wait_after(claim, demand, sent, wakes)
 
     async def _claim_and_take(self, demand: Demand) -> Claim:
         """Claim, and hand the leases over in the same task: a cancellation cannot come in between."""
@@ -191,18 +198,23 @@ class Claimer:
         self._core.wakeups.ready((type, "") for type in claim.left)
         return claim
 
-    def _wait_after(self, claim: Claim, demand: Demand, sent: float) -> float:
-        """Seconds to wait for a wake-up before the next claim. `sent`: when this one was sent."""
+    def _wait_after(self, claim: Claim, demand: Demand, sent: float, wakes: int) -> float:
+        """Seconds to wait for a wake-up before the next claim. `sent`: when this one was sent. `wakes`: how
+        many wake-ups had come by then."""
         found = len(claim.leases)
         runs = sum([lease.verdict is None for lease in claim.leases]) if found else 0
         self.behind = runs >= demand.limit
         self._short_of_room = self.behind or bool(demand.avoid) or _fills_a_room(demand, claim)
         self._claimed.set()
         self.idle = False
+        self._filled_at = -1
         if found:
             self._empty = 0
-            if 0 < demand.limit <= runs or found - runs >= MOST_DOOMED or claim.next_due == 0:
+            if found - runs >= MOST_DOOMED or claim.next_due == 0:
                 return 0.0  # there may be more
+            if 0 < demand.limit <= runs:
+                self._filled_at = wakes
+                return 0.0  # there may be more, and room for it
         else:
             self._empty += 1
             if demand.limit:

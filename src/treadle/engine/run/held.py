@@ -76,6 +76,8 @@ class BoundType:
         self.run_in: RunIn = run_in
         self.pooled = run_in != "loop"
         """Whether its handler runs in a thread or a process."""
+        self.is_plain = not self.pooled and self.type.batch is None
+        """Whether its items run one by one, on the loop."""
         self.is_direct = self.is_async and not self.pooled and not self.wants_context
         """Whether its handler is called on the loop, with nothing but the input."""
 

@@ -212,15 +212,19 @@ class Settler:
 
     def committed(self, batch: Sequence[PendingSettlement], answer: Settled) -> list[PendingSettlement]:
         """Pass on what the store has answered for good. Returns what must be settled once more."""
-        builder, learns = self.builder, self.builder.learns
+        builder, has_folds = self.builder, self.builder.has_folds
         again: list[PendingSettlement] = []
         over: list[PendingSettlement] = []
         for pending, outcome in zip(batch, answer.outcomes, strict=True):
-            if (outcome.verb != "applied" or learns(pending)) and builder.revise(pending, outcome):
-                again.append(pending)
-            else:
-                pending.outcome = outcome
-                over.append(pending)
+            given = pending.contributions
+            # An applied settlement seldom tells something for the next fold.
+            if outcome.verb != "applied" or (given and (has_folds or given[0].append is not None)):
+                must_repeat, has_folds = builder.revise(pending, outcome), builder.has_folds
+                if must_repeat:
+                    again.append(pending)
+                    continue
+            pending.outcome = outcome
+            over.append(pending)
         self._listener.settled(over, answer.effects, answer.at)
         if answer.effects.ended_groups:
             builder.forget(answer.effects.ended_groups)

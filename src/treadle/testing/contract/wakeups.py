@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from treadle.backend import Backend
-from treadle.item import Ref, Wake
+from treadle.backend import Backend, carries_results
+from treadle.item import Ref, Wake, WakeResult
 
 from .build import connections
 from .subject import Subject
@@ -48,6 +48,7 @@ class WakeupCases:
         sent = Wake(
             ready=True,
             items=(("t", "i"), ("t", "ü'\"")),
+            results=(WakeResult("w", 1234567.25, b"\x00\xff", ends_group=True),),
             groups=(("t", "g"),),
             asking=(("t", "a"),),
             awaited=(("t", "w"),),
@@ -57,6 +58,8 @@ class WakeupCases:
         received = recorder.wakes[0]
         assert (received.ready, received.everything) == (True, False)
         assert (set(received.items), set(received.groups)) == (set(sent.items), set(sent.groups))
+        if carries_results(subject.backend):
+            assert received.results == sent.results
         assert set(received.asking) == set(sent.asking)
         assert set(received.awaited) == set(sent.awaited)
 
