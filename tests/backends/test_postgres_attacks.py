@@ -18,7 +18,7 @@ from treadle import Treadle, work
 from treadle.backends.postgres import PostgresBackend, schema_sql
 from treadle.backends.postgres.sealing import WakeSeal
 from treadle.errors import UntrustedSchema
-from treadle.item import Filter, Submission, Wake
+from treadle.item import Filter, Submission, Wake, WakeResult
 from treadle.testing.contract.build import item, submit
 
 ROOT = Path(__file__).parents[2]
@@ -208,14 +208,19 @@ async def test_another_role_hears_no_names(roles: Roles) -> None:
         await attacker.add_listener("treadle.treadle", lambda *got: heard.append(str(got[-1])))
         wakes: asyncio.Queue[Wake] = asyncio.Queue()
         await receiver.subscribe(wakes.put_nowait)
-        sent = Wake(sender="s", items=(("acme", "invoice-42"),), asking=(("acme", "invoice-43"),))
+        sent = Wake(
+            sender="s",
+            items=(("acme", "invoice-42"),),
+            results=(WakeResult("bill", 1.5, b'"iban 7"', ends_group=True),),
+            asking=(("acme", "invoice-43"),),
+        )
         await sender.publish(sent)
         async with asyncio.timeout(20):
             assert await wakes.get() == sent
         await attacker.fetchval("select 1")
         (payload,) = heard
         plain = payload + base64.b64decode(payload).decode("latin-1")
-    assert not [name for name in ("acme", "invoice", "items", "asking") if name in plain]
+    assert not [name for name in ("acme", "invoice", "bill", "iban", "items", "asking") if name in plain]
 
 
 async def test_hostile_wake_ups_are_ignored(roles: Roles) -> None:
@@ -234,16 +239,18 @@ async def test_hostile_wake_ups_are_ignored(roles: Roles) -> None:
 
 def test_a_seal_holds() -> None:
     """A wake-up that was changed, or sealed with another key, is not opened."""
-    one, other = WakeSeal(), WakeSeal()
+    one, reader, other = WakeSeal(), WakeSeal(), WakeSeal()
     one.use("one")
+    reader.use("one")
     other.use("other")
     for wake in (Wake(ready=True), Wake(items=tuple(("acme", f"id-{n}") for n in range(150)))):
         text = one.sealed(wake)
-        assert one.opened(text) == wake
+        assert reader.opened(text) == wake
         assert one.sealed(wake) != text
         assert other.opened(text) is None
         changed = bytearray(base64.b64decode(text))
         changed[-1] ^= 1
         assert one.opened(base64.b64encode(changed).decode()) is None
+        assert reader.opened(base64.b64encode(changed).decode()) is None
     many = Wake(sender="s", items=tuple((f"{n**9}", f"{n**8}") for n in range(900)))
-    assert one.opened(one.sealed(many)) == Wake(sender="s", ready=True, everything=True)
+    assert reader.opened(one.sealed(many)) == Wake(sender="s", ready=True, everything=True)

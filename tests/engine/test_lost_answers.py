@@ -324,11 +324,13 @@ async def test_a_restarted_worker_with_the_same_id_runs_its_items_again(
 async def test_a_waiter_gets_its_result_if_answers_of_queries_are_lost(
     make_faulty: MakeApp, make_app: MakeApp, faults: Faults, when: str
 ) -> None:
+    """The handle is made from an id: no wake-up has the result for it."""
     lost = faults.fail("ended", when=when, times=2)
     lost.release()
     client = make_faulty(echo)
     async with make_app(echo):
-        assert await (await client.enqueue(echo(1))).result(PATIENCE) == 1
+        handle = client.handle((await client.enqueue(echo(1))).id)
+        assert await handle.result(PATIENCE) == 1
     assert lost.hits == 2
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, MakeBackend
+from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, until
 from treadle import Context, Result, Treadle, work
 from treadle.backends.memory import MemoryBackend
+from treadle.doers import balanced
 from treadle.testing import CountingBackend, ManualClock
 
 pytestmark = pytest.mark.every_store
@@ -66,6 +67,27 @@ async def test_one_item_takes_one_submit_one_claim_and_one_settle(make_counted: 
         assert await app.enqueue(noop(1)).result(PATIENCE) == 1
         assert (counted.calls["submit"], counted.useful("claim"), counted.calls["settle"]) == (1, 1, 1)
         assert (counted.calls["ended"], counted.calls["get"]) == (0, 0)
+
+
+async def test_a_claim_that_fills_the_worker_is_not_repeated(make_counted: MakeCounted) -> None:
+    """What is doomed came with it. There is nothing to ask for until a handler ends."""
+    running, go_on = list[int](), asyncio.Event()
+
+    @work(name="waits")
+    async def waits(n: int) -> None:
+        running.append(n)
+        await go_on.wait()
+
+    app, counted = make_counted(waits, doer=balanced(2, buffer=0))
+    await app.enqueue_many([waits(n) for n in range(4)])
+    async with app:
+        await until(lambda: len(running) == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert counted.calls["claim"] == 1
+        go_on.set()
+        await app.worker.drain()
+    assert sorted(running) == [0, 1, 2, 3]
 
 
 async def test_a_lone_item_pays_no_second_claim(make_counted: MakeCounted) -> None:

@@ -30,8 +30,8 @@ from treadle.item import ErrorInfo, GroupState, Submission
 def ack_before_children(patch: Patch) -> None:
     real = SettlementBuilder.success
 
-    def success(self: Any, pending: Any, drafts: Any) -> Any:
-        settlement = real(self, pending, drafts)
+    def success(self: Any, pending: Any, drafts: Any, now: float) -> Any:
+        settlement = real(self, pending, drafts, now)
         if settlement.children:
             later = self.core.backend.submit([Submission(settlement.children)])
             self.core.tasks.start(later, "submit")

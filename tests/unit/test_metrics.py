@@ -36,7 +36,7 @@ def metrics() -> Metrics:
 
 def test_a_success_is_counted(metrics: Metrics) -> None:
     series = metrics.of("a")
-    series.queued_one(900.0)
+    series.queued_some(1, 900.0)
     series.claimed()
     assert counted(metrics) == {"queued": 1, "active": 1, "pending": 1, "peak_active": 1}
     series.began(0.2)
@@ -131,7 +131,7 @@ def test_times_are_never_negative(metrics: Metrics) -> None:
 
 def test_types_are_counted_separately_up_to_max_types(metrics: Metrics) -> None:
     for n in range(module.MAX_TYPES + 50):
-        metrics.of(f"type{n}").queued_one(1.0)
+        metrics.of(f"type{n}").queued_some(1, 1.0)
     assert len(metrics.types()) == module.MAX_TYPES + 1
     assert metrics.get("queued", type="type7") == 1
     assert metrics.get("queued", type=module.OTHER) == 50
@@ -254,7 +254,7 @@ def test_stats_are_flat_numbers(metrics: Metrics) -> None:
 def busy(metrics: Metrics) -> None:
     for type in ("math.add", 'odd "type"\\\n'):
         series = metrics.of(type)
-        series.queued_one(900.0)
+        series.queued_some(1, 900.0)
         run_one(series)
         series.succeeded_in(0.5, 0.7, 1)
         run_one(series)
@@ -344,12 +344,12 @@ async def test_subscribers_get_the_changed_types_once_per_loop_iteration(metrics
     assert received == []
     await asyncio.sleep(0)
     assert received == [("a", "b")]
-    metrics.of("a").queued_one(1.0)
+    metrics.of("a").queued_some(1, 1.0)
     await asyncio.sleep(0)
     assert received == [("a", "b"), ("a",)]
     end()
     end()
-    metrics.of("a").queued_one(1.0)
+    metrics.of("a").queued_some(1, 1.0)
     await asyncio.sleep(0)
     assert len(received) == 2
 
@@ -364,7 +364,7 @@ async def test_a_subscriber_that_raises_does_not_affect_the_others(
 
     metrics.subscribe(broken)
     metrics.subscribe(received.append)
-    metrics.of("a").queued_one(1.0)
+    metrics.of("a").queued_some(1, 1.0)
     await asyncio.sleep(0)
     assert received == [("a",)]
     assert "boom" in caplog.text
