@@ -27,18 +27,15 @@ from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
-from treadle.result_plan import plan_value
 
 from .after_commit import AfterCommit
 from .begin import Beginner
 from .decide import (
     NOT_STARTED_DELAY,
-    VALUES,
     Decision,
     Die,
     FailureDecider,
     GiveBack,
-    Succeed,
     failure_of,
     overrides,
     returned,
@@ -119,7 +116,7 @@ class AttemptRunner:
                 return
         if held.bound.run_in == "process":
             await self.pools.processes().ready()  # before the timeout starts: a child starts slowly
-        if (held.over or held.lease.deadline is not None or self.pools.stopped) and not self.may_begin(held):
+        if not self.may_begin(held):
             return
         if not held.lease.begun and not await self.begin_in_store([held]):
             return
@@ -232,8 +229,6 @@ class AttemptRunner:
                 return self._decide_stopped(held)
             if error is not None:
                 return self._failures.decide(held, error)
-            if held.ctx is None and type(value) in VALUES:
-                return Succeed(plan_value(value))  # what most handlers return needs no other look
             created = created_results(held.ctx) if held.ctx is not None else ()
             return returned(held.lease, value, created, held.bound.strict)
         except BaseException as own:  # noqa: BLE001  a value or an error of the user's own class

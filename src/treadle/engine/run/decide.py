@@ -92,15 +92,15 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop
-VALUES: Final = frozenset((type(None), bool, int, float, str, bytes, dict))
+_VALUES: Final = frozenset((type(None), bool, int, float, str, bytes, dict))
 """Classes of values that are neither a Result nor a Work, and no list of Works."""
 Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
 
 
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
     """The handler returned `value`, and made the Results in `created`."""
-    if type(value) in VALUES and not created:
-        return Succeed(plan_value(value))
+    if type(value) in _VALUES and not created:
+        return Succeed(plan_value(value))  # what most handlers return needs no other look
     match value:
         case Work():
             problem = f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead"
