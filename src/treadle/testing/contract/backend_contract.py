@@ -50,7 +50,7 @@ from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
 from .statistics import ScheduleRunCases, StatisticsCases
 from .strict_lanes import StrictLaneCases
-from .subject import Subject, missing
+from .subject import Subject, skip_unless_capable
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
 from .tenancy import TenantCases
 from .times import TimeCases
@@ -161,6 +161,4 @@ class BackendContract(
 
     @pytest.fixture(autouse=True)
     def _capable(self, request: pytest.FixtureRequest, subject: Subject) -> None:
-        lacking = missing(request.function, subject.backend)
-        if lacking:
-            pytest.skip(f"needs {', '.join(sorted(lacking))}")
+        skip_unless_capable(request.function, subject.backend)

@@ -66,7 +66,7 @@ class LifecycleCases:
     async def test_transactions_are_refused_without_the_capability(self, backend: Backend) -> None:
         """`UnsupportedError`, and nothing is stored."""
         if "transactions" in backend.capabilities:
-            pytest.skip("has transactions")
+            pytest.skip("the backend has transactions, so it refuses none")
         with pytest.raises(UnsupportedError):
             await backend.submit([Submission((item("a"),))], tx=object())
         with pytest.raises(UnsupportedError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+import pytest
+
 from treadle.backend import Backend
 
 Case = TypeVar("Case", bound=Callable[..., object])
@@ -38,7 +40,9 @@ def needs(*capabilities: str) -> Callable[[Case], Case]:
     return mark
 
 
-def missing(case: object, backend: Backend) -> frozenset[str]:
-    """The capabilities that a case needs and the backend does not have."""
+def skip_unless_capable(case: object, backend: Backend) -> None:
+    """Skip a case that needs capabilities which the backend does not have."""
     wanted: frozenset[str] = getattr(case, "needs", frozenset())
-    return wanted - backend.capabilities
+    lacking = ", ".join(sorted(wanted - backend.capabilities))
+    if lacking:
+        pytest.skip(f"the rule is about {lacking}, which {type(backend).__name__} does not have")

@@ -13,7 +13,7 @@ from .engine_items import EngineItemCases
 from .engine_mixed_fleet import EngineMixedFleetCases
 from .engine_transactions import EngineTransactionCases
 from .fleet import Apps
-from .subject import Subject, missing
+from .subject import Subject, skip_unless_capable
 
 
 @pytest.mark.asyncio
@@ -41,6 +41,4 @@ class WorkerContract(
 
     @pytest.fixture(autouse=True)
     def _capable(self, request: pytest.FixtureRequest, subject: Subject) -> None:
-        lacking = missing(request.function, subject.backend)
-        if lacking:
-            pytest.skip(f"needs {', '.join(sorted(lacking))}")
+        skip_unless_capable(request.function, subject.backend)
