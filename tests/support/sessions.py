@@ -134,9 +134,10 @@ class Session(asyncio.Protocol):
         if self._client is not None:
             self._client.close()
 
-    def client_lost(self) -> None:
-        """Without a client, and not about to be kept: the server finds out by the end of its input."""
-        if self._client is not None:
+    def client_lost(self, client: asyncio.Transport) -> None:
+        """Without a client, and not about to be kept: the server finds out by the end of its input. When a
+        client is gone that returned the session, it may have another one."""
+        if self._client is client:
             self._client = None
             if self._answer is None:
                 self._server.close()
@@ -195,11 +196,11 @@ class Client(asyncio.Protocol):
         session.serve(self._transport)
         self._session = session
         if self._transport.is_closing():
-            session.client_lost()
+            session.client_lost(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._session is not None:
-            self._session.client_lost()
+            self._session.client_lost(self._transport)
 
 
 async def main(place: str, server: str) -> None:
