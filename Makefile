@@ -5,10 +5,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 # Tests mostly wait (for commits, for signals), so there are more workers than cores.
-JOBS ?= 4
+JOBS ?= 6
 PYTEST_ARGS ?=
-# Real processes and servers on a busy machine: a test that fails is tried again, and is shown as rerun.
-RERUNS ?= 2
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -17,7 +15,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11) and 'Python 3.11 o
 UV_SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --inexact --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-web test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify stores cold redis-engine redis-failures redis-durability redis-cluster failpoints proof soak reliability django-suite wheel roles moving docs docs-serve
+.PHONY: help demo demo-web quick test browser shots check format bench bench-quick bench-peers coverage lock clean simulate chaos kills mutants model outage pgbouncer notify cold redis-failures redis-durability redis-cluster proof soak reliability django-suite roles moving docs docs-serve
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,13 +36,22 @@ demo: $(READY)  ## see it work
 demo-web: $(READY)  ## see the dashboard of a busy shop: it prints a link
 	@$(BIN)/python -m examples.demo_web || test $$? -eq 130
 
-test: $(READY)  ## run every test, on real servers and in a real browser
+# One hash seed: sets have the same order in every run.
+# The ci profile of hypothesis: the same examples every time; `make model` and TREADLE_FUZZ_EXAMPLES look for new ones.
+# Compiled modules are kept, whatever the environment says: hundreds of processes start, and would compile them anew.
+PYTEST = PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --hypothesis-profile ci
+
+QUICK := architecture backends engine simulation unit
+quick: $(READY)  ## an answer in two minutes: no server, no other process, no browser
+	$(PYTEST) --tier quick --jobs $(JOBS) $(PYTEST_ARGS) $(addprefix tests/,$(QUICK))
+
+test: $(READY)  ## every rule on every store once: real servers, processes, kills, and a real browser
 	@# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.
 	@$(MAKE) --no-print-directory browser || test -z "$$TREADLE_BROWSER_REQUIRED"
-	@# One hash seed for all test processes: they must agree on what the tests are called.
-	@# The ci profile of hypothesis: the same examples every time; `make model` and TREADLE_FUZZ_EXAMPLES look for new ones.
-	@# Compiled modules are kept, whatever the environment says: hundreds of processes start, and would compile them anew.
-	PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(JOBS) --dist worksteal --reruns $(RERUNS) --hypothesis-profile ci $(PYTEST_ARGS)
+	$(PYTEST) --tier test --jobs $(JOBS) $(PYTEST_ARGS)
+
+proof: $(READY)  ## the rest, up to half an hour: all seeds, all stores, other ways, chaos, mutants, deployment
+	$(PYTEST) --tier proof --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS)
 
 browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromium (TREADLE_BROWSER=<path> names one)
 	@$(UV_SYNC) --group browser
@@ -95,7 +102,7 @@ bench-peers: $(READY)  ## measure beside other queues (installs them into the en
 moving: $(READY)  ## run the programs of docs/moving on treadle and on the libraries that it is about (installs them)
 	$(UV_SYNC) --group bench-peers --group moving
 	for peer in arq taskiq; do $(subst =$(VENV) ,=$(VENV)/$$peer ,$(UV_SYNC)) --no-default-groups --group bench-$$peer || exit; done
-	TREADLE_MOVING=1 $(BIN)/pytest -n 2 -q tests/moving tests/docs/test_moving.py
+	TREADLE_MOVING=1 $(BIN)/pytest --tier all --jobs 2 -q tests/moving tests/docs/test_moving.py
 
 DJANGO = $(VENV)/django
 DJANGO_PYTHON = 3.12
@@ -108,7 +115,7 @@ django-suite: $(READY)  ## run Django's own tests of task backends (6.x, gets it
 
 coverage: $(READY)  ## run every test and show the branches that none of them takes
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/coverage run -m pytest --tier test --jobs $(JOBS) $(PYTEST_ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
@@ -124,7 +131,7 @@ simulate: $(READY)  ## a fleet on virtual time, with kills and faults: SEEDS=200
 
 chaos: $(READY)  ## kill -9 and worse, on SQLite, PostgreSQL and Valkey, and count everything: KILLS=300 ITEMS=30000 SERVER_KILLS=1 INNOCENTS=1000
 	TREADLE_KILLS=$(or $(KILLS),300) TREADLE_ITEMS=$(or $(ITEMS),30000) TREADLE_SERVER_KILLS=$(or $(SERVER_KILLS),1) TREADLE_INNOCENTS=$(or $(INNOCENTS),1000) \
-	$(BIN)/pytest tests/chaos --timeout 1800 -s
+	$(BIN)/pytest --tier all tests/chaos --timeout 1800 -s
 
 kills: $(READY)  ## what a kill -9 costs: handlers that finish twice, time to recover: KILLS=12 ARGS="--sync --tree --on sqlite"
 	$(BIN)/python -m tests.chaos.kills --kills $(or $(KILLS),12) $(ARGS)
@@ -139,45 +146,30 @@ mutants: $(READY)  ## plant real bugs one at a time, and require each to be foun
 	$(BIN)/python -m tests.mutants --seeds $(or $(SEEDS),2000) $(MUTANTS)
 
 pgbouncer: $(READY)  ## the whole contract behind the real PgBouncer, which must be installed
-	TREADLE_TEST_PGBOUNCER=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_pgbouncer.py
+	TREADLE_TEST_PGBOUNCER=1 $(BIN)/pytest --tier all --jobs $(JOBS) -q tests/backends/test_pgbouncer.py
 
 roles: $(READY)  ## the whole contract of PostgreSQL as a role with the grants of SECURITY.md only
-	TREADLE_TEST_ROLES=1 $(BIN)/pytest -n $(JOBS) -q tests/deploy/test_roles.py
+	TREADLE_TEST_ROLES=1 $(BIN)/pytest --tier all --jobs $(JOBS) -q tests/deploy/test_roles.py
 
 notify: $(READY)  ## the whole contract of PostgreSQL with wake-ups by Redis, and by NATS
-	TREADLE_TEST_NOTIFY=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_notify.py
+	TREADLE_TEST_NOTIFY=1 $(BIN)/pytest --tier all --jobs $(JOBS) -q tests/backends/test_notify.py
 
 redis-failures: $(READY)  ## every call that a script makes fails once, in random calls of every verb on Redis: SEEDS=20
-	TREADLE_ALL=1 TREADLE_REDIS_FAILURES=$(or $(SEEDS),20) $(BIN)/pytest -n $(JOBS) -q --timeout 1800 tests/backends/test_redis_failures.py tests/backends/test_redis_random.py
-
-failpoints: $(READY)  ## a kill -9, an error, a stall at each step of an item's way, on every store
-	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/failpoints
-
-stores: $(READY)  ## every test of the engine, the command line and the dashboard, on every store
-	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/engine tests/cli tests/dashboard
+	TREADLE_REDIS_FAILURES=$(or $(SEEDS),20) $(BIN)/pytest --tier all --jobs $(JOBS) -q --timeout 1800 tests/backends/test_redis_failures.py tests/backends/test_redis_random.py
 
 cold: $(READY)  ## what `make test` has of PostgreSQL in sessions that were used before, each in new ones
-	TREADLE_TEST_PG_COLD=1 $(BIN)/pytest -n $(JOBS) -q tests/backends/test_postgres.py tests/engine -k "Postgres or postgres"
-
-redis-engine: $(READY)  ## every test of the engine and the dashboard, on Redis
-	TREADLE_ALL=1 $(BIN)/pytest -n $(JOBS) -q tests/engine tests/dashboard -k redis
+	TREADLE_TEST_PG_COLD=1 $(BIN)/pytest --tier all --jobs $(JOBS) -q tests/backends/test_postgres.py tests/engine -k "Postgres or postgres"
 
 redis-durability: $(READY)  ## kill Valkey below a load, and fail over to a replica that is behind; count what was lost: KILLS=8
 	$(BIN)/python -m tests.chaos.redis_durability --kills $(or $(KILLS),8)
 
 redis-cluster: $(READY)  ## the whole contract on a Valkey cluster, then kill the owner of the namespace below a load: KILLS=5
-	TREADLE_ALL=1 $(BIN)/pytest -q tests/backends/test_redis_cluster.py
+	$(BIN)/pytest --tier all -q tests/backends/test_redis_cluster.py
 	$(BIN)/python -m tests.chaos.redis_cluster --kills $(or $(KILLS),5)
-
-wheel: $(READY)  ## build the wheel, install it alone into empty environments, and use all of it there
-	TREADLE_TEST_WHEEL=1 $(BIN)/pytest -q tests/packaging
 
 model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=500 STEPS=50
 	TREADLE_MODEL_EXAMPLES=$(or $(EXAMPLES),500) TREADLE_MODEL_STEPS=$(or $(STEPS),50) \
-	$(BIN)/pytest --timeout 0 -q tests/model/test_model.py
-
-proof: $(READY)  ## what `make test` has of the simulator, the model and the mutants, alone
-	PYTHONHASHSEED=0 $(BIN)/pytest -n 2 tests/simulation tests/model tests/mutants $(PYTEST_ARGS)
+	$(BIN)/pytest --tier all --timeout 0 -q tests/model/test_model.py
 
 soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30 RATE=5000 ON=postgres
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --rate $(or $(RATE),5000) --on $(or $(ON),postgres) $(ARGS)

@@ -2,34 +2,55 @@
 
 import gc
 import os
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 import pytest
 
+from tests.support import jobs
+from tests.support.budget import Budget
 from tests.support.keeper import start_postgres, start_server
 from tests.support.run import OWN, Run
+from tests.support.tiers import TIERS, NoProcesses, chosen, is_room_left_out, runs_in
 from tests.support.valkey import database
 
 if TYPE_CHECKING:
     from tests.support.databases import Postgres, Prepared
 
 RUN = pytest.StashKey[Run]()
+BUDGET = pytest.StashKey[Budget]()
+
+
+NO_PROCESSES = NoProcesses()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=sorted(TIERS), help="which tests to run: see tests/support/tiers.py")
+    parser.addoption("--jobs", type=int, default=1, help="the number of processes that run the tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin a run. The workers of pytest-xdist use the run of their parent."""
+    """Begin a run."""
     for name in ("CI", "BUILD_NUMBER"):
         # With these set pytest shows the whole difference of unequal values. For two histories of a
         # thousand answers that takes minutes, exceeds the test's time limit, and ends the run.
         os.environ.pop(name, None)
-    if not hasattr(config, "workerinput"):
-        run = config.stash[RUN] = Run.begin()
-        os.environ["TREADLE_TEST_RUN"] = str(run.directory)
+    # A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run = config.stash[RUN] = Run.begin()
+    os.environ["TREADLE_TEST_RUN"] = str(run.directory)
+    os.environ["TREADLE_TEST_CHOICE"] = chosen(config)
+    config.stash[BUDGET] = Budget(run.directory)
+    NO_PROCESSES.install()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not look into directories that have no test of this choice."""
+    return True if is_room_left_out(collection_path, chosen(config)) else None
 
 
 def pytest_collection() -> None:
@@ -38,26 +59,15 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most tests of what is marked `sample(n)`: one of n is run, the same ones each time. Of a test
-    on two stores that are marked `either(name, other)`, leave out one, the same each time. With
-    `TREADLE_ALL=1` all are run."""
-    if os.environ.get("TREADLE_ALL"):
-        return
-    left_out = [each for each in items if is_left_out(each)]
+    """Leave out the tests of other tiers."""
+    choice = chosen(config)
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (kept if runs_in(item, choice) else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [each for each in items if not is_left_out(each)]
-
-
-def is_left_out(item: pytest.Item) -> bool:
-    sample, either = item.get_closest_marker("sample"), item.get_closest_marker("either")
-    if sample is not None and crc32(item.nodeid.encode()) % sample.args[0] != 0:
-        return True
-    if either is None or item.get_closest_marker("every_store"):
-        return False
-    name, other = either.args
-    names = sorted((item.nodeid, other.join(item.nodeid.rsplit(name, 1))))
-    return names[crc32("".join(names).encode()) % 2] != item.nodeid
+        items[:] = kept
 
 
 def pytest_collection_finish() -> None:
@@ -68,14 +78,39 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    return jobs.run(session, session.config.stash[BUDGET])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """While a test runs, with its fixtures: watch for processes, and measure."""
+    NO_PROCESSES.item = item
+    try:
+        with item.config.stash[BUDGET].measured(item):
+            return (yield)
+    finally:
+        NO_PROCESSES.item = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run with a test that took too long has failed."""
+    if session.exitstatus == 0 and session.config.stash[BUDGET].overruns():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """End the run, if this process began it."""
     if RUN in config.stash:
         config.stash[RUN].end()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests were left out, and why: those in a browser, and those with other libraries."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which tests took too long, and which were left out in a browser and with other libraries."""
+    for overrun in config.stash[BUDGET].overruns():
+        terminalreporter.write_line(f"{overrun} (tests/budget.toml)", red=True)
     skipped = terminalreporter.stats.get("skipped", [])
     for kind in ("browser", "moving"):
         reasons = Counter(each.longrepr[2] for each in skipped if f"tests/{kind}/" in each.nodeid)
@@ -189,3 +224,33 @@ def valkey_home(run_directory: Path) -> Path:
 def nats_url(run_directory: Path) -> str:
     """The URL of a NATS server: the one of `TREADLE_TEST_NATS`, or one that the whole run shares."""
     return os.environ.get("TREADLE_TEST_NATS") or start_server(run_directory, "nats")
+
+
+@pytest.fixture
+def processes() -> None:
+    """Lets a test start processes. Without it, starting one is an error."""
+
+
+@pytest.fixture
+def another_form() -> None:
+    """The store of a test takes another way than the usual one to the same results. `make proof` runs it."""
+
+
+@pytest.fixture
+def long_load() -> None:
+    """A test repeats its calls for long. `make proof` runs it."""
+
+
+@pytest.fixture
+def deployment() -> None:
+    """A whole program, set up as an operator would, with its server and its worker. `make proof` runs it."""
+
+
+@pytest.fixture
+def type_checkers() -> None:
+    """Both type checkers. `make check` has run them on the library before. `make proof` runs it."""
+
+
+@pytest.fixture
+def random_examples() -> None:
+    """A test makes random examples by itself: few of them, and many in `make proof`."""

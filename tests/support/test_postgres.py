@@ -149,6 +149,7 @@ def test_sqlalchemy_accepts_the_url(postgres_url: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_that_needs_no_server_starts_none(home: Path) -> None:
     run = OtherRun(home)
     assert [path.name for path in run.directory.iterdir()] == ["alive"]
@@ -156,6 +157,7 @@ def test_a_run_that_needs_no_server_starts_none(home: Path) -> None:
     assert not run.directory.exists()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_that_ends_leaves_nothing_behind(home: Path) -> None:
     run = OtherRun(home, "postgres")
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
@@ -164,6 +166,7 @@ def test_a_run_that_ends_leaves_nothing_behind(home: Path) -> None:
     assert not run.directory.exists()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_that_is_killed_leaves_nothing_behind(home: Path) -> None:
     run = OtherRun(home, "postgres")
     server = psutil.Process(run.pid("postgres/postmaster.pid"))
@@ -174,6 +177,7 @@ def test_a_run_that_is_killed_leaves_nothing_behind(home: Path) -> None:
     assert not run.directory.exists()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_killed_with_its_keeper_is_removed_by_the_next_run(home: Path) -> None:
     run, living = OtherRun(home, "postgres"), OtherRun(home)
     server = psutil.Process(run.pid("postgres/postmaster.pid"))

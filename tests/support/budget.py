@@ -1,0 +1,86 @@
+"""How long one test may take. A run fails if a test took longer than tests/budget.toml allows.
+
+Time that a test waits for a core does not count, where the system tells. Servers and processes of a test wait
+too: a test that took too long beside others is measured again, alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.tiers import QUICK_ROOMS, room_of, tier_of
+
+FILE = Path(__file__).parents[1] / "budget.toml"
+SCHEDULED = Path("/proc/self/schedstat")
+
+
+class Overrun(NamedTuple):
+    """A test that took too long."""
+
+    test: str
+    seconds: float
+    allowed: float
+
+    def __str__(self) -> str:
+        return f"{self.test} took {self.seconds:.1f} s, and {self.allowed:g} s are allowed"
+
+
+class Budget:
+    """Measures tests, and keeps those that took too long in the directory of the run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._limits: dict[str, float] = tomllib.loads(FILE.read_text())["limits"]
+        self._listed: dict[str, float] = {entry["test"]: entry["seconds"] for entry in self.entries()}
+
+    @staticmethod
+    def entries() -> list[dict[str, Any]]:
+        """The tests that may take longer, each with its reason."""
+        return tomllib.loads(FILE.read_text()).get("longer", [])
+
+    @contextmanager
+    def measured(self, item: pytest.Item) -> Iterator[None]:
+        before = _own_time()
+        yield
+        seconds, allowed = _own_time() - before, self._allowed(item)
+        if seconds > allowed:
+            with (self._directory / f"overruns-{os.getpid()}").open("a") as file:
+                file.write(json.dumps(Overrun(item.nodeid, seconds, allowed)) + "\n")
+
+    def _allowed(self, item: pytest.Item) -> float:
+        if os.environ.get("TREADLE_TEST_CHOICE") == "proof":
+            return float("inf")  # here tests have more examples
+        name, tier = item.nodeid.split("[")[0], tier_of(item)
+        if tier == "quick" and room_of(item) not in QUICK_ROOMS:
+            tier = "test"
+        return self._listed.get(name, self._limits.get(tier, float("inf")))
+
+    def forget(self) -> None:
+        """Forget the tests that took too long."""
+        for file in self._directory.glob("overruns-*"):
+            file.unlink()
+
+    def overruns(self) -> list[Overrun]:
+        """The tests of the whole run that took too long."""
+        lines = [
+            line for file in self._directory.glob("overruns-*") for line in file.read_text().splitlines()
+        ]
+        return sorted(Overrun(*json.loads(line)) for line in lines)
+
+
+def _own_time() -> float:
+    """A clock that does not go on while this process waits for a core."""
+    try:
+        waited = int(SCHEDULED.read_text().split()[1]) / 1e9
+    except OSError:
+        waited = 0.0
+    return time.monotonic() - waited

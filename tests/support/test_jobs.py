@@ -1,0 +1,91 @@
+"""Tests in several processes, with a real pytest: each runs once, and a process that dies is replaced."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+CONFTEST = """
+import pytest
+from tests.support import jobs
+
+def pytest_addoption(parser):
+    parser.addoption("--jobs", type=int, default=1)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    return jobs.run(session)
+"""
+MANY = """
+import os, pathlib, pytest
+
+@pytest.mark.parametrize("n", range(100))
+def test_it(n):
+    with pathlib.Path("ran").open("a") as file:
+        print(n, os.getpid(), file=file)
+"""
+DYING = """
+import os, pathlib, pytest
+
+@pytest.mark.parametrize("n", range(40))
+def test_it(n):
+    if n == 5:
+        os._exit(3)
+    with pathlib.Path("ran").open("a") as file:
+        print(n, os.getpid(), file=file)
+"""
+FAILING = """
+import pytest
+
+@pytest.mark.parametrize("n", range(200))
+def test_it(n):
+    print("shown of", n)
+    assert n != 7
+"""
+
+pytestmark = pytest.mark.usefixtures("processes")
+
+
+def run(directory: Path, tests: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (directory / "conftest.py").write_text(CONFTEST)
+    (directory / "test_it.py").write_text(tests)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--jobs", "3", *options],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_every_test_runs_once_in_one_of_the_processes(tmp_path: Path) -> None:
+    done = run(tmp_path, MANY)
+    assert re.search(r"\b100 passed", done.stdout), done.stdout + done.stderr
+    ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
+    assert sorted(int(n) for n, _ in ran) == list(range(100))
+    assert len({pid for _, pid in ran}) > 1
+
+
+def test_a_process_that_dies_fails_its_test_only(tmp_path: Path) -> None:
+    """Another process runs the tests that it had taken."""
+    done = run(tmp_path, DYING)
+    assert re.search(r"\b1 failed, 39 passed", done.stdout), done.stdout + done.stderr
+    assert "the process of this test ended with 3" in done.stdout
+    assert done.returncode == 1
+
+
+def test_the_first_failure_ends_the_run_if_asked(tmp_path: Path) -> None:
+    """The report has what the test printed, and no output of others."""
+    done = run(tmp_path, FAILING, "-x")
+    assert done.returncode == 1
+    assert re.search(r"\b1 failed, \d+ passed", done.stdout), done.stdout + done.stderr
+    assert re.findall(r"shown of \d+", done.stdout) == ["shown of 7"]
+    assert "stopping after 1 failures" in done.stdout

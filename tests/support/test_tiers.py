@@ -1,0 +1,148 @@
+"""The tier of a test follows from what it uses, and a test that takes too long fails the run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.budget import Budget
+from tests.support.tiers import QUICK_ROOMS, one_of, seeds, tier_of
+
+PROJECT = Path(__file__).parents[2]
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+
+
+class Fake:
+    """A collected test, as far as tiers look at it."""
+
+    def __init__(self, *fixtures: str, path: str = "tests/engine/test_x.py", **params: object) -> None:
+        self.nodeid = f"{path}::test_it[{'-'.join(map(str, params.values()))}]"
+        self.fixturenames = fixtures
+        self.callspec = type("Callspec", (), {"params": params})
+        self.marks: dict[str, Any] = {}
+
+    def get_closest_marker(self, name: str) -> Any:
+        return self.marks.get(name)
+
+
+def tier(*fixtures: str, path: str = "tests/engine/test_x.py", **params: object) -> str:
+    test: Any = Fake(*fixtures, path=path, **params)
+    return tier_of(test)
+
+
+def test_what_a_test_uses_decides_its_tier() -> None:
+    assert tier("tmp_path") == "quick"
+    assert tier("store", store="sqlite") == "quick"
+    assert tier("store", store="redis") == "test"
+    assert tier("warm_url", "postgres") == "test"
+    assert tier("processes") == "test"
+    assert tier("browser") == "test"
+    assert tier("processes", "cluster") == "proof"
+    assert tier("another_form") == "proof"
+    assert tier(path="tests/chaos/test_kills.py") == "proof"
+
+
+def test_a_test_runs_on_one_of_the_stores_and_later_on_the_others() -> None:
+    tiers: dict[str, list[str]] = {}
+    for number in range(30):
+        for param in one_of("sqlite", "postgres", "redis"):
+            (store,) = param.values
+            test: Any = Fake(store=f"{number}-{store}")
+            (test.marks["one_of"],) = param.marks
+            tiers.setdefault(str(number), []).append(store if tier_of(test) != "proof" else "later")
+    assert all(sorted(each)[:2] == ["later", "later"] for each in tiers.values())
+    assert {store for each in tiers.values() for store in each} == {"later", "sqlite", "postgres", "redis"}
+
+
+def test_the_first_seed_runs_and_later_the_others() -> None:
+    first, *others = seeds(3)
+    assert first == 0
+    assert [(param.values, param.marks[0].name) for param in others] == [
+        ((1,), "another_seed"),
+        ((2,), "another_seed"),
+    ]
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_test_that_starts_a_process_without_saying_so_fails(tmp_path: Path) -> None:
+    done = run_one(tmp_path, "import subprocess, sys\ndef test_it(): subprocess.run([sys.executable, '-V'])")
+    assert "starts a process: let it use the fixture `processes`" in done.stdout
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_test_that_takes_too_long_fails_the_run(tmp_path: Path) -> None:
+    done = run_one(tmp_path, "import time\ndef test_it(): time.sleep(1.1)")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+    assert re.search(r"test_it\.py::test_it took 1\.\d s, and 1 s are allowed \(tests/budget", done.stdout)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_test_that_took_too_long_beside_others_is_measured_alone(tmp_path: Path) -> None:
+    """Here it takes long once only."""
+    slow = """
+import pathlib, time
+def test_it():
+    if not pathlib.Path("ran").exists():
+        pathlib.Path("ran").touch()
+        time.sleep(1.1)
+def test_beside(): pass
+"""
+    done = run_one(tmp_path, slow, "--jobs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "ran").exists()
+
+
+def run_one(directory: Path, test: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a test with the fixtures and hooks of all tests."""
+    (directory / "conftest.py").write_text("from tests.conftest import *")
+    path = directory / "tests" / "engine" / "test_it.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(test)
+    return subprocess.run(
+        [*PYTEST, "--rootdir", str(directory), "--tier", "quick", *options, str(path)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_make_quick_runs_the_rooms_with_a_limit_of_its_own() -> None:
+    assert f"QUICK := {' '.join(QUICK_ROOMS)}\n" in (PROJECT / "Makefile").read_text()
+
+
+def test_time_without_a_core_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system says how long the process waited for one."""
+    waited = tmp_path / "schedstat"
+    monkeypatch.setattr("tests.support.budget.SCHEDULED", waited)
+    monkeypatch.setattr("time.monotonic", ticking(3.0))
+    test: Any = Fake()
+    for nanoseconds, overruns in ((0, 1), (2_500_000_000, 1)):
+        waited.write_text("0 0 0")
+        budget = Budget(tmp_path)
+        with budget.measured(test):
+            waited.write_text(f"0 {nanoseconds} 0")
+        assert len(budget.overruns()) == overruns
+
+
+def ticking(seconds: float) -> Callable[[], float]:
+    """A clock that goes on by this much each time it is asked."""
+    now = iter(n * seconds for n in range(1000))
+    return lambda: next(now)
+
+
+def test_every_entry_of_the_budget_names_a_test_and_a_reason() -> None:
+    for entry in Budget.entries():
+        path, name = entry["test"].split("::", 1)
+        assert f"def {name.split('::')[-1]}(" in (PROJECT / path).read_text(), entry
+        assert entry["why"].strip()
