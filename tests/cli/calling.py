@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.cli.forks import Forked, common_server
 from treadle.cli.commands import commands
 
 PROJECT = Path(__file__).parents[2]
@@ -52,23 +52,7 @@ def all_commands() -> Any:
     return get_command(commands)
 
 
-def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
+def start(*arguments: str) -> Forked:
     """Start a command as a process of its own, with pipes."""
     env = {name: value for name, value in os.environ.items() if name not in ("TREADLE_APP", "TREADLE_URL")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "treadle", *arguments],
-        cwd=PROJECT,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **settings,
-    )
-
-
-def run(*arguments: str) -> Called:
-    """Run a command as a process of its own."""
-    process = start(*arguments)
-    out, err = process.communicate(timeout=60)
-    return Called(process.returncode, out, err)
+    return common_server().start_with_pipes(["treadle", *arguments], PROJECT, env)

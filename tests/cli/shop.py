@@ -13,11 +13,14 @@ from pathlib import Path
 
 from tests.chaos.ledger import Ledger
 from treadle import Context, MemoryBackend, Retry, Treadle
+from treadle.cli import supervisor
 from treadle.item import Claim, Demand
 
 LEASE = float(os.environ.get("SHOP_LEASE", "2"))
 DRAIN = float(os.environ.get("SHOP_DRAIN", "2"))
 app = Treadle(os.environ.get("SHOP_URL", "memory://"), lease=LEASE, poll_interval=0.2, drain=DRAIN)
+if "SHOP_END_GRACE" in os.environ:
+    supervisor.END_GRACE = float(os.environ["SHOP_END_GRACE"])
 ledger = Ledger(Path(os.environ.get("SHOP_LEDGER", os.devnull)))
 
 

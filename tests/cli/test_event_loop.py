@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.calling import call
+from tests.cli.forks import common_server
 from treadle import Client, Treadle, work
 from treadle.cli import event_loop
 from treadle.cli.event_loop import EventLoop, chosen_loop, run_on
@@ -33,6 +32,7 @@ async def where() -> str:
 """
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(("loop", "module"), [("asyncio", "asyncio.unix_events"), ("uvloop", "uvloop")])
 async def test_a_worker_runs_on_the_loop_that_is_named(tmp_path: Path, loop: str, module: str) -> None:
     if loop == "uvloop":
@@ -40,17 +40,8 @@ async def test_a_worker_runs_on_the_loop_that_is_named(tmp_path: Path, loop: str
     (tmp_path / "program.py").write_text(PROGRAM)
     async with Client(f"sqlite:///{tmp_path / 'work.db'}") as client:
         handle = await client.enqueue(where())
-        command = [sys.executable, "-m", "treadle", "worker", "program:app", "--burst", "--loop", loop]
-        done = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            cwd=tmp_path,
-            env=dict(os.environ),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=50,
-        )
+        command = ["treadle", "worker", "program:app", "--burst", "--loop", loop]
+        done = await asyncio.to_thread(common_server().run, command, tmp_path, os.environ, timeout=50)
         assert done.returncode == 0, done.stderr
         assert f"  event loop   {loop}\n" in done.stderr
         assert await handle.result(timeout=1) == module
@@ -87,6 +78,7 @@ async def double(number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "valkey", "wakeups by valkey", "wakeups by nats"])
 def test_every_store_works_on_uvloop(store: str, request: pytest.FixtureRequest) -> None:
     pytest.importorskip("uvloop")

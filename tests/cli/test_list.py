@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import call, start
+from tests.cli.calling import PROJECT, call, start
 from tests.cli.conftest import Store
+from tests.cli.forks import common_server
 from tests.cli.looked_at import log_in, order, report, send
 from treadle import Client, Retry, Treadle, work
 from treadle.errors import WorkFailed
@@ -197,6 +196,7 @@ def test_another_tenants_items_look_as_if_they_did_not_exist(store: Store) -> No
     assert store.call("list", "--tenant", "acme", "--group", other).out == "no items\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_export_writes_all_items(store: Store) -> None:
     async def fill(app: Treadle) -> None:
         await app.enqueue_many([send(number) for number in range(1203)])
@@ -257,24 +257,22 @@ def test_a_store_that_is_away_is_one_line_and_exit_code_3() -> None:
     assert "secret" not in away.err
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_terminal_that_knows_only_ascii_gets_ascii(store: Store) -> None:
     async def fill(app: Treadle) -> None:
         await app.enqueue(report("名前😀"), key="名前😀")
 
     store.fill(fill)
-    texts: list[bytes] = []
+    texts: list[str] = []
     for form in ((), ("--json",)):
-        done = subprocess.run(
-            [sys.executable, "-m", "treadle", "list", "--url", store.url, *form],
-            env={**os.environ, "PYTHONIOENCODING": "ascii"},
-            capture_output=True,
-            timeout=60,
-            check=True,
-        )
+        env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        done = common_server().run(["treadle", "list", "--url", store.url, *form], PROJECT, env, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
         texts.append(done.stdout)
-    assert b"o ready" in texts[0]
-    assert b"key \\u540d\\u524d\\U0001f600" in texts[0]
-    assert json.loads(texts[1].decode("ascii"))["input"] == {"day": "名前😀"}
+    assert "o ready" in texts[0]
+    assert "key \\u540d\\u524d\\U0001f600" in texts[0]
+    assert json.loads(texts[1])["input"] == {"day": "名前😀"}
 
 
 def test_an_app_that_cannot_be_imported_shows_its_traceback(

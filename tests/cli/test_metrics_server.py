@@ -6,8 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +19,7 @@ import pytest
 
 from tests.cli import shop
 from tests.cli.calling import call
+from tests.cli.forks import common_server
 from treadle import Client, MemoryBackend
 from treadle.cli import metrics_server
 from treadle.cli.liveness import LoopLiveness
@@ -167,12 +166,11 @@ class Fleet:
         ledger.touch()
         self.errors = directory / "errors"
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", "worker", "tests.cli.shop:app", *options],
-                cwd=PROJECT,
-                env={**os.environ, "SHOP_URL": url, "SHOP_LEDGER": str(ledger), "SHOP_LEASE": "5"},
-                stderr=errors,
-                start_new_session=True,
+            self.process = common_server().start(
+                ["treadle", "worker", "tests.cli.shop:app", *options],
+                PROJECT,
+                {**os.environ, "SHOP_URL": url, "SHOP_LEDGER": str(ledger), "SHOP_LEASE": "5"},
+                errors=errors.fileno(),
             )
 
     def port(self) -> int:
@@ -228,6 +226,7 @@ def fleet(tmp_path: Path) -> Generator[Callable[..., Fleet]]:
 STARTED = 'treadle_started_total{type="greet",queue="default"}'
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_supervisor_answers_for_all_its_processes(fleet: Callable[..., Fleet], tmp_path: Path) -> None:
     async def greet(*names: str) -> None:
         async with Client(f"sqlite:///{tmp_path / 'work.db'}", work=[shop.greet, shop.crash]) as client:
@@ -256,6 +255,7 @@ def test_the_supervisor_answers_for_all_its_processes(fleet: Callable[..., Fleet
     assert running.process.wait(PATIENCE) == 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_port_in_use_is_one_line_and_exit_code_2(fleet: Callable[..., Fleet]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -123,6 +123,7 @@ def test_completion_knows_the_store_of_the_environment(store: Store) -> None:
     assert _completed("treadle pause ", TREADLE_URL=store.url) == ["bulk", "default"]
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_each_shell_is_shown(shell: str) -> None:
     shown = call(env={"_TREADLE_COMPLETE": f"source_{shell}"}).out

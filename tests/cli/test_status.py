@@ -8,15 +8,14 @@ import os
 import pty
 import signal
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Sequence
 
 import pytest
 
-from tests.cli.calling import start
+from tests.cli.calling import PROJECT, start
 from tests.cli.conftest import Store
+from tests.cli.forks import common_server
 from tests.cli.looked_at import report, send
 from treadle import Treadle, problems
 from treadle.cli.status import StatusView, away_lines
@@ -371,6 +370,7 @@ def test_wrong_options_are_refused(store: Store, arguments: tuple[str, ...]) -> 
     assert (refused.code, refused.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.usefixtures("processes")
 def test_watching_looks_again_until_ctrl_c(store: Store) -> None:
     process = start("status", "--watch", "--json", "--every", "0.2", "--url", store.url)
     assert process.stdout is not None
@@ -385,15 +385,16 @@ def test_watching_looks_again_until_ctrl_c(store: Store) -> None:
     process.stderr.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_watching_on_a_terminal_draws_in_place(store: Store) -> None:
     terminal, other_end = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "treadle", "status", "--watch", "--every", "0.2", "--url", store.url],
-        env={**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"},
-        stdin=subprocess.DEVNULL,
-        stdout=other_end,
-        stderr=other_end,
+    process = common_server().start(
+        ["treadle", "status", "--watch", "--every", "0.2", "--url", store.url],
+        PROJECT,
+        {**os.environ, "PYTHONIOENCODING": "utf-8", "TERM": "xterm"},
+        output=other_end,
+        errors=other_end,
     )
     os.close(other_end)
     shown = ""

@@ -8,6 +8,8 @@ import json
 import signal
 import threading
 
+import pytest
+
 from tests.cli.calling import start
 from tests.cli.conftest import Store
 from tests.cli.looked_at import report, send
@@ -86,6 +88,7 @@ def test_a_line_fits_the_terminal_and_is_plain() -> None:
     assert "  (acme)  " in event_line(happened._replace(item=_state(tenant="acme")), None, tenant=True)
 
 
+@pytest.mark.usefixtures("processes")
 def test_events_of_other_processes_are_told(store: Store) -> None:
     process = start("tail", "--url", store.url, "--json", "--event", "queued,started,failed,dead,succeeded")
     stop = threading.Event()

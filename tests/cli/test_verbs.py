@@ -7,14 +7,13 @@ import contextlib
 import os
 import pty
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
 
 import pytest
 
-from tests.cli.calling import PROJECT, Called, call
+from tests.cli.calling import Called, call, start
 from tests.cli.conftest import APP, Store
 from tests.cli.looked_at import order, report, send
 from treadle import Treadle
@@ -339,21 +338,21 @@ def test_a_terminal_is_asked(
     assert statuses(store, ids) == ["cancelled"] * 5
 
 
+@pytest.mark.usefixtures("processes")
 def test_ctrl_c_stops_between_portions_and_says_how_far_it_came(store: Store) -> None:
     ids = store.fill(lambda app: _delayed(app, 20))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "treadle", "cancel", "--all", "--yes", "--rate", "1/s", "--url", store.url],
-        cwd=PROJECT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start("cancel", "--all", "--yes", "--rate", "1/s", "--url", store.url)
+    assert process.stdout is not None
+    assert process.stderr is not None
     end = time.monotonic() + 30
     while "cancelled" not in statuses(store, ids):
         assert time.monotonic() < end
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    assert process.wait(30) == 130
     done = statuses(store, ids).count("cancelled")
-    assert process.returncode == 130
-    assert out == f"stopped: cancelled {done} item{'s'[: done > 1]}. The rest is as it was\n"
+    assert (
+        process.stdout.read() == f"stopped: cancelled {done} item{'s'[: done > 1]}. The rest is as it was\n"
+    )
     assert done < 20
+    process.stdout.close()
+    process.stderr.close()

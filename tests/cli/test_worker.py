@@ -10,8 +10,6 @@ import os
 import resource
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -23,11 +21,16 @@ import pytest
 
 from tests.cli import shop
 from tests.cli.calling import call
+from tests.cli.forks import Forked, common_server
 from tests.support.proxy import Proxy
+from tests.support.tiers import one_of
 from treadle import Client, WorkFailed
+from treadle.cli import supervisor
+from treadle.cli.child import ChildOptions
 from treadle.cli.child_leases import ChildLeases
 from treadle.cli.liveness import LoopLiveness
-from treadle.cli.supervisor import END_GRACE
+from treadle.cli.reports import ChildReport
+from treadle.cli.supervisor import END_GRACE, Supervisor
 from treadle.fleet import Fleet
 from treadle.item import Heartbeat, WorkerState
 from treadle.operator import core_of
@@ -44,25 +47,22 @@ class Shop:
         self.path = directory / "ledger"
         self.path.touch()
         self._errors = directory / "errors"
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[Forked] = []
 
-    def start(
-        self, *options: str, app: str = "tests.cli.shop:app", lease: float = LEASE
-    ) -> subprocess.Popen[bytes]:
+    def start(self, *options: str, app: str = "tests.cli.shop:app", lease: float = LEASE) -> Forked:
         # With uvloop on PostgreSQL, if it is installed, and without it on SQLite.
         loop = "asyncio" if self.url.startswith("sqlite") else "auto"
         with self._errors.open("ab") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", "worker", app, "--loop", loop, *options],
-                cwd=PROJECT,
-                env={
+            process = common_server().start(
+                ["treadle", "worker", app, "--loop", loop, *options],
+                PROJECT,
+                {
                     **os.environ,
                     "SHOP_URL": self.url,
                     "SHOP_LEDGER": str(self.path),
                     "SHOP_LEASE": str(lease),
                 },
-                stderr=errors,
-                start_new_session=True,
+                errors=errors.fileno(),
             )
         self._started.append(process)
         return process
@@ -134,12 +134,7 @@ def _children(pid: int) -> list[psutil.Process]:
         return []
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("sqlite", marks=pytest.mark.either("sqlite", "postgres")),
-        pytest.param("postgres", marks=pytest.mark.either("postgres", "sqlite")),
-    ]
-)
+@pytest.fixture(params=one_of("sqlite", "postgres"))
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'work.db'}"
@@ -148,7 +143,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def make(store_url: str, tmp_path: Path) -> Generator[Shop]:
+def make(store_url: str, tmp_path: Path, processes: None) -> Generator[Shop]:
     opened = Shop(store_url, tmp_path)
     yield opened
     opened.end()
@@ -158,6 +153,14 @@ def make(store_url: str, tmp_path: Path) -> Generator[Shop]:
 async def client(make: Shop) -> AsyncGenerator[Client]:
     async with make.client() as client:
         yield client
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Generator[Shop]:
+    """A shop on SQLite, for what does not depend on the store."""
+    opened = Shop(f"sqlite:///{tmp_path / 'work.db'}", tmp_path)
+    yield opened
+    opened.end()
 
 
 async def test_burst_runs_due_items_and_exits_with_0(make: Shop, client: Client) -> None:
@@ -220,8 +223,9 @@ async def test_a_process_whose_worker_is_asked_to_stop_is_not_replaced(make: Sho
 
 
 async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost_attempt(
-    make: Shop, client: Client
+    make: Shop, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SHOP_DRAIN", "0.5")
     handle = await client.enqueue(shop.linger(60.0))
     process = make.start()
     await make.written("linger")
@@ -231,8 +235,11 @@ async def test_an_item_that_does_not_finish_in_time_is_given_back_without_a_lost
     assert (state.status, state.attempt) == ("ready", 0)
 
 
-async def test_a_process_ends_before_the_threads_of_its_handlers(make: Shop, client: Client) -> None:
+async def test_a_process_ends_before_the_threads_of_its_handlers(
+    make: Shop, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread would sleep for a minute. The item is leased until the process has ended, and free then."""
+    monkeypatch.setenv("SHOP_DRAIN", "0.5")
     handle = await client.enqueue(shop.sleep(60.0))
     process = make.start()
     (line,) = await make.written("sleep")
@@ -266,15 +273,15 @@ async def test_a_handler_that_holds_the_gil_keeps_its_lease(make: Shop, client: 
     """Each holds the GIL for 1.5 leases. No thread of its process can send heartbeats, the supervisor does,
     and another worker waits. Every item runs once."""
     lease = 0.8
-    handles = await client.enqueue_many([shop.hold_gil(1.5 * lease) for _ in range(4)])
+    handles = await client.enqueue_many([shop.hold_gil(1.5 * lease) for _ in range(2)])
     make.start("--processes", "2", "--concurrency", "3", lease=lease)
-    assert [await handle.result(timeout=30) for handle in handles] == [1] * 4
-    assert len(await make.written("hold_gil", times=4)) == 4
+    assert [await handle.result(timeout=30) for handle in handles] == [1] * 2
+    assert len(await make.written("hold_gil", times=2)) == 2
 
 
 async def test_a_killed_childs_items_run_again_at_once(make: Shop, client: Client) -> None:
     lease = 10.0
-    handle = await client.enqueue(shop.linger(1.5))
+    handle = await client.enqueue(shop.linger(1.0))
     make.start("--processes", "2", lease=lease)
     (line,) = await make.written("linger")
     os.kill(int(line.split()[1]), signal.SIGKILL)
@@ -288,7 +295,7 @@ async def test_a_child_blocked_for_too_long_is_killed_then_its_items_are_freed(
     make: Shop, client: Client
 ) -> None:
     handle = await client.enqueue(shop.block(600))
-    process = make.start("--processes", "2", "--max-block", "1.5")
+    process = make.start("--processes", "2", "--max-block", "1")
     first, second = await make.written("block", times=2)
     assert first != second
     process.kill()
@@ -306,17 +313,18 @@ async def test_an_item_that_crashes_its_process_too_often_is_dead(make: Shop, cl
 
 
 async def test_items_of_a_killed_supervisor_run_again_after_the_lease(make: Shop, client: Client) -> None:
+    lease = 1.0
     handle = await client.enqueue(shop.linger(0.5))
-    first = make.start()
+    first = make.start(lease=lease)
     await make.written("linger")
     children = _children(first.pid)
     first.kill()
     for child in children:
         child.kill()
     killed = time.monotonic()
-    make.start()
+    make.start(lease=lease)
     await make.written("linger", times=2)
-    assert time.monotonic() - killed < LEASE + 20  # includes the start of a process on a busy machine
+    assert time.monotonic() - killed < lease + 20  # includes the start of a process on a busy machine
     assert await handle.result(timeout=10) == 2
 
 
@@ -324,11 +332,11 @@ async def test_the_late_settlement_of_a_stopped_worker_is_refused(make: Shop, cl
     """SIGSTOP lasts longer than the lease. Another worker runs the item, and the first worker's settlement
     changes nothing."""
     handle = await client.enqueue(shop.linger(1.0))
-    first = make.start()
+    first = make.start(lease=1.0)
     (line,) = await make.written("linger")
     tree = [first.pid, int(line.split()[1])]
     await make.suspend(tree)
-    make.start()
+    make.start(lease=1.0)
     assert await handle.result(timeout=40) == 2
     for pid in reversed(tree):
         os.kill(pid, signal.SIGCONT)
@@ -352,6 +360,7 @@ async def test_a_killed_supervisor_leaves_no_files(
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.usefixtures("processes")
 async def test_operators_see_that_a_child_is_stopped(here: Shop) -> None:
     """Its supervisor keeps its lease, and says that it does not run."""
 
@@ -419,23 +428,57 @@ async def test_children_end_with_their_supervisor(make: Shop, client: Client) ->
     assert not alive
 
 
-async def test_a_child_that_ran_is_replaced_soon_however_often_it_dies(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("processes")
+async def test_a_child_that_ran_is_replaced_soon(here: Shop) -> None:
+    process, began = here.start(), time.monotonic()
+    async with Client(here.url, work=[shop.greet]) as client:
+        assert await client.enqueue(shop.greet("first")).result(timeout=30)
+        start = time.monotonic() - began  # a busy machine takes long to start a process
+        for n in range(2):
+            for child in _children(process.pid):
+                child.kill()
+            # The result comes from a new child.
+            assert await client.enqueue(shop.greet(str(n))).result(timeout=4 + 2 * start)
+
+
+async def test_a_child_that_ran_is_replaced_soon_however_often_it_dies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Deaths of children whose event loops ran delay the next one by a second at most: an item may have
-    killed them, and others wait."""
-    url = f"sqlite:///{tmp_path}/work.db"
-    here = Shop(url, tmp_path)
-    try:
-        process, began = here.start(), time.monotonic()
-        async with Client(url, work=[shop.greet]) as client:
-            assert await client.enqueue(shop.greet("first")).result(timeout=30)
-            start = time.monotonic() - began  # a busy machine takes long to start a process
-            for n in range(8):
-                # The next result comes from a new child. After seven deaths it used to wait for 6 to 10 s.
-                assert await client.enqueue(shop.greet(str(n))).result(timeout=4 + 2 * start)
-                for child in _children(process.pid):
-                    child.kill()
-    finally:
-        here.end()
+    killed them, and others wait. After seven deaths it used to be 6 to 10 s. Deaths of others delay more."""
+    clock = 0.0
+    started: list[Any] = []
+
+    def child(options: ChildOptions) -> Any:
+        """A child that has died at once."""
+        started.append(options)
+        return SimpleNamespace(
+            worker=f"w{len(started)}",
+            pid=len(started),
+            alive=False,
+            started_at=clock,
+            ending_since=None,
+            heartbeat=None,
+            process=SimpleNamespace(wait=lambda: -signal.SIGKILL),
+            reports=SimpleNamespace(read=lambda: None, last=ChildReport()),
+            liveness=SimpleNamespace(blocked_for=lambda: ran),
+            close=lambda: None,
+        )
+
+    monkeypatch.setattr(supervisor, "ChildProcess", child)
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: clock))
+    options = ChildOptions(app="shop:app", worker="", liveness="")
+    for ran in (0.0, None):
+        started.clear()
+        async with Client("memory://") as client:
+            supervising = Supervisor(
+                client.backend, core_of(client).settings, options, processes=1, max_block=60.0
+            )
+            for _ in range(20):
+                supervising.run_once()
+                clock += 1.0 * (1 + supervisor.CRASH.jitter)
+                await asyncio.sleep(0)
+        assert len(started) == 20 if ran is not None else 4 < len(started) < 10
 
 
 async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url: str, tmp_path: Path) -> None:
@@ -443,11 +486,11 @@ async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url:
     async with Proxy(prepared_url) as proxy, Client(prepared_url, work=[shop.greet]) as client:
         here = Shop(proxy.url, tmp_path)
         try:
-            process = here.start()
+            process = here.start(lease=1.0)
             await client.enqueue(shop.greet("a")).result(timeout=30)
             (child,) = _children(process.pid)
             proxy.stall()
-            await asyncio.sleep(LEASE)  # heartbeats are under way
+            await asyncio.sleep(1.0)  # heartbeats are under way
             child.kill()
             killed = time.monotonic()
             while not {other.pid for other in _children(process.pid)} - {child.pid}:
@@ -459,22 +502,17 @@ async def test_a_supervisor_does_not_wait_for_a_store_that_is_away(prepared_url:
             here.end()
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Generator[Shop]:
-    """A shop on SQLite, for what does not depend on the store."""
-    opened = Shop(f"sqlite:///{tmp_path / 'work.db'}", tmp_path)
-    yield opened
-    opened.end()
-
-
+@pytest.mark.usefixtures("processes")
 async def test_a_child_that_does_not_end_with_its_drain_is_killed(
     here: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event loop of one is blocked, the other is stopped by a signal. It took 60 s."""
+    grace = END_GRACE - 3
     monkeypatch.setenv("SHOP_DRAIN", "0.2")
+    monkeypatch.setenv("SHOP_END_GRACE", str(grace))
     async with here.client() as client:
         handles = [await client.enqueue(shop.block(300))]
-        process = here.start("--processes", "2", lease=5)
+        process = here.start("--processes", "2", lease=3)
         (line,) = await here.written("block")
         handles.append(await client.enqueue(shop.linger(300)))
         (stopped,) = await here.written("linger")
@@ -482,7 +520,7 @@ async def test_a_child_that_does_not_end_with_its_drain_is_killed(
         began = time.monotonic()
         process.terminate()
         assert await asyncio.to_thread(process.wait, 30) == 0
-        assert time.monotonic() - began < 0.2 + END_GRACE + 5
+        assert 0.2 + grace < time.monotonic() - began < 0.2 + grace + 5
         assert [(await handle.state()).losses for handle in handles] == [1, 1]
     for pid in (line.split()[1], stopped.split()[1]):
         (why,) = [each for each in here.errors().splitlines() if f"killed process {pid}" in each]
@@ -492,6 +530,7 @@ async def test_a_child_that_does_not_end_with_its_drain_is_killed(
     assert f"the stacks of process {stopped.split()[1]}" not in here.errors()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_supervisor_that_cannot_start_a_process_keeps_the_others_and_tries_again(here: Shop) -> None:
     """It has no descriptors left when a child dies. It used to end with a traceback, and the other child with
     it."""
@@ -532,6 +571,7 @@ if "--burst" not in sys.argv:
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_app_may_run_an_event_loop_while_it_is_imported(
     here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -556,6 +596,7 @@ else:
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_that_does_not_find_the_app_is_followed_by_another(
     here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -571,6 +612,7 @@ async def test_a_process_that_does_not_find_the_app_is_followed_by_another(
     assert "could not load the app, trying again" in here.errors()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_burst_whose_processes_cannot_import_the_app_exits_with_2(
     here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from tests.cli import noisy
 from tests.cli.calling import call
+from tests.cli.forks import common_server
 from treadle import Client, __version__
 
 PROJECT = Path(__file__).parents[2]
@@ -34,15 +34,8 @@ def treadle(
     *arguments: str, url: str = "memory://", path: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command until it ends. `path`: where its modules are."""
-    return subprocess.run(
-        [sys.executable, "-m", "treadle", *arguments],
-        cwd=path or PROJECT,
-        env={**os.environ, "NOISY_URL": url, "PYTHONPATH": str(PROJECT), "COLUMNS": "80", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=50,
-    )
+    env = {**os.environ, "NOISY_URL": url, "PYTHONPATH": str(PROJECT), "COLUMNS": "80", **environment}
+    return common_server().run(["treadle", *arguments], path or PROJECT, env, timeout=50)
 
 
 async def submit(url: str, *works: str) -> list[str]:
@@ -56,6 +49,7 @@ def messages(output: str) -> list[str]:
     return [found[2] for line in output.splitlines() if (found := LINE.match(line))]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_worker_says_what_it_is_what_failed_and_what_it_did(url: str) -> None:
     good, bad = await submit(url, "good", "bad")
     done = treadle("worker", APP, "--burst", "--concurrency", "1", url=url)
@@ -81,6 +75,7 @@ async def test_a_worker_says_what_it_is_what_failed_and_what_it_did(url: str) ->
     assert re.fullmatch(r"stopped after .*s: 3 started, 1 succeeded, 2 failed, 1 dead", lines[-1])
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_line_about_a_dead_process_names_what_it_was_running(url: str) -> None:
     (poison,) = await submit(url, "crash")
     done = treadle("worker", APP, "--burst", url=url)
@@ -92,6 +87,7 @@ async def test_the_line_about_a_dead_process_names_what_it_was_running(url: str)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("processes")
 async def test_json_lines_have_the_fields_of_the_item(url: str) -> None:
     (bad,) = await submit(url, "bad")
     done = treadle("worker", "--burst", "--log-format", "json", url=url, TREADLE_APP=APP)
@@ -108,6 +104,7 @@ async def test_json_lines_have_the_fields_of_the_item(url: str) -> None:
     assert record["traceback"].startswith("Traceback")
 
 
+@pytest.mark.usefixtures("processes")
 async def test_logging_that_the_app_has_set_up_is_left_alone(url: str, tmp_path: Path) -> None:
     await submit(url, "bad")
     (tmp_path / "spoken.py").write_text(
@@ -121,6 +118,7 @@ async def test_logging_that_the_app_has_set_up_is_left_alone(url: str, tmp_path:
     assert '"level"' not in done.stderr
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_first_signal_waits_for_handlers_and_the_second_kills_them(
     url: str, tmp_path: Path
 ) -> None:
@@ -148,12 +146,9 @@ class RunningWorker:
     def __init__(self, url: str, log: Path) -> None:
         self._log = log
         with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "treadle", "worker", APP],
-                cwd=PROJECT,
-                env={**os.environ, "NOISY_URL": url, "PYTHONPATH": str(PROJECT)},
-                stderr=errors,
-                start_new_session=True,
+            env = {**os.environ, "NOISY_URL": url, "PYTHONPATH": str(PROJECT)}
+            self._process = common_server().start(
+                ["treadle", "worker", APP], PROJECT, env, errors=errors.fileno()
             )
 
     def log(self) -> str:
@@ -186,6 +181,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
     return line
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_store_that_is_away_is_waited_for_then_exit_3() -> None:
     """Its address is named, without the password."""
     url = "postgresql://shop:secret@127.0.0.1:1/orders"
@@ -204,6 +200,7 @@ def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
     assert '"nowhere" does not exist' in refused(treadle("worker", APP, "--wait", "0", url=missing), 3)
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_the_store_refuses_is_one_line_and_exit_1(tmp_path: Path) -> None:
     done = treadle("worker", APP, url=f"sqlite:///{tmp_path}/none/work.db")
     assert "none does not exist: check the path, or create it" in refused(done, 1)

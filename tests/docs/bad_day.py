@@ -12,16 +12,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shlex
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.cli.forks import Forked, common_server
 from tests.docs.terminal import PATIENCE, PROJECT, terminal_env, type_command
-from tests.docs.typed import ForkServer
 from treadle import Client
 
 PAGE = PROJECT / "docs" / "bad-day.md"
@@ -156,11 +156,11 @@ class Session:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._worker: Forked | None = None
         self._samples: dict[str, str] = {}
         (directory / "shop.py").write_text(SHOP)
         self._env = terminal_env(directory)
-        self._forks = ForkServer(self._env)
+        self._forks = common_server()
 
     def run(self, step: Run) -> list[str]:
         """What the terminal shows for a command: the prompt, the command, its output."""
@@ -172,12 +172,11 @@ class Session:
         elif command == "kill %1":
             self.stop()
         elif command.endswith(" &"):
-            self._worker = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command.removesuffix(' &')}"],
-                cwd=self._directory,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-            )
+            words, _, log = command.removesuffix(" &").partition(" 2> ")
+            with (self._directory / log).open("wb") as errors:
+                self._worker = self._forks.start(
+                    shlex.split(words), self._directory, self._env, errors=errors.fileno()
+                )
         else:
             output = type_command(command, self._directory, self._env, self._forks)
         if step.then_quiet:
@@ -208,10 +207,6 @@ class Session:
             self._worker.wait(PATIENCE)
             self._worker = None
 
-    def close(self) -> None:
-        self.stop()
-        self._forks.close()
-
 
 @contextlib.contextmanager
 def session(directory: Path) -> Generator[Session]:
@@ -219,7 +214,7 @@ def session(directory: Path) -> Generator[Session]:
     try:
         yield made
     finally:
-        made.close()
+        made.stop()
 
 
 def page(directory: Path) -> str:

@@ -6,13 +6,15 @@ import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 
-from tests.docs.typed import ForkServer, can_run
+from tests.cli.forks import PROGRAMS, ForkServer
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE = 60.0
@@ -34,15 +36,33 @@ def terminal_env(directory: Path) -> dict[str, str]:
     }
 
 
+def only_our_plugins() -> str:
+    """Options for a pytest with no plugins but those that the extra `testing` brings."""
+    names = {each.name for each in entry_points(group="pytest11")} - {"asyncio", "treadle"}
+    return " ".join(f"-p no:{name}" for name in sorted(names))
+
+
+SHELL = frozenset("|&;<>$`*?")
+"""A command with one of these is for a shell."""
+
+
+def can_fork(command: str) -> bool:
+    """Whether a command needs no shell, and is one of those that a fork can run."""
+    return not SHELL & set(command) and command.split(maxsplit=1)[0] in PROGRAMS
+
+
 def type_command(
     command: str, directory: Path, env: Mapping[str, str], forks: ForkServer | None = None
 ) -> str:
     """What the terminal shows in the end. Questions are answered with y. forks: runs what needs no shell."""
     screen, inside = pty.openpty()
-    if forks is not None and can_run(command):
-        forks.start(command, directory, env, os.ttyname(inside))
+    if forks is not None and can_fork(command):
+        words = shlex.split(command)
+        process = forks.start(words, directory, env, input=inside, output=inside, errors=inside)
         os.close(inside)
-        return screen_text(_shown(screen, command))
+        shown = _shown(screen, command)
+        process.wait(PATIENCE)
+        return screen_text(shown)
     with subprocess.Popen(
         ["/bin/sh", "-c", command],
         cwd=directory,

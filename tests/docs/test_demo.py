@@ -7,14 +7,14 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.cli.forks import Forked, common_server
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 PATIENCE = 40
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(2 * PATIENCE + 20)
 class Terminal:
     """A program in a pseudo-terminal, and its output."""
 
-    def __init__(self, process: subprocess.Popen[bytes], screen: int) -> None:
+    def __init__(self, process: Forked, screen: int) -> None:
         self.process = process
         self.shown = ""
         self._screen = screen
@@ -58,15 +58,9 @@ class Terminal:
 @contextmanager
 def demo(directory: Path) -> Iterator[Terminal]:
     screen, inside = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", str(DEMO)],
-        cwd=directory,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
-        stdin=inside,
-        stdout=inside,
-        stderr=inside,
-        start_new_session=True,
-    )
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    command = ["python", "-W", "error", str(DEMO)]
+    process = common_server().start(command, directory, env, input=inside, output=inside, errors=inside)
     os.close(inside)
     try:
         yield Terminal(process, screen)
@@ -77,16 +71,9 @@ def demo(directory: Path) -> Iterator[Terminal]:
         os.close(screen)
 
 
-def test_the_demo_runs_to_its_end(tmp_path: Path) -> None:
-    began = time.monotonic()
-    with demo(tmp_path) as terminal:
-        assert terminal.ended() == 0, terminal.shown
-    assert "read" in terminal.shown
-    assert re.search(r"Done: 40 documents, [\d,]+ words, 40 vectors", terminal.shown)
-    assert time.monotonic() - began < PATIENCE
-
-
+@pytest.mark.usefixtures("processes")
 def test_the_demo_continues_after_an_interrupt(tmp_path: Path) -> None:
+    """One interrupt lets it end in order, several end it at once. Then it runs to its end."""
     with demo(tmp_path) as terminal:
         terminal.until(r"read .* [1-9]\d*/40")
         terminal.process.send_signal(signal.SIGINT)
@@ -98,30 +85,18 @@ def test_the_demo_continues_after_an_interrupt(tmp_path: Path) -> None:
     with demo(tmp_path) as terminal:
         first = terminal.until(r"read .*? +(\d+)/40")[1]
         assert int(first) >= int(done), "what was done is not done again"
-        assert terminal.ended() == 0, terminal.shown
-    assert "goes on where it was" in terminal.shown
-    assert "Done: 40 documents" in terminal.shown
-
-
-def test_a_second_interrupt_ends_the_demo_at_once(tmp_path: Path) -> None:
-    with demo(tmp_path) as terminal:
-        terminal.until(r"read .* [1-9]\d*/40")
         for _ in range(3):
             terminal.process.send_signal(signal.SIGINT)
         terminal.ended()
     with demo(tmp_path) as terminal:
         assert terminal.ended() == 0, terminal.shown
+    assert "goes on where it was" in terminal.shown
+    assert re.search(r"Done: 40 documents, [\d,]+ words, 40 vectors", terminal.shown)
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_demo_without_a_terminal_prints_only_the_result(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(DEMO)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = common_server().run(["python", "-W", "error", str(DEMO)], tmp_path, os.environ, PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Done: 40 documents" in done.stdout
+    assert re.search(r"Done: 40 documents, [\d,]+ words, 40 vectors", done.stdout)
     assert "\x1b" not in done.stdout

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.forks import common_server
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LIMIT = 45
@@ -67,12 +70,12 @@ def test_every_example_has_an_expected_output() -> None:
     assert {file.stem for file in EXAMPLES.glob("*.py")} - {"demo", "demo_web"} == set(SHOWN)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(LIMIT + 15)
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_the_example_runs_and_prints_the_expected_output(name: str, tmp_path: Path) -> None:
     file = EXAMPLES / f"{name}.py"
-    command = [sys.executable, "-W", "error", str(file)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT)
+    done = common_server().run(["python", "-W", "error", str(file)], tmp_path, os.environ, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     if name in LOGGED:
         assert LOGGED[name] in done.stderr
@@ -87,6 +90,7 @@ def test_examples_are_short(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 80
 
 
+@pytest.mark.usefixtures("processes")
 def test_pytest_collects_the_tests_of_the_example() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(EXAMPLES.parent)]
     done = subprocess.run(

@@ -19,11 +19,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.docs.terminal import only_our_plugins
+
 ROOT = Path(__file__).parents[2]
 PROJECTS = ROOT / "examples" / "projects"
 LIMIT = 100
 
-pytestmark = pytest.mark.timeout(LIMIT + 15)
+pytestmark = [pytest.mark.timeout(LIMIT + 15), pytest.mark.usefixtures("deployment")]
 
 
 def environment(**more: object) -> dict[str, str]:
@@ -47,7 +49,8 @@ def run(project: str, *command: str, **more: object) -> subprocess.CompletedProc
 
 
 def pytest_of(project: str, **more: object) -> str:
-    done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", **more)
+    options = f"{only_our_plugins()} -p no:cacheprovider"
+    done = run(project, "-m", "pytest", "-q", PYTEST_ADDOPTS=options, **more)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -172,7 +175,7 @@ def test_the_tests_of_the_pipeline_pass() -> None:
 
 def test_the_pipeline_runs(tmp_path: Path) -> None:
     logs, out = str(tmp_path / "logs"), str(tmp_path / "out")
-    made = run("pipeline", "-m", "pipeline", "sample", logs, "--files", "30", "--lines", "100")
+    made = run("pipeline", "-m", "pipeline", "sample", logs, "--files", "10", "--lines", "300")
     assert made.returncode == 0, made.stderr
     done = run("pipeline", "-W", "error", "-m", "pipeline", "run", logs, "--out", out)
     assert (done.returncode, done.stderr) == (0, "")

@@ -16,17 +16,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shlex
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.docs.terminal import PATIENCE, PROJECT, masked, terminal_env, type_command
-from tests.docs.typed import ForkServer
+from tests.cli.forks import Forked, common_server
+from tests.docs.terminal import (
+    PATIENCE,
+    PROJECT,
+    masked,
+    only_our_plugins,
+    terminal_env,
+    type_command,
+)
 from treadle import Client
 
 PAGE = PROJECT / "docs" / "tutorial.md"
@@ -61,12 +68,12 @@ class Reader:
 
     def __init__(self, directory: Path, store: str) -> None:
         self._directory = directory
-        self._env = terminal_env(directory)
-        self._forks = ForkServer(self._env)
+        self._env = {**terminal_env(directory), "PYTEST_ADDOPTS": only_our_plugins()}
+        self._forks = common_server()
         store = _with_password(store)
         self._stands_for = {STORE: store, _hidden(STORE): _hidden(store), PORT: str(_free_port())}
         """What the page says, and what is meant here."""
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._worker: Forked | None = None
         self._log = directory / "worker.log"
         self._store_of_worker = ""
         self.worker_output = ""
@@ -93,13 +100,8 @@ class Reader:
             assert self._exports(each)
         self._store_of_worker = self._env.get("SHOP_STORE", f"sqlite:///{self._directory / 'shop.db'}")
         with self._log.open("wb") as log:
-            self._worker = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {self._meant(command)}"],
-                cwd=self._directory,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stderr=log,
-            )
+            words = shlex.split(self._meant(command))
+            self._worker = self._forks.start(words, self._directory, self._env, errors=log.fileno())
 
     def stop(self) -> None:
         """Press Ctrl-C in the second terminal."""
@@ -108,11 +110,6 @@ class Reader:
             self._worker.wait(PATIENCE)
             self.worker_output += self._as_on_page(self._log.read_text())
             self._worker = None
-
-    def close(self) -> None:
-        """Close both terminals."""
-        self.stop()
-        self._forks.close()
 
     async def _until_quiet(self) -> None:
         """Wait until a worker is alive, and no item is open."""
@@ -165,7 +162,7 @@ def reader(directory: Path, store: str) -> Generator[Reader]:
     try:
         yield made
     finally:
-        made.close()
+        made.stop()
 
 
 class Played(NamedTuple):

@@ -46,7 +46,8 @@ def found_by_pyright() -> Lines:
 
 
 def found_by_mypy() -> Lines:
-    matches = _MYPY_ERROR.finditer(_run("mypy", "--no-error-summary", *map(str, WRONG)))
+    place = ("--config-file", str(HERE / "wrong" / "mypy.ini"))
+    matches = _MYPY_ERROR.finditer(_run("mypy", "--no-error-summary", *place, *map(str, WRONG)))
     return {(Path(match["path"]).name, int(match["line"])) for match in matches}
 
 
@@ -61,6 +62,7 @@ def test_the_wrong_programs_contain_mistakes() -> None:
     assert len(marked()) > 30
 
 
+@pytest.mark.usefixtures("type_checkers")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("found", [found_by_pyright, found_by_mypy])
 def test_every_mistake_is_found_on_its_line(found: Callable[[], Lines]) -> None:
