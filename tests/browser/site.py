@@ -11,13 +11,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tests.browser.serving import background_loop, listening
+from tests.dashboard.compiled import compiled_once
 from treadle import Treadle
-from treadle.dashboard import Access, dashboard
+from treadle.dashboard import Access, dashboard, live
 
 T = TypeVar("T")
 
@@ -54,9 +56,11 @@ class Site:
 def serve(
     app: Treadle, *, works: bool = True, access: Callable[..., Any] = everyone, **options: Any
 ) -> Iterator[Site]:
-    """Serve the dashboard of an app. works: run its worker too."""
-    web = Starlette(routes=[Mount(PATH, app=dashboard(app, access=access, **options))])
-    with background_loop() as loop, listening(web, loop) as origin:
+    """Serve the dashboard of an app. works: run its worker too. Pages look more often than usual."""
+    with compiled_once():
+        web = Starlette(routes=[Mount(PATH, app=dashboard(app, access=access, **options))])
+    often = patch.multiple(live, LOOK_EVERY=0.5, DEBOUNCE=0.2)
+    with often, background_loop() as loop, listening(web, loop) as origin:
         site = Site(app, loop, origin)
         site.call(app.start() if works else app.connect())
         try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +13,7 @@ import pytest
 from tests.browser.conftest import OpenPage
 from tests.browser.site import Site, serve
 from tests.browser.stock import fill, make_app
+from tests.cli.forks import common_server
 from treadle.dashboard.menu import ENTRIES
 from treadle.dashboard.views import VIEWS
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 EXISTING = {view.path for view in VIEWS}
 PAGES = [entry for entry in ENTRIES if entry.path in EXISTING]
+DESKTOP = {"width": 1280, "height": 720}
 PHONE = {"width": 360, "height": 740}
 
 
@@ -52,12 +52,16 @@ def background(page: Page) -> int:
     return sum(map(int, re.findall(r"\d+", colour)[:3])) // 3
 
 
-@pytest.mark.parametrize(("scheme", "low", "high"), [("light", 200, 255), ("dark", 0, 55)])
-def test_every_page_in_both_schemes(
-    site: Site, open_page: OpenPage, scheme: str, low: int, high: int
+@pytest.mark.parametrize(
+    ("scheme", "low", "high", "screen"), [("light", 200, 255, DESKTOP), ("dark", 0, 55, PHONE)]
+)
+def test_every_page_in_both_schemes_fits_on_its_screen(
+    site: Site, open_page: OpenPage, scheme: str, low: int, high: int, screen: dict[str, int]
 ) -> None:
-    page = open_page(site.url(), color_scheme=scheme)
-    assert list(through_the_menu(page)) == [entry.title for entry in PAGES]
+    page = open_page(site.url(), color_scheme=scheme, viewport=screen)
+    width = {name: page.evaluate("document.documentElement.scrollWidth") for name in through_the_menu(page)}
+    assert list(width) == [entry.title for entry in PAGES]
+    assert {name: wide for name, wide in width.items() if wide > screen["width"]} == {}
     assert low <= background(page) <= high
 
 
@@ -68,16 +72,6 @@ def test_the_switch_wins_over_the_scheme_of_the_system(site: Site, open_page: Op
     assert background(page) < 55
     page.reload()
     assert background(page) < 55
-
-
-def test_no_page_is_wider_than_a_phone(site: Site, open_page: OpenPage) -> None:
-    page = open_page(site.url(), viewport=PHONE)
-    wide = {
-        name: width
-        for name in through_the_menu(page)
-        if (width := page.evaluate("document.documentElement.scrollWidth")) > PHONE["width"]
-    }
-    assert not wide
 
 
 def test_every_page_without_javascript(site: Site, open_page: OpenPage) -> None:
@@ -112,13 +106,14 @@ app = make_app()
 def printed_link(tmp_path: Path) -> Iterator[str]:
     """The link that `treadle web` prints."""
     (tmp_path / "linked.py").write_text(APP)
-    command = [sys.executable, "-m", "treadle", "web", "linked:app", "--port", "0"]
     root = Path(__file__).parents[2]
     environment = {"PYTHONPATH": f"{tmp_path}:{root}", "PATH": ""}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout
+    process = common_server().start_with_pipes(
+        ["treadle", "web", "linked:app", "--port", "0"], tmp_path, environment
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
         yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0

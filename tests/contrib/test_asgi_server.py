@@ -46,6 +46,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("processes")
 def test_callers_that_go_and_a_server_that_stops() -> None:
     with server() as (process, caller):
 

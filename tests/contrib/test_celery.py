@@ -401,6 +401,7 @@ def test_every_option_of_celery_is_known_or_explained() -> None:
             assert f"apply_async: {name} " in str(error)  # noqa: PT017
 
 
+@pytest.mark.usefixtures("processes")
 def test_it_needs_no_celery() -> None:
     program = (
         f"import sys, {shim.__name__}\n"

@@ -155,6 +155,7 @@ def shop_environ(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "SHOP_URL": f"sqlite:///{tmp_path / 'work.db'}", **more}
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_worker_of_a_factory_runs_handlers_in_its_context(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'work.db'}"
     app = Treadle(url, work=[greet])
@@ -203,6 +204,7 @@ def free_port() -> int:
         return port
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.skipif(find_spec("gunicorn") is None, reason="gunicorn is not installed")
 def test_gunicorn_that_imports_it_before_it_forks(tmp_path: Path) -> None:
     """Two processes use one app that was imported before they were forked. While one waits for a result, the

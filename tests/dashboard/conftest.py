@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.dashboard.compiled import compiled_once
+from tests.support.tiers import one_of
 from treadle import Treadle
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
 
-BACKENDS = [
-    "memory",
-    pytest.param("sqlite", marks=pytest.mark.either("sqlite", "postgres")),
-    pytest.param("postgres", marks=pytest.mark.either("postgres", "sqlite")),
-    pytest.param("redis", marks=pytest.mark.sample(8)),
-]
-"""Not all by default: `make stores` runs all tests on all."""
+BACKENDS = ["memory", *one_of("sqlite", "postgres", "redis")]
 HOST = "http://dashboard.example"
 FROM_HERE = {"sec-fetch-site": "same-origin"}
 """What a browser says of a form of the dashboard's own pages."""
@@ -28,6 +24,12 @@ AS_JSON = {"accept": "application/json"}
 
 MakeApp = Callable[..., Treadle]
 Visitor = Callable[..., httpx.AsyncClient]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def templates() -> Iterator[None]:
+    with compiled_once():
+        yield
 
 
 @pytest.fixture(params=BACKENDS)

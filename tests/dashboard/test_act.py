@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import date
+from functools import partial
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, report, said, send, state_of
 from treadle import MemoryBackend, Treadle
+from treadle.dashboard import site
 from treadle.dashboard.actions.chosen import MOST_AT_ONCE
+from treadle.dashboard.kept_reads import KeptReads
 from treadle.testing import CountingBackend
 
 DAY = date(2030, 1, 31)
+
+
+@pytest.fixture(autouse=True)
+def fresh_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages are read anew, and not kept for a second: tests wait for what they show."""
+    monkeypatch.setattr(site, "KeptReads", partial(KeptReads, seconds=0.02))
 
 
 async def ended(visitor: httpx.AsyncClient, bulk: str) -> Any:
@@ -25,7 +35,7 @@ async def ended(visitor: httpx.AsyncClient, bulk: str) -> Any:
             shown = (await visitor.get(bulk, headers=AS_JSON)).json()
             if shown["ended_at"]:
                 return shown
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
 
 
 async def test_chosen_items_are_changed_and_those_that_cannot_be_are_told(
@@ -174,11 +184,11 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     memory_store: Any, make_app: Any, visitor: Any
 ) -> None:
     app: Treadle = make_app(memory_store, send)
-    await app.enqueue_many([send(f"{at}") for at in range(1010)])
+    await app.enqueue_many([send(f"{at}") for at in range(210)])
     await die(app)
     ann = visitor(app)
     page = await ann.get("/act/requeue", params={"q": "status:dead"})
-    assert "Requeue 1,010 items" in page.text
+    assert "Requeue 210 items" in page.text
     form = {"q": "status:dead", "confirmed": "1", "reason": "x", "canary": "2"}
     bulk = (await ann.post("/act/requeue", data=form)).headers["location"].partition("?")[0]
     while (await ann.get(bulk, headers=AS_JSON)).json()["state"] != "canary":  # noqa: ASYNC110  it has no event
@@ -190,12 +200,12 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     assert "waited for up to 5 min" in page
     assert "Start again…" in page
 
-    rated = {**form, "rate": "500", "canary": ""}
+    rated = {**form, "rate": "100", "canary": ""}
     bulk = (await ann.post("/act/requeue", data=rated)).headers["location"].partition("?")[0]
     taken = (await app.list("dead", limit=100)).items
     await app.delete(taken)
     shown = await ended(ann, bulk)
-    assert (shown["total"], shown["matched"]) == (1010, 910)
+    assert (shown["total"], shown["matched"]) == (210, 110)
     page = (await ann.get(bulk)).text
     assert 'class="fill " width="100"' in page
     assert "100 items did not match any more" in page

@@ -59,7 +59,7 @@ class Shop:
         worker = self.worker
         worker.schedule("nightly", cron="0 3 * * 1-5", tz="Europe/Paris", run=self.report)
         worker.schedule(HOSTILE, every=3600, run=self.report)
-        worker.schedule("tick", every=3600, start=time.time() + 0.2, run=self.tick)
+        worker.schedule("tick", every=3600, start=time.time() + 0.5, run=self.tick)
         await worker.start()
         await self.app.connect()
         await worker.schedules.pause(HOSTILE)
@@ -72,6 +72,8 @@ class Shop:
         await worker.pause("legacy")
         await worker.tenant("acme").pause("legacy")
         await self.ticked.wait()
+        while (await worker.list("running", type="tick")).items:  # noqa: ASYNC110  its end is being stored
+            await asyncio.sleep(0.01)
         await self._count(worker)
 
     async def _count(self, app: Treadle) -> None:

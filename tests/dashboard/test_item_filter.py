@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.tiers import examples
 from treadle.dashboard.item_filter import (
     FIELDS,
     chosen_id,
@@ -20,7 +21,7 @@ from treadle.dashboard.item_filter import (
 from treadle.errors import InputError
 
 NOW = 1_800_000_000.0
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(

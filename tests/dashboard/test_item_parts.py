@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.tiers import examples
 from treadle.dashboard.input_diff import MOST_ROWS, DiffRow, diff_of
 from treadle.dashboard.payloads import pretty_text
 from treadle.dashboard.timeline import Stretch, Timeline, timeline_of, timeline_svg, timeline_ticks
@@ -15,7 +16,7 @@ from treadle.dashboard.traceback_parts import is_own, traceback_parts
 from treadle.item import Attempt, ItemState
 from treadle.item_json import exact_json
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def item(**fields: Any) -> ItemState:

@@ -24,7 +24,6 @@ from treadle import Treadle
 ROOT = Path(__file__).parents[2]
 DJANGO = "tests.deploy.django_site.servers"
 PATIENCE = 40.0
-RARELY = pytest.mark.skipif(not os.environ.get("TREADLE_ALL"), reason="with TREADLE_ALL=1")
 
 
 class Server:
@@ -119,9 +118,9 @@ def enqueue_from_all(server: Server, caller: httpx.Client, path: str, processes:
     ("kind", "used"),
     [
         pytest.param("gthread", "1", id="used-before-the-fork"),
-        pytest.param("gthread", "", marks=RARELY, id="threads"),
-        pytest.param("sync", "", marks=RARELY, id="sync"),
-        pytest.param("sync", "1", marks=RARELY, id="sync-used-before-the-fork"),
+        pytest.param("gthread", "", id="threads"),
+        pytest.param("sync", "", id="sync"),
+        pytest.param("sync", "1", id="sync-used-before-the-fork"),
     ],
 )
 def test_gunicorn_with_preload_and_django(prepared_url: str, tmp_path: Path, kind: str, used: str) -> None:

@@ -1,6 +1,6 @@
 """Small programs on one store, with a fault at one of their steps.
 
-    python -m tests.failpoints.programs URL PROGRAM NAME STEP WHEN KIND
+    python tests/failpoints/programs.py URL PROGRAM NAME STEP WHEN KIND
 
 runs one in its own process, which a kill can end.
 """
@@ -24,7 +24,7 @@ from treadle.errors import UnsupportedError
 from treadle.item import OPEN
 from treadle.testing.wrap import WrappedBackend
 
-LEASE = 1.0
+LEASE = 0.75
 SETTINGS: dict[str, Any] = {
     "lease": LEASE,
     "poll_interval": 0.1,

@@ -8,14 +8,15 @@ process), an error, and a stall of two and a half leases. The stores are those t
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.stores import DurableStore, PostgresStore, RedisStore, SqliteStore
+from tests.cli.forks import common_server
 from tests.failpoints.programs import (
     SETTINGS,
     WORKS,
@@ -85,6 +86,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> DurableStore:
     return made
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.sample(3)
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize(("name", "point", "attempts"), CASES)
@@ -93,7 +95,7 @@ async def test_a_fault_at_one_step_has_its_exact_outcome(
 ) -> None:
     """After one fault the item ends as if there had been none, except for the number of attempts."""
     if point.step in ("begin", "settle_within", "commit") and not store.transactions:
-        pytest.skip("a step of transactions")
+        pytest.skip("the step is one of transactions, which the store does not have")
     app = Treadle(store.url, work=list(WORKS.values()), **SETTINGS)
     program = {"submit": "submit", "fire": "fire"}.get(point.step, "run")
     if program == "run":
@@ -133,15 +135,7 @@ async def trigger_fault(store: DurableStore, program: str, name: str, point: Fai
     if point.kind != "kill":
         assert await run_with_fault(store.url, program, name, point)
         return
-    command = (
-        "-m",
-        "tests.failpoints.programs",
-        store.url,
-        program,
-        name,
-        point.step,
-        point.when,
-        point.kind,
-    )
-    process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=PROJECT)
-    assert await process.wait() == -signal.SIGKILL
+    faulty = [store.url, program, name, point.step, point.when, point.kind]
+    command = ["python", "tests/failpoints/programs.py", *faulty]
+    process = common_server().start(command, PROJECT, os.environ, errors=2)
+    assert await asyncio.to_thread(process.wait, PATIENCE) == -signal.SIGKILL

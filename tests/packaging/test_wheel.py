@@ -1,6 +1,6 @@
 """The wheel, installed alone into an empty environment: what the README shows works there.
 
-`make wheel` runs it. It builds, and installs from the index or the cache, so it is no part of `make test`.
+It builds, and installs from the index or the cache.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ TESTING_BLOCK = re.compile(r"^```python\n(# test_shop\.py\n.*?)^```", re.MULTILI
 DJANGO_FILE = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LIMIT = 120
 
-pytestmark = [
-    pytest.mark.skipif(not os.environ.get("TREADLE_TEST_WHEEL"), reason="`make wheel` runs it"),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)
 
 
 def execute(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:

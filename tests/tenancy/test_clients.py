@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tiers import seeds
 from tests.tenancy.backend_program import KEYS, QUEUES, Exchange, by_id, comparable, counted
 from tests.tenancy.conftest import EmptyStore, NewStore, in_memory
 from tests.tenancy.leaky_backend import LeakyBackend
@@ -284,11 +285,20 @@ async def run_all(app: Treadle) -> None:
         await worker.drain()
 
 
-async def compare_alone_and_together(new_store: NewStore, seed: int, leak: str = "") -> None:
+async def run_alone(new_store: NewStore, seed: int) -> dict[str, list[Exchange]]:
+    """The calls and answers of each tenant, in a store of its own."""
     alone: dict[str, list[Exchange]] = {}
     for name in (ACME, ZOO):
         async with new_store() as store:
             alone |= await run_programs(store, seed, name)
+    return alone
+
+
+async def compare_alone_and_together(
+    new_store: NewStore, seed: int, leak: str = "", alone: dict[str, list[Exchange]] | None = None
+) -> None:
+    """alone: what `run_alone` has returned for this seed, if it has run."""
+    alone = alone or await run_alone(new_store, seed)
     async with new_store() as store:
         together = await run_programs(store, seed, ACME, ZOO, leak=leak)
     for name, other in ((ACME, ZOO), (ZOO, ACME)):
@@ -298,7 +308,7 @@ async def compare_alone_and_together(new_store: NewStore, seed: int, leak: str =
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(SEEDS))
 async def test_a_client_gets_the_same_answers_beside_another_tenant(new_store: NewStore, seed: int) -> None:
     await compare_alone_and_together(new_store, seed)
 
@@ -311,6 +321,16 @@ async def test_a_leak_in_one_verb_is_found_by_clients(verb: str) -> None:
         await run_seeds_with_leak(verb)
 
 
+ALONE: dict[int, dict[str, list[Exchange]]] = {}
+"""What tenants get alone, in memory, by seed. It is the same for all leaks."""
+
+FIRST = {"cancel": 13, "complete": 3, "delete": 1, "pause": 1}
+"""The first seeds that find a leak in these verbs. Those of the others are 0."""
+
+
 async def run_seeds_with_leak(leak: str) -> None:
-    for seed in range(20):
-        await compare_alone_and_together(in_memory, seed, leak)
+    first = FIRST.get(leak, 0)
+    for seed in (*range(first, 20), *range(first)):
+        if seed not in ALONE:
+            ALONE[seed] = await run_alone(in_memory, seed)
+        await compare_alone_and_together(in_memory, seed, leak, ALONE[seed])

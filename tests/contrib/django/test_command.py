@@ -65,6 +65,7 @@ def project(tmp_path: Path) -> Path:
 def send(args: list[Any], kwargs: dict[str, Any]) -> Any: ...
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_worker_runs_the_tasks_of_a_project(project: Path) -> None:
     app = Treadle(f"sqlite:///{project}/db.sqlite3")
     call = work.declare("mails.tasks.send", send)([], {"to": "ann"})

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import django
+import pytest
 from django.core.management import call_command
 
 ROOT = Path(__file__).parents[3]
@@ -16,6 +17,7 @@ FILE = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTAL
 BLOCK = re.compile(r"^```python$", re.MULTILINE)
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_project_of_the_docs_works(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "django.md").read_text()
     files = FILE.findall(page)
