@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 PROJECT = Path(__file__).parents[2]
 OPTIONAL = {"asyncpg", "psycopg", "pydantic", "pytest", "redis", "rich", "sqlalchemy", "typer"}
 PUBLIC_HOSTS = {"pypi.org", "files.pythonhosted.org"}
@@ -19,6 +21,7 @@ def test_the_core_needs_three_libraries() -> None:
     assert names == {"cronsim", "msgspec", "typing-extensions"}
 
 
+@pytest.mark.usefixtures("processes")
 def test_importing_treadle_loads_nothing_optional() -> None:
     program = "import sys, treadle; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

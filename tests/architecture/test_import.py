@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 ELSEWHERE = [
     "asyncpg",
     "cffi",

@@ -159,6 +159,7 @@ def test_every_public_name_exists() -> None:
     assert [name for name in treadle.__all__ if not hasattr(treadle, name)] == []
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("module", ELSEWHERE)
 def test_names_that_moved_are_still_importable_from_treadle(module: str) -> None:
     # In a process of its own, where no test has imported the module before.

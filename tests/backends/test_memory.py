@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.backends.random_calls import RandomCalls
+from tests.support.tiers import examples
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend, audit
 from treadle.backends.memory.rows import ItemKind
@@ -56,12 +57,11 @@ class TestContract(BackendContract):
         assert audit(subject.backend) == []
 
 
-@pytest.mark.sample(2)
 class TestContractWithoutShortcuts(BackendContract):
     """The shortcuts of plain items must not change any answer."""
 
     @pytest.fixture
-    def subject(self) -> Iterator[MemorySubject]:
+    def subject(self, another_form: None) -> Iterator[MemorySubject]:
         subject = MemorySubject(shortcuts=False)
         yield subject
         assert audit(subject.backend) == []
@@ -134,6 +134,7 @@ def left_in(store: MemoryTables) -> list[str]:
 # ----------------------------------------------------------------------------------------------- random verbs
 
 
+@pytest.mark.usefixtures("random_examples")
 @pytest.mark.parametrize("seed", range(12))
 async def test_random_verbs_keep_the_tables_consistent(seed: int) -> None:
     """The audit runs after each verb. In the end all items are done and pruned, and all tables are empty."""
@@ -141,7 +142,7 @@ async def test_random_verbs_keep_the_tables_consistent(seed: int) -> None:
     backend = MemoryBackend(clock)
     backend.store.shortcuts = bool(seed % 2)
     calls = RandomCalls(seed, backend, clock.advance)
-    for _ in range(250):
+    for _ in range(examples(250, few=120)):
         verb = await calls.step()
         assert audit(backend) == [], verb
     await calls.finish()

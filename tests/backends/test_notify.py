@@ -105,7 +105,9 @@ class NotifySubject(PostgresSubject):
 
 class NotifyFixtures:
     @pytest.fixture
-    async def subject(self, shared_url: str, kind: str, notify_url: str) -> AsyncIterator[NotifySubject]:
+    async def subject(
+        self, shared_url: str, kind: str, notify_url: str, another_form: None
+    ) -> AsyncIterator[NotifySubject]:
         async with NotifySubject(shared_url, kind, notify_url) as subject:
             yield subject
 

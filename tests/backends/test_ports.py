@@ -73,12 +73,11 @@ class TestContract(BackendContract):
         return PortsSubject(swap=True)
 
 
-@pytest.mark.sample(3)
 class TestContractOnAsyncPorts(BackendContract):
     """Without `swap`. Other tasks may run between any two calls of a port."""
 
     @pytest.fixture
-    def subject(self) -> PortsSubject:
+    def subject(self, another_form: None) -> PortsSubject:
         return PortsSubject(swap=False, yielding=True)
 
 

@@ -175,6 +175,7 @@ async def assert_complete(world: World, runs: Counter[str]) -> None:
     assert world.queue.size() == 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("swap", "stride"), [(True, 1), (False, 4)], ids=["swap", "no swap"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_process_may_die_at_any_call(swap: bool, stride: int, after: bool) -> None:

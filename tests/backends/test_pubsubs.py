@@ -290,6 +290,7 @@ loop.close()
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_redis_user_who_may_not_subscribe(run_directory: Path) -> None:
     """The error says what is missing, and not the password."""
     server = ValkeyServer(run_directory / f"valkey-{next(_names)}", free_ports(1)[0])
@@ -306,6 +307,7 @@ async def test_a_redis_user_who_may_not_subscribe(run_directory: Path) -> None:
         server.remove()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_nats_user_who_may_not_subscribe(run_directory: Path) -> None:
     """The same."""
     users = 'authorization { users = [{ user: app, password: secret, permissions: { subscribe: "other" } }] }'
@@ -331,6 +333,7 @@ def rights() -> list[str]:
     return text.split("```")[1].strip().splitlines()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_rights_of_the_documentation_are_enough(run_directory: Path) -> None:
     acl, permissions = rights()
     users = f"authorization {{ users = [{{ user: treadle, password: password, {permissions} }}] }}"

@@ -129,6 +129,7 @@ def test_a_url_without_slashes_is_explained() -> None:
         connect("redis:host", clock=SystemClock())
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_driver_that_is_missing_is_named() -> None:
     """In a process of its own: here the driver is imported already."""
     program = "import sys; sys.modules['hiredis'] = None; from treadle import Treadle; Treadle('redis://h')"

@@ -1,6 +1,6 @@
 """The contract on a Valkey cluster: each verb keeps to the one slot of its namespace.
 
-`make redis-cluster` runs all of it, and kills servers. Here is a sample.
+`make redis-cluster` kills servers too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class ClusterSubject(RedisSubject):
             yield client
 
 
-@pytest.mark.sample(40)
 class TestRedisCluster(BackendContract):
     @pytest.fixture
     async def subject(self, cluster: ValkeyCluster) -> AsyncIterator[RedisSubject]:

@@ -22,6 +22,8 @@ from treadle.item import (
     Submission,
 )
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 SLOTS = Limit("slots", 5, 1.0, "slots")
 
 

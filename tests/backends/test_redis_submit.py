@@ -204,6 +204,7 @@ def commands(server: ValkeyServer) -> int:
     return sum(int(line.split("calls=")[1].split(",")[0]) for line in counted)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_plain_item_takes_few_commands(server: ValkeyServer, backend: RedisBackend) -> None:
     """Its script counts as one. In a line that is not empty it sends 11, for any number of items."""
     await backend.submit([together(item("first"))])
@@ -215,6 +216,7 @@ async def test_a_plain_item_takes_few_commands(server: ValkeyServer, backend: Re
     assert commands(server) - before == 12
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_full_server_refuses_new_items_only(server: ValkeyServer, backend: RedisBackend) -> None:
     await backend.beat(Heartbeat(worker="w", lease=60.0))
     server.call("CONFIG", "SET", "maxmemory", "1")

@@ -125,6 +125,7 @@ async def test_full_durability_is_the_default(backend: SqliteBackend) -> None:
     assert await asked(backend, "PRAGMA synchronous") == 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_another_process_sees_answered_submits(backend: SqliteBackend, path: Path) -> None:
     await submit(backend, "a", "b")
     found = await asyncio.to_thread(
@@ -268,6 +269,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_read_only_file_is_refused(quick_directory: Path) -> None:
     quick_directory.chmod(0o755)
     directory = quick_directory / "sealed"

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 import pytest
 from msgspec.structs import asdict, replace
 
+from tests.support.tiers import examples
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
@@ -41,7 +42,7 @@ from treadle.item import (
 from treadle.item_facts import DeadMark, Explanation
 from treadle.testing import ManualClock
 
-STEPS = 120
+STEPS = examples(120, few=80)
 TENANTS = ("x", "y")
 WORKERS = ("w0", "w1", "w2")
 VERBS = {
@@ -427,9 +428,10 @@ def shown_group(group: Any) -> object:
     )
 
 
+@pytest.mark.usefixtures("random_examples")
 @pytest.mark.parametrize("seed", range(8))
-async def test_sqlite_answers_like_the_model(seed: int, tmp_path: Path) -> None:
-    history = History(seed, tmp_path / "work.db")
+async def test_sqlite_answers_like_the_model(seed: int, quick_file: Path) -> None:
+    history = History(seed, quick_file)
     await history.backends[1].open()
     for step in range(STEPS):
         await history.step()

@@ -54,6 +54,7 @@ WORK = """
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_several_processes_share_a_file(backend: SqliteBackend, path: Path) -> None:
     """Every item is settled once, every process gets some, and no call fails."""
     await submit(backend, *(f"i{n}" for n in range(1500)))
@@ -101,6 +102,7 @@ MIXED = """
 """
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(120)
 async def test_a_mixed_load_of_four_processes(backend: SqliteBackend, path: Path) -> None:
     """For a few seconds: no call fails because the file is locked, all processes make progress, everything
@@ -123,6 +125,7 @@ HOLD = """
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_items_of_a_killed_process_are_freed_at_once(backend: SqliteBackend, path: Path) -> None:
     """Although its lease lasts a thousand seconds."""
     await submit(backend, "a", "b")
@@ -141,6 +144,7 @@ async def test_the_items_of_a_killed_process_are_freed_at_once(backend: SqliteBa
     assert [lease.attempt for lease in found] == [2, 2]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_live_process_keeps_its_items(backend: SqliteBackend, path: Path) -> None:
     await submit(backend, "a")
     other = process(HOLD, path)
@@ -165,6 +169,7 @@ LISTEN = """
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_wake_up_reaches_another_process(backend: SqliteBackend, path: Path) -> None:
     other = process(LISTEN, path)
     assert await asyncio.to_thread(heard, other) == "listening"
@@ -172,6 +177,7 @@ async def test_a_wake_up_reaches_another_process(backend: SqliteBackend, path: P
     assert (await asyncio.to_thread(finished, other)).strip() == "(('t', 'i'),)"
 
 
+@pytest.mark.usefixtures("processes")
 async def test_the_pipe_of_a_dead_process_is_removed(backend: SqliteBackend, path: Path) -> None:
     other = process(LISTEN, path)
     assert await asyncio.to_thread(heard, other) == "listening"
@@ -197,8 +203,12 @@ async def test_closing_leaves_nothing_but_the_file(path: Path) -> None:
 
 
 async def test_waiting_for_wake_ups_costs_almost_nothing(backend: SqliteBackend) -> None:
+    """Other threads of this process may use time meanwhile, but hardly all the time."""
     await backend.subscribe(lambda _: None)
-    await asyncio.sleep(0.1)
-    before = time.process_time()
-    await asyncio.sleep(1.0)
-    assert time.process_time() - before < 0.03
+    costs: list[float] = []
+    for _ in range(3):
+        await asyncio.sleep(0.02)
+        before = time.process_time()
+        await asyncio.sleep(0.15)
+        costs.append(time.process_time() - before)
+    assert min(costs) < 0.0045

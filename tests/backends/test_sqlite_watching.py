@@ -15,7 +15,7 @@ from treadle.backends.sqlite.statements import Tx
 from treadle.item import Demand, ErrorInfo, Filter, Heartbeat, Item, Lease, Settlement, Submission
 from treadle.testing import ManualClock
 
-FEW, MANY = 250, 2000
+FEW, MANY = 250, 1500
 CAP = 5
 
 Look = Callable[[Tx], object]
@@ -89,9 +89,9 @@ async def fill(path: Path, count: int) -> None:
         await backend.submit([Submission(tuple(item(kind, n) for n in range(count)))])
         leases = (await backend.claim(Demand(worker="w", limit=count))).leases
         ends = [settlement(kind, n, lease) for n, lease in enumerate(leases)]
-        for begin in range(0, count, 25):
+        for begin in range(0, count, 50):
             await clock.advance(1.0)
-            await backend.settle(ends[begin : begin + 25])
+            await backend.settle(ends[begin : begin + 50])
     for kind in ("ready", "scheduled", "blocked"):
         await backend.submit([Submission(tuple(item(kind, n) for n in range(count)))])
     await backend.close()
@@ -134,8 +134,9 @@ def steps(path: Path, look: Look) -> int:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("watching")
+def files(quick_directory: Path) -> tuple[Path, Path]:
+    folder = quick_directory / "watching"
+    folder.mkdir()
     few, many = folder / "few.db", folder / "many.db"
     asyncio.run(fill(few, FEW))
     asyncio.run(fill(many, MANY))

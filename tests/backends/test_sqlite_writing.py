@@ -25,6 +25,7 @@ from tests.support.sqlite import (
 )
 from treadle.backends.sqlite import SqliteBackend
 from treadle.backends.sqlite import connection as connection_module
+from treadle.backends.sqlite import workers as workers_module
 from treadle.backends.sqlite import writer as writer_module
 from treadle.backends.sqlite.statements import statements
 from treadle.errors import NotFound, StoreUnavailable
@@ -33,8 +34,8 @@ from treadle.testing import ManualClock
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "work.db"
+def path(quick_file: Path) -> Path:
+    return quick_file
 
 
 @pytest.fixture
@@ -73,8 +74,11 @@ async def test_a_submit_fails_after_the_busy_timeout(path: Path) -> None:
     await backend.close()
 
 
-async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(path: Path) -> None:
+async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other workers may have waited for the lock too."""
+    monkeypatch.setattr(workers_module, "_LONG_WAIT", 0.1)
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock)
     await backend.open()
@@ -83,8 +87,8 @@ async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(path: Path) -
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         claiming = asyncio.create_task(backend.claim(Demand(worker="w", limit=1)))
-        clock.advance(11)
-        await asyncio.sleep(1.2)
+        clock.advance(10.1)
+        await asyncio.sleep(0.35)
         other.execute("ROLLBACK")
         assert (await claiming).alive
     clock.advance(11)
@@ -92,15 +96,18 @@ async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(path: Path) -
     await backend.close()
 
 
-async def test_leases_do_not_lapse_while_calls_fail_because_of_the_lock(path: Path) -> None:
+async def test_leases_do_not_lapse_while_calls_fail_because_of_the_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What counts is the time since the first call that could not write."""
+    monkeypatch.setattr(workers_module, "_LONG_WAIT", 0.2)
     clock = ManualClock()
-    backend = SqliteBackend(path, clock=clock, busy_timeout=0.7)
+    backend = SqliteBackend(path, clock=clock, busy_timeout=0.15)
     await backend.open()
     await backend.beat(Heartbeat(worker="w", lease=10))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        clock.advance(10.5)
+        clock.advance(10.1)
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await backend.claim(Demand(worker="w", limit=1))
@@ -129,7 +136,7 @@ async def test_a_heartbeat_comes_before_a_claim_when_the_lock_is_free(path: Path
 
 async def test_a_call_waits_for_the_busy_timeout_once(path: Path) -> None:
     """Also behind another call that waits."""
-    backend = SqliteBackend(path, busy_timeout=1)
+    backend = SqliteBackend(path, busy_timeout=0.5)
     await backend.open()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -138,7 +145,7 @@ async def test_a_call_waits_for_the_busy_timeout_once(path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match="one of this process"):
             await submit(backend, "b")
-        assert time.monotonic() - began < 1.6
+        assert time.monotonic() - began < 0.85
         with pytest.raises(StoreUnavailable):
             await first
         other.execute("ROLLBACK")
@@ -203,11 +210,13 @@ async def test_a_large_log_is_truncated(
 
 
 async def test_the_log_does_not_grow_without_bounds(backend: SqliteBackend, path: Path) -> None:
-    largest = 0
-    for n in range(40):
-        await submit(backend, *(f"{n}-{m}" for m in range(500)))
-        leases = (await claim(backend, limit=500)).leases
-        await backend.settle([succeed(lease) for lease in leases])
+    """Much more is written to it than the limit."""
+    largest, large = 0, b"x" * 200_000
+    for n in range(11):
+        items = tuple(replace(item(f"{n}-{m}"), input=large) for m in range(10))
+        await backend.submit([Submission(items)])
+        leases = (await claim(backend)).leases
+        await backend.settle([replace(succeed(lease), result=large) for lease in leases])
         largest = max(largest, path.with_name("work.db-wal").stat().st_size)
     assert largest < 32 * 2**20
 

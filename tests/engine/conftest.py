@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
-from treadle import Treadle
+from tests.support.tiers import one_of
+from treadle import Retry, Treadle
 from treadle.backend import Backend
+from treadle.engine import store_retry
+from treadle.engine.run import claim, settle
+from treadle.engine.schedule import entry, scheduler
+from treadle.engine.submit import submitter
+from treadle.retry import STORE_BACKOFF
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import consistent
 
-ON_REDIS = pytest.param("redis", marks=pytest.mark.sample(8))
-"""One test of eight; all with `make redis-engine`."""
-ON_SQLITE = pytest.param("sqlite", marks=pytest.mark.either("sqlite", "postgres"))
-ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.either("postgres", "sqlite"))
-"""The engine does the same on both, so a test is run on one of them. Modules in which the stores differ are
-marked `every_store`; `make stores` runs all tests on all."""
-BACKENDS = ["memory", ON_SQLITE, ON_POSTGRES, ON_REDIS]
+BACKENDS = ["memory", *one_of("sqlite", "postgres", "redis")]
+"""The engine does the same on each, so a test is run in memory and on one of the others. Modules in which the
+stores differ are marked `every_store`; `make proof` runs the rest."""
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
@@ -75,7 +77,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def make_timed(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+    request: pytest.FixtureRequest, quick_file: Path, clock: ManualClock
 ) -> AsyncGenerator[Callable[..., Treadle]]:
     """Make apps that share a store. App and store use `clock`. PostgreSQL is left out, because it has its
     own clock."""
@@ -83,7 +85,7 @@ async def make_timed(
     from treadle.backends.memory import MemoryBackend
     from treadle.backends.sqlite import SqliteBackend
 
-    shared, file = MemoryBackend(clock=clock), tmp_path / "work.db"
+    shared, file = MemoryBackend(clock=clock), quick_file
     if request.param == "sqlite":
         empty_store(file)
     apps: list[Treadle] = []
@@ -120,8 +122,28 @@ def faults() -> Faults:
 
 
 @pytest.fixture
+def brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that the store does not answer are repeated as often as usual, but after shorter pauses."""
+    for module in (store_retry, submitter):
+        monkeypatch.setattr(module, "CALLER_RETRY", _shorter(store_retry.CALLER_RETRY))
+    for module in (claim, scheduler, entry):
+        monkeypatch.setattr(module, "STORE_BACKOFF", _shorter(STORE_BACKOFF))
+    monkeypatch.setattr(settle, "BACKOFF", _shorter(settle.BACKOFF))
+
+
+def _shorter(retry: Retry) -> Retry:
+    return Retry(
+        attempts=retry.attempts, base=retry.base / 10, factor=retry.factor, max=retry.max / 10, jitter=0.5
+    )
+
+
+@pytest.fixture
 async def make_faulty(
-    sound: None, make_app: Callable[..., Treadle], store: Callable[[], Backend], faults: Faults
+    brief_pauses: None,
+    sound: None,
+    make_app: Callable[..., Treadle],
+    store: Callable[[], Backend],
+    faults: Faults,
 ) -> AsyncGenerator[Callable[..., Treadle]]:
     """Make apps on this test's store, as `make_app` does. Their calls to the store fail as `faults` says."""
     yield lambda *work, **settings: make_app(*work, backend=FaultyBackend(store(), faults), **settings)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, Seen, failure, until, until_status
+from tests.support.tiers import examples
 from treadle import Abort, Defer, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
 
@@ -213,7 +214,7 @@ _TRAPS = (
 _METHODS = ("__str__", "__repr__", "__eq__", "__hash__", "__bool__", "__len__", "__iter__", "__reduce_ex__")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     base=st.sampled_from(
         [Exception, BaseException, Abort, Defer, ExceptionGroup, OSError, asyncio.CancelledError]

@@ -197,6 +197,7 @@ async def test_what_a_tracer_hands_out_is_checked(name: str, wrong: Any) -> None
     assert not any(trace_of(state.options) for state in states)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_handler_in_a_process_runs_whatever_is_carried() -> None:
     values: list[Any] = [7, (contextlib.closing, {}), (raise_around, {"enter": "1"}), (raise_around, {})]
     values.append((lambda: None, {}))  # it cannot be pickled

@@ -369,6 +369,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
     file = str(tmp_path / "work.db")
     url = f"sqlite:///{file}"

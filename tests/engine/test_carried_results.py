@@ -88,7 +88,7 @@ async def test_a_handle_reads_once_before_it_waits(make_app: MakeApp, make_clien
         counted.reset()
         waiting = [asyncio.ensure_future(wait) for wait in (handle.result(PATIENCE), handle.group(PATIENCE))]
         await barrier.reached()
-        await until(lambda: counted.calls["ended"])
+        await until(lambda: counted.sizes["ended"])
         barrier.go.set()
         assert await asyncio.gather(*waiting) == [2, 2]
         assert counted.calls["ended"] == 2, "nobody had told the worker that somebody waits"
@@ -163,6 +163,6 @@ async def test_the_result_of_an_earlier_item_with_the_same_id_is_ignored(
         await other.publish(
             Wake(sender="other", items=(ref,), results=(WakeResult("plus_one", 1.0, b"99", ends_group=True),))
         )
-        await until(lambda: counted.calls["ended"])
+        await until(lambda: counted.sizes["ended"])
         async with make_app(plus_one):
             assert await waiting == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, expire_running, failure, until
 from treadle import Abort, Context, Failure, GroupFailed, InputError, Result, Retry, WorkFailed, group, work
 from treadle.errors import CycleError, DefinitionError
 from treadle.events import Dead
@@ -108,7 +108,7 @@ async def test_a_compensation_keeps_the_group_open_and_adds_no_value(make_app: M
         assert isinstance(await waiting, GroupFailed)
 
 
-def dying(name: str, how: str, on_dead: Any) -> Any:
+def dying(name: str, how: str, on_dead: Any, began: asyncio.Event | None = None) -> Any:
     """A type whose items die for this reason."""
 
     @work(name=name, on_dead=on_dead, retry=Retry(attempts=1))
@@ -123,6 +123,8 @@ def dying(name: str, how: str, on_dead: Any) -> Any:
             case "undecodable":
                 return object()
             case "expired":
+                assert began is not None
+                began.set()
                 return await asyncio.Event().wait()
             case _:
                 raise AssertionError(f"{how} never runs")
@@ -136,9 +138,13 @@ async def test_an_item_that_dies_in_an_attempt_is_compensated(
 ) -> None:
     """§5: For every reason that needs an attempt."""
     refund = refund_of(compensated)
-    dies = dying("dies", how, refund)
+    began = asyncio.Event()
+    dies = dying("dies", how, refund, began)
     async with make_app(dies, refund) as app:
-        handle = await app.enqueue(dies(1), expires_in=1.5 if how == "expired" else 60)
+        if how == "expired":
+            handle, _ = await expire_running(app, lambda: dies(1), began.is_set)
+        else:
+            handle = await app.enqueue(dies(1), expires_in=60)
         error = await failure(handle.group(PATIENCE))
         assert error.reason == how
     assert [each.reason for each in compensated.failures] == [how]
@@ -600,7 +606,7 @@ async def test_an_item_whose_compensation_is_refused_dies_without_it(
 
     async with make_app(charge, refund, value, on_error=errors) as app:
         if within and "transactions" not in app.backend.capabilities:
-            pytest.skip("it has no transactions")
+            pytest.skip("the store has no transactions")
         error = await failure(app.enqueue(charge()).group(PATIENCE))
         assert error.reason == how
         assert not (await app.list(type="refund")).items

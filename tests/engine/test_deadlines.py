@@ -11,6 +11,7 @@ import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, expire_running, failure, until
 from treadle import Context, Defer, Result, Retry, WorkFailed, work
+from treadle.engine.run import attempt
 from treadle.events import Expired
 from treadle.testing import ManualClock, drain, run_inline
 
@@ -78,8 +79,11 @@ async def test_each_attempt_has_its_own_timeout(make_timed: MakeApp, clock: Manu
         assert await longer.result(PATIENCE) == await never.result(PATIENCE) == 1
 
 
-async def test_a_handler_that_ignores_its_timeout_is_settled_without_it(make_app: MakeApp) -> None:
+async def test_a_handler_that_ignores_its_timeout_is_settled_without_it(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """§5: The value that it returns later is refused."""
+    monkeypatch.setattr(attempt, "CANCEL_GRACE", 0.05)
     barrier = Barrier()
 
     @work(name="stubborn", timeout=0.02, retry=Retry(attempts=1))
@@ -312,12 +316,14 @@ def double_in_process(n: int) -> int:
     return 2 * n
 
 
+@pytest.mark.usefixtures("processes")
 async def test_run_in_process_returns_the_result(make_app: MakeApp) -> None:
     """§1."""
     async with make_app(double_in_process, processes=1) as app:
         assert await app.enqueue(double_in_process(4)).result(PATIENCE) == 8
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("how", ["timeout", "expires_in"])
 async def test_a_process_is_killed_at_its_timeout_and_deadline(
     make_app: MakeApp, tmp_path_factory: pytest.TempPathFactory, how: str

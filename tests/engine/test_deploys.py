@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until, until_status
-from treadle import Context, DuplicateWorkError, InputError, UnknownWorkError, Worker, work
+from treadle import Context, DuplicateWorkError, InputError, Retry, UnknownWorkError, Worker, work
 from treadle.doers import concurrency
 from treadle.engine.large_values import LARGE
 from treadle.engine.run import undecodable
@@ -246,8 +246,11 @@ async def measure_2(n: int, unit: str = "m") -> str:
     return f"v2 {n} {unit}"
 
 
-async def test_a_worker_with_new_code_gets_what_old_workers_cannot_decode(make_app: MakeApp) -> None:
+async def test_a_worker_with_new_code_gets_what_old_workers_cannot_decode(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A deployment: three workers with the old code, then one with the new code."""
+    monkeypatch.setattr(undecodable, "BACKOFF", Retry(attempts=None, base=0.1, max=0.2))
     old = [make_app(measure_1) for _ in range(3)]
     for app in old:
         await app.start()
@@ -383,8 +386,12 @@ async def test_claim_one_leaves_it_to_others(make_app: MakeApp) -> None:
 
 
 @pytest.mark.parametrize("store", ["memory"], indirect=True)
-async def test_a_store_that_fails_ends_no_item(make_faulty: MakeApp, faults: Any) -> None:
+async def test_a_store_that_fails_ends_no_item(
+    make_faulty: MakeApp, faults: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is asked how long the item has been undecodable. Without an answer the item is given back."""
+    monkeypatch.setattr(undecodable, "BACKOFF", Retry(attempts=None, base=0.02, max=0.1))
+    monkeypatch.setattr(undecodable, "YIELD", 0.01)
     async with make_faulty(measure_1, undecodable_grace=0.01) as app:
         faults.fail("claim_key", times=3)
         handle = await make_faulty(measure_2).enqueue(measure_2(1, unit="km"))

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, until
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, until, until_status
 from treadle import Treadle, UnsupportedError, work
 from treadle.doers import balanced, concurrency, oldest, priority, rate_limited, unlimited
+from treadle.testing import ManualClock
 
 Task = Callable[[], Coroutine[Any, Any, None]]
 
@@ -279,8 +280,8 @@ async def test_a_doer_of_the_user_needs_three_methods(make_app: MakeApp) -> None
     assert doer.seen == [("l", 3)] * 10
 
 
-async def test_a_doer_that_raises_gives_the_lease_back(make_app: MakeApp) -> None:
-    """§17: The error is reported, and the attempt is not counted."""
+async def test_a_doer_that_raises_gives_the_lease_back(make_timed: MakeApp, clock: ManualClock) -> None:
+    """§17: The error is reported, and the attempt is not counted. The item starts a second later."""
     doer, errors = OneByOne(), Errors()
     doer.refuse = 1
 
@@ -288,8 +289,10 @@ async def test_a_doer_that_raises_gives_the_lease_back(make_app: MakeApp) -> Non
     async def value(n: int) -> int:
         return n
 
-    async with make_app(value, doer=doer, on_error=errors) as app:
+    async with make_timed(value, doer=doer, on_error=errors) as app:
         handle = await app.enqueue(value(1))
+        await until_status(app, handle.id, "scheduled")
+        await clock.advance(1)
         assert await handle.result(PATIENCE) == 1
         assert ((await handle.state()).attempt, (await handle.state()).history) == (1, ())
     assert [(str(error), phase) for error, phase in errors.seen] == [("refused", "hook")]

@@ -217,6 +217,7 @@ def second_in_process() -> int:
     return 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_types_share_the_processes(tmp_path: Path) -> None:
     app = Treadle(MemoryBackend(), work=[first_in_process, second_in_process, plain], processes=1)
     first, second = await app.enqueue_many([first_in_process(str(tmp_path / "go")), second_in_process()])

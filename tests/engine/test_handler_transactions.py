@@ -23,7 +23,7 @@ ONCE = Retry(attempts=1)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "CANCEL_GRACE", 0.05)
     monkeypatch.setattr(shutdown, "CANCEL_GRACE", 0.05)
-    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.5)  # on SQLite, claims wait for the transaction
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)  # on SQLite, claims wait for the transaction
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -58,6 +58,7 @@ async def test_handlers_read_headers(make_app: MakeApp) -> None:
         assert [state.headers for state in page.items] == [REQUEST, REQUEST, {}]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_handlers_in_processes_read_headers() -> None:
     async with Treadle(work=[in_process], processes=1) as app:
         assert await app.enqueue(in_process(), headers=REQUEST).result(PATIENCE) == REQUEST

@@ -18,6 +18,7 @@ from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, until
 from treadle import Context, Treadle, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
+from treadle.engine import store_retry
 from treadle.testing import Faults, FaultyBackend
 from treadle.testing.wrap import WrappedBackend
 from treadle.worker import copy_worker
@@ -25,7 +26,7 @@ from treadle.worker import copy_worker
 pytestmark = pytest.mark.every_store
 
 T = TypeVar("T")
-LEASE = 0.6
+LEASE = 0.2
 
 
 def hold_gil(seconds: float) -> None:
@@ -52,7 +53,7 @@ class SlowBeats(WrappedBackend):
         answer = await call()
         if verb == "beat" and not self._claims:
             self.under_way.set()
-            await asyncio.sleep(LEASE / 20)
+            await asyncio.sleep(0.03)
             self.under_way.clear()
         return answer
 
@@ -80,9 +81,12 @@ async def test_a_worker_asks_the_store_before_it_gives_up_its_items(
 
 
 @pytest.mark.parametrize("supervised", [True, False])
-async def test_a_supervisors_heartbeats_keep_the_attempts(faults: Faults, supervised: bool) -> None:
+async def test_a_supervisors_heartbeats_keep_the_attempts(
+    faults: Faults, supervised: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No heartbeat of the worker is answered for longer than a lease. Without a supervisor it stops its
     attempts, since another worker may own the items."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)
     started = asyncio.Event()
     reasons: list[object] = []
 
@@ -90,7 +94,7 @@ async def test_a_supervisors_heartbeats_keep_the_attempts(faults: Faults, superv
     async def patient(ctx: Context) -> None:
         started.set()
         try:
-            await asyncio.sleep(2.5 * LEASE)
+            await asyncio.sleep(2 * LEASE if supervised else PATIENCE)
         finally:
             reasons.append(ctx.interrupt.reason)
 

@@ -13,7 +13,7 @@ from treadle.backends.redis import RedisBackend
 from treadle.cli.commands import commands
 from treadle.errors import TreadleError
 
-pytestmark = pytest.mark.every_store
+pytestmark = [pytest.mark.every_store, pytest.mark.usefixtures("brief_pauses")]
 
 SECRET = "hunter2"
 REFUSED = f"postgresql://ann:{SECRET}@localhost:1/none"

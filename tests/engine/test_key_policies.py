@@ -64,7 +64,7 @@ async def test_a_change_in_a_transaction_wakes_a_worker(make_app: MakeApp) -> No
 
     async with make_app(change, poll_interval=60) as app, make_app(echo, poll_interval=60):
         if "transactions" not in app.backend.capabilities:
-            pytest.skip("it has no transactions")
+            pytest.skip("the store has no transactions")
         earlier = await app.enqueue(echo("old"), key="k", delay=3600)
         await app.enqueue(change()).result(PATIENCE)
         assert await earlier.result(PATIENCE) == "new"
@@ -237,6 +237,7 @@ def test_the_key_does_not_depend_on_order() -> None:
     assert unique_key(search, one.input) != unique_key(search, other.input)
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_key_is_the_same_in_every_process() -> None:
     """Python hashes texts differently in each, so sets have another order there."""
     program = (

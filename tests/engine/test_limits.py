@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, until
 from treadle import work
-from treadle.doers import Doer, balanced, concurrency, rate_limited
+from treadle.doers import Doer, balanced, concurrency, permit_queue, rate_limited
 from treadle.testing import Faults, ManualClock, drain
 
 pytestmark = pytest.mark.every_store
@@ -125,9 +125,12 @@ async def test_a_store_that_gives_no_permits_is_reported(
     assert f"fault injected: {verb}" in caplog.text
 
 
-async def test_a_new_lane_starts_beside_many_that_are_at_their_limit(make_app: MakeApp) -> None:
+async def test_a_new_lane_starts_beside_many_that_are_at_their_limit(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are more than a worker may hold, and an item waits in each."""
-    lanes = [f"l{n}" for n in range(600)]
+    monkeypatch.setattr(permit_queue, "MOST_HELD", 120)
+    lanes = [f"l{n}" for n in range(150)]
     started: set[str] = set()
 
     @work(name="limited", doer=rate_limited(1, HOUR, per="lane"))

@@ -158,6 +158,7 @@ class Forked:
         return pickle.loads(data)
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_an_app_starts_anew_in_a_forked_process(store: Callable[[], Backend]) -> None:
     """As under `gunicorn --preload`, after the first use, with a worker that runs. Each process has a worker
@@ -182,13 +183,14 @@ def test_an_app_starts_anew_in_a_forked_process(store: Callable[[], Backend]) ->
     app.sync.stop()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_writes_on_after_its_parent_has_closed(store: Callable[[], Backend]) -> None:
     """A SQLite connection that was opened beside inherited ones would hold no lock: the last close of the
     parent would remove the log into which the child writes."""
     app = make(store)
     if type(app.backend).__name__ == "MemoryBackend":
-        pytest.skip("its items are not shared")
+        pytest.skip("memory is not shared with a forked process")
     app.sync.enqueue(add(0, 0))
     go_reader, go_writer = os.pipe()
     opened_reader, opened_writer = os.pipe()

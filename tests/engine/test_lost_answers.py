@@ -10,6 +10,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, MakeBackend, Seen, until, until_status
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, WorkCancelled, work
 from treadle.backends.memory import MemoryBackend
+from treadle.engine import store_retry
 from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succeeded
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import everything
@@ -54,7 +55,7 @@ async def test_a_claim_that_takes_effect_late_is_found(make_faulty: MakeApp, fau
     asked = faults.hold("unknown_leases")
     asked.release()
     late = faults.fail("claim", when="later")
-    async with make_faulty(echo, lease=0.5):
+    async with make_faulty(echo, lease=0.2):
         await asked.reached()
         held = faults.hold("claim")
         await held.reached()
@@ -207,7 +208,7 @@ async def test_a_lost_commit_is_reported_as_it_happened(
 ) -> None:
     """The handler's transaction was committed, or it was not."""
     if "transactions" not in store().capabilities:
-        pytest.skip("it has no transactions")
+        pytest.skip("the store has no transactions")
     seen = Seen()
 
     @work(name="paid", retry=Retry(attempts=1))
@@ -250,7 +251,7 @@ async def test_a_worker_survives_lost_answers_to_heartbeats(
 
     lost = faults.fail("beat", when=when, times=4)
     lost.release()
-    async with make_faulty(held, lease=0.6) as app:
+    async with make_faulty(held, lease=0.3) as app:
         handle = await app.enqueue(held())
         await barrier.reached()
         await until(lambda: lost.hits == 4)
@@ -272,7 +273,7 @@ async def test_a_claim_that_overtakes_a_heartbeat_is_kept(make_faulty: MakeApp, 
         return n
 
     seen = Seen()
-    async with make_faulty(held, on_event=seen, lease=2) as app:
+    async with make_faulty(held, on_event=seen, lease=2, heartbeat=0.1) as app:
         first = await app.enqueue(held(0))
         await barriers[0].reached()
         slow = faults.hold("beat", when="after")
@@ -292,9 +293,10 @@ async def test_a_claim_that_overtakes_a_heartbeat_is_kept(make_faulty: MakeApp, 
 
 
 async def test_a_restarted_worker_with_the_same_id_runs_its_items_again(
-    make_faulty: MakeApp, make_app: MakeApp
+    make_faulty: MakeApp, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first process dies. The item of the first process does not stay leased."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)
     attempts: list[int] = []
     barrier = Barrier()
 
@@ -345,7 +347,7 @@ async def test_a_cancel_whose_answer_is_lost_takes_effect(make_faulty: MakeApp, 
 
     seen = Seen()
     faults.fail("cancel", when="after")
-    async with make_faulty(held, on_event=seen, lease=0.5) as app:
+    async with make_faulty(held, on_event=seen, lease=0.2) as app:
         handle = await app.enqueue(held())
         waiting = asyncio.ensure_future(handle.result(PATIENCE))
         await barrier.reached()

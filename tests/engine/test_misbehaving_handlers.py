@@ -27,6 +27,7 @@ from tests.engine.kit import (
 from treadle import Context, Result, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import Task, balanced, concurrency, priority, unlimited
+from treadle.engine.run import attempt, shutdown
 from treadle.events import Succeeded
 
 
@@ -172,9 +173,13 @@ async def test_a_result_of_the_wrong_type_does_not_stop_the_worker(make_app: Mak
 # ----------------------------------------------------------------------------------- handlers that do not end
 
 
-async def test_a_handler_that_swallows_its_cancellation_is_given_up(make_app: MakeApp, sound: None) -> None:
+async def test_a_handler_that_swallows_its_cancellation_is_given_up(
+    make_app: MakeApp, sound: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a moment the item is free. The handler counts as running until it ends, and a stop does not
     wait for it."""
+    for module in (attempt, shutdown):
+        monkeypatch.setattr(module, "CANCEL_GRACE", 0.05)
     barrier, go = Barrier(), asyncio.Event()
 
     @work(name="deaf")
@@ -246,7 +251,7 @@ async def test_a_handler_can_stop_its_own_worker(make_app: MakeApp, sound: None)
 async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(
     store: MakeBackend, make_app: MakeApp, sound: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It blocks for three leases while another worker waits. It runs once, and the log names the blocking
+    """It blocks for two leases while another worker waits. It runs once, and the log names the blocking
     line."""
     if isinstance(store(), MemoryBackend):
         pytest.skip("the memory backend has no second process")
@@ -257,24 +262,24 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(
         attempts.append(ctx.attempt)
         if len(attempts) == 1:
             other.start()
-        time.sleep(1.5)  # noqa: ASYNC251
+        time.sleep(0.7)  # noqa: ASYNC251
         return ctx.attempt
 
     caplog.set_level(logging.WARNING, "treadle")
     over = threading.Event()
     other = threading.Thread(target=asyncio.run, args=(_work_elsewhere(store(), blocking, over),))
-    async with make_app(blocking, lease=0.5) as app:
+    async with make_app(blocking, lease=0.35) as app:
         handle = await app.enqueue(blocking())
         assert await handle.result(PATIENCE) == 1
         over.set()
         await asyncio.to_thread(other.join)
     assert attempts == [1]
     warned = [record for record in caplog.records if "blocked" in record.getMessage()]
-    assert any("time.sleep(1.5)" in (record.exc_text or "") for record in warned)
+    assert any("time.sleep(0.7)" in (record.exc_text or "") for record in warned)
 
 
 async def _work_elsewhere(backend: Any, type: Any, over: threading.Event) -> None:
-    async with Treadle(backend, work=[type], poll_interval=0.02, lease=0.5):
+    async with Treadle(backend, work=[type], poll_interval=0.02, lease=0.35):
         await asyncio.to_thread(over.wait, PATIENCE)
 
 

@@ -26,6 +26,7 @@ from treadle import (
     work,
 )
 from treadle.codec import JsonCodec
+from treadle.engine.run import unrun
 from treadle.errors import ConflictError, DecodeError, StrictReturnError
 from treadle.events import GroupDone, Released, Succeeded
 from treadle.item import GROUP_TYPE
@@ -595,8 +596,11 @@ async def test_any_worker_closes_a_group(make_app: MakeApp) -> None:
     assert await client.handle(other.id).group(PATIENCE) == 6
 
 
-async def test_a_group_that_cannot_be_read_is_closed_later(make_faulty: MakeApp, faults: Faults) -> None:
+async def test_a_group_that_cannot_be_read_is_closed_later(
+    make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lease is given back. The item that closes the group has lost nothing."""
+    monkeypatch.setattr(unrun, "UNREAD_DELAY", 0.05)
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:

@@ -158,7 +158,7 @@ async def test_an_outage_longer_than_the_lease_interrupts_handlers(
             reasons.append(ctx.interrupt.reason)
         return 0
 
-    async with make_faulty(held, lease=0.4) as app:
+    async with make_faulty(held, lease=0.2) as app:
         handle = await app.enqueue(held())
         await barrier.reached()
         verbs = ("beat", "heartbeat_connection", "claim", "settle")
@@ -188,7 +188,7 @@ async def test_an_outage_longer_than_the_lease_ends_the_whole_batch(
                 calls.append("ends")
         return numbers
 
-    async with make_faulty(held, lease=0.4) as app:
+    async with make_faulty(held, lease=0.2) as app:
         handles = await app.enqueue_many([held(1), held(2)])
         await barrier.reached()
         verbs = ("beat", "heartbeat_connection", "claim", "settle")
@@ -208,7 +208,7 @@ async def test_stop_ends_in_bounded_time_without_the_store(
     make_faulty: MakeApp, faults: Faults, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounded, whatever is on its way; and nothing is lost."""
-    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.04)
     barrier = Barrier()
 
     @work(name="held")
@@ -217,7 +217,7 @@ async def test_stop_ends_in_bounded_time_without_the_store(
             await barrier.wait()
         return ctx.attempt
 
-    app = make_faulty(held, echo, lease=1.0)
+    app = make_faulty(held, echo, lease=0.2)
     await app.start()
     handle = await app.enqueue(held())
     await barrier.reached()
@@ -230,7 +230,7 @@ async def test_stop_ends_in_bounded_time_without_the_store(
     waiting = asyncio.ensure_future(handle.result())
     await asyncio.sleep(0)
     began = time.monotonic()
-    await app.stop(drain=0.1)
+    await app.stop(drain=0.05)
     assert time.monotonic() - began < 10
     faults.clear()
     # Waiters get an error and do not wait for ever.

@@ -14,9 +14,9 @@ from treadle.backends.memory import MemoryBackend
 from treadle.backends.sqlite import SqliteBackend
 from treadle.testing.contract.check import consistent
 
-CHILDREN = int(os.environ.get("TREADLE_CHILDREN", "8000"))
+CHILDREN = int(os.environ.get("TREADLE_CHILDREN", "5000"))
 """`make proof` uses 100,000."""
-DEPENDENTS = 3000
+DEPENDENTS = 1500
 LONG_PATIENCE = 8 * PATIENCE
 """Seconds. A busy machine needs more than `PATIENCE` for so many items."""
 
@@ -46,8 +46,8 @@ async def test_very_many_children_in_one_settlement() -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_many_children_on_sqlite(tmp_path: Path) -> None:
-    async with Treadle(SqliteBackend(tmp_path / "work.db"), work=[leaf, gathered, crowd]) as app:
+async def test_many_children_on_sqlite(quick_file: Path) -> None:
+    async with Treadle(SqliteBackend(quick_file), work=[leaf, gathered, crowd]) as app:
         assert await app.enqueue(crowd(DEPENDENTS)).group(LONG_PATIENCE) == DEPENDENTS
 
 
@@ -82,6 +82,7 @@ def forking() -> int:
     return forked()
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore:This process")
 async def test_a_handler_may_fork(make_app: MakeApp) -> None:
     """The child does not use the connections that it inherits."""

@@ -46,6 +46,7 @@ class TestSettings:
         assert await handle.result() == 2
 
 
+@pytest.mark.usefixtures("processes")
 def test_pytest_finds_the_plugin_without_configuration(pytester: pytest.Pytester) -> None:
     """§16: In a project that only installs treadle. The project's own `app` fixture wins."""
     assert "treadle.testing.plugin" in {each.value for each in entry_points(group="pytest11")}
@@ -75,10 +76,11 @@ def test_pytest_finds_the_plugin_without_configuration(pytester: pytest.Pytester
             assert app == "their own"
         """,
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_documented_file_passes_in_an_empty_project(pytester: pytest.Pytester) -> None:
     """Without settings: with pytest-asyncio in its strict mode, and with anyio beside it."""
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
@@ -112,10 +114,11 @@ def test_the_documented_file_passes_in_an_empty_project(pytester: pytest.Pyteste
             assert await handle.result(timeout=5) == 3
         """,
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=7)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_project_can_do_without_the_fixture_app(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -127,6 +130,6 @@ def test_a_project_can_do_without_the_fixture_app(pytester: pytest.Pytester) -> 
         """
     )
     pytester.makeini("[pytest]\ntreadle_app_fixture = false\ntreadle_url = sqlite")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*fixture 'app' not found*"])

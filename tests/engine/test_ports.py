@@ -19,10 +19,13 @@ from treadle import Context, Result, Retry, SystemClock, Treadle, UnsupportedErr
 from treadle.events import Dead, GroupDone, Succeeded
 from treadle.item import Demand, Heartbeat, Item, Submission
 from treadle.ports import MemoryQueue, PortsBackend, memory_pubsub, memory_queue, memory_store
+from treadle.rules import settlement
 from treadle.testing import Faults, FaultyPort, ManualClock
 
 WHEN = pytest.mark.parametrize("when", ["before", "after"])
 """Before: the request is lost. After: it is carried out, and the answer is lost."""
+
+pytestmark = pytest.mark.usefixtures("brief_pauses")
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
@@ -192,9 +195,10 @@ async def test_a5_two_workers_finish_the_same_item(
 
 
 async def test_a6_an_item_whose_workers_die_too_often_ends_dead(
-    make_app: MakeApp, store: Callable[[], PortsBackend]
+    make_app: MakeApp, store: Callable[[], PortsBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One loss is allowed, two workers die: the item is dead and does not run a third time."""
+    monkeypatch.setattr(settlement, "loss_delay", lambda losses, number: 0.05)
     backend = store()
     await backend.submit([Submission((Item(id="a", type="killer", input=b"{}", attempts=2),))])
     for n in range(2):
@@ -202,7 +206,6 @@ async def test_a6_an_item_whose_workers_die_too_often_ends_dead(
         (lease,) = (await backend.claim(Demand(worker=f"w{n}", limit=1))).leases
         assert lease.attempt == n + 1
         await backend.remove_worker(f"w{n}")
-    await asyncio.sleep(1.1)  # the second loss delays it
     runs: list[int] = []
 
     @work(name="killer", retry=Retry(max_losses=1))
@@ -242,7 +245,7 @@ async def test_a8_an_unknown_type_is_left_alone_until_its_grace_is_over(make_app
         return "known"
 
     unknown = work.declare("unknown", known.fn)
-    async with make_app(known, unknown, unknown_type_grace=0.3) as app:
+    async with make_app(known, unknown, unknown_type_grace=0.1) as app:
         handle = await app.enqueue(unknown(), retry=Retry(attempts=2))
         assert await app.enqueue(known()).result(PATIENCE) == "known"
         error = await failure(handle.result(PATIENCE))
@@ -307,7 +310,7 @@ async def test_any_call_of_a_port_may_fail_once(
     for skip in range(0, 12, 3):
         ran.clear()
         faults.fail(verb, when=when, skip=skip)
-        async with make_app(root, child, lease=0.5) as app:
+        async with make_app(root, child, lease=0.2) as app:
             assert await app.enqueue(root()).group(PATIENCE) == 2
         faults.clear()
         assert ran == {"root": 1, "child 1": 1, "child 2": 1}
@@ -442,11 +445,11 @@ async def test_early_arrivals_do_not_keep_a_worker_busy() -> None:
     backend = PortsBackend(queue, memory_pubsub(), memory_store())
     async with Treadle(backend, work=[later], poll_interval=0.02) as app:
         begun = clock.monotonic()
-        handles = await app.enqueue_many([later() for _ in range(5)], delay=0.5)
+        handles = await app.enqueue_many([later() for _ in range(5)], delay=0.3)
         attempts = await asyncio.gather(*(handle.result(PATIENCE) for handle in handles))
     assert attempts == [1] * 5
-    assert min(ran) - begun >= 0.5
-    assert queue.pops < 100
+    assert min(ran) - begun >= 0.3
+    assert queue.pops < 60
 
 
 # ------------------------------------------------------------------------------------- what ports cannot do

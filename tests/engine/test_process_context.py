@@ -15,6 +15,7 @@ from tests.engine.kit import PATIENCE, MakeApp, failure, until
 from treadle import Context, Treadle
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_handler_knows_the_facts(make_app: MakeApp) -> None:
     async with make_app(handlers.facts, processes=1) as app:
         client = app.tenant("acme")
@@ -30,6 +31,7 @@ async def test_a_process_handler_knows_the_facts(make_app: MakeApp) -> None:
         }
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_handler_asks_the_store(make_app: MakeApp) -> None:
     async with make_app(handlers.value, handlers.bad, handlers.ask, processes=1) as app:
         dead = await app.enqueue(handlers.bad())
@@ -47,6 +49,7 @@ async def test_a_process_handler_asks_the_store(make_app: MakeApp) -> None:
         assert (await other.result(PATIENCE))[3] == [False, False]
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_handler_returns_a_result(make_app: MakeApp) -> None:
     async with make_app(
         handlers.value, handlers.fan_out, handlers.sum_up, handlers.append, processes=1
@@ -65,6 +68,7 @@ async def test_a_process_handler_returns_a_result(make_app: MakeApp) -> None:
         assert await handle.group(PATIENCE) == 1
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_handler_makes_nested_groups(make_app: MakeApp) -> None:
     """`sum_up` waits for all that `fan_out` queues, and reads its value."""
     async with make_app(
@@ -73,6 +77,7 @@ async def test_a_process_handler_makes_nested_groups(make_app: MakeApp) -> None:
         assert await app.enqueue(handlers.grouped()).group(PATIENCE) == 101
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_handler_extends_its_timeout(make_app: MakeApp) -> None:
     async with make_app(handlers.longer, processes=1) as app:
         now = await app.backend.now()
@@ -84,6 +89,7 @@ async def test_a_process_handler_extends_its_timeout(make_app: MakeApp) -> None:
 only_memory = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 
 
+@pytest.mark.usefixtures("processes")
 @only_memory
 async def test_results_of_a_process_handler_are_checked(make_app: MakeApp) -> None:
     async with make_app(
@@ -98,6 +104,7 @@ async def test_results_of_a_process_handler_are_checked(make_app: MakeApp) -> No
         assert (await app.list(type="value")).items == ()
 
 
+@pytest.mark.usefixtures("processes")
 @only_memory
 @pytest.mark.parametrize(
     ("what", "message"),
@@ -115,6 +122,7 @@ async def test_what_a_process_cannot_do_is_refused(make_app: MakeApp, what: str,
         assert message in died.error
 
 
+@pytest.mark.usefixtures("processes")
 @only_memory
 async def test_what_middlewares_put_into_extra_is_sent(make_app: MakeApp) -> None:
     async def middleware(ctx: Context, call_next: Any) -> Any:
@@ -127,6 +135,7 @@ async def test_what_middlewares_put_into_extra_is_sent(make_app: MakeApp) -> Non
         assert "lock: its value cannot be sent to a process" in problem
 
 
+@pytest.mark.usefixtures("processes")
 @only_memory
 async def test_the_log_of_a_process_handler_is_the_workers(
     make_app: MakeApp, caplog: pytest.LogCaptureFixture
@@ -142,6 +151,7 @@ async def test_the_log_of_a_process_handler_is_the_workers(
     assert "ValueError: seen" in (failed.exc_text or "")
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_handler_learns_of_an_interrupt(make_app: MakeApp, tmp_path: Path) -> None:
     started = tmp_path / "started"
     app = make_app(handlers.wait_for_end, processes=1)
@@ -152,6 +162,7 @@ async def test_a_process_handler_learns_of_an_interrupt(make_app: MakeApp, tmp_p
     assert (await handle.state()).result == "stopping"
 
 
+@pytest.mark.usefixtures("processes")
 @only_memory
 async def test_threads_that_a_handler_leaves_behind_are_not_answered(
     make_app: MakeApp, tmp_path: Path
@@ -165,6 +176,7 @@ async def test_threads_that_a_handler_leaves_behind_are_not_answered(
         assert (await app.enqueue(handlers.facts(1), expires_in=60).result(PATIENCE))["facts"][0] == "facts"
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     "batch",
     [handlers.batch_on_loop, handlers.batch_in_thread, handlers.batch_in_process],

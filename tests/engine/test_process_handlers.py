@@ -26,6 +26,7 @@ def add_in_process(n: int) -> int:
     return n + 1
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 async def test_a_result_that_cannot_be_pickled_is_dead_at_once(make_app: MakeApp, sound: None) -> None:
     """§17. It was retried, each time in vain."""
@@ -82,6 +83,7 @@ def run_program(path: Path, last_line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_program_without_a_main_guard_gets_a_clear_error(tmp_path: Path) -> None:
     """It ran a second time inside the child process. Each attempt ran it again."""
     done = run_program(tmp_path / "unguarded.py", "asyncio.run(once())")
@@ -93,6 +95,7 @@ def test_a_program_without_a_main_guard_gets_a_clear_error(tmp_path: Path) -> No
     assert hint in last
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("arguments", [("-",), ("-c", PROGRAM)])
 def test_a_handler_in_no_file_is_refused_where_it_is_defined(arguments: tuple[str, ...]) -> None:
     """Its process could not import it. That was found at run time, and tried again."""
@@ -104,6 +107,7 @@ def test_a_handler_in_no_file_is_refused_where_it_is_defined(arguments: tuple[st
     assert "define it in a module" in last
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_program_with_a_main_guard_runs_its_handlers(tmp_path: Path) -> None:
     done = run_program(tmp_path / "guarded.py", 'if __name__ == "__main__":\n    asyncio.run(once())')
     assert (done.returncode, done.stdout, done.stderr) == (0, "runs\nresult 4\n", "")
@@ -118,6 +122,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_to_a_process_that_is_starting_does_nothing(tmp_path: Path, name: str) -> None:
     """Ctrl-C reaches the whole group. The process died of it with a traceback, which cost an attempt."""

@@ -32,9 +32,9 @@ Step = Callable[[], Awaitable[object]]
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(brief_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many tries in little time."""
-    monkeypatch.setattr(settle, "BACKOFF", Retry(attempts=None, base=0.02, factor=1.5, max=0.2, jitter=0.5))
+    monkeypatch.setattr(settle, "BACKOFF", Retry(attempts=None, base=0.01, factor=1.5, max=0.05, jitter=0.5))
     monkeypatch.setattr(settle, "SPLIT_AFTER", 2)
     monkeypatch.setattr(store_retry, "CALLER_SECONDS", 0.3)
 
@@ -61,7 +61,7 @@ async def finish_during(app: Treadle, errors: Errors, begin: Step, end: Step) ->
         await begin()
         barrier.go.set()
         await until(lambda: errors.phases().count("settle") > 3)
-        await asyncio.sleep(0.7)  # it lasts
+        await asyncio.sleep(0.2)  # it lasts: for several tries of each
         await end()
         assert await handle.group(PATIENCE) == sum(range(COUNT))
         parts = await app.list(type="part", limit=COUNT)
@@ -150,7 +150,9 @@ async def test_sqlite_refuses_for_a_while(tmp_path: Path, how: str) -> None:
     app = Treadle(SqliteBackend(path, busy_timeout=0.01), on_error=errors, lease=30)
     refuse = "create trigger refuse before insert on treadle_done begin select raise(abort, 'no'); end"
     begin, end = ("begin immediate", "commit") if how == "locked" else (refuse, "drop trigger refuse")
-    with closing(sqlite3.connect(path, PATIENCE, isolation_level=None, check_same_thread=False)) as other:
+    with closing(
+        sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    ) as other:
         execute = functools.partial(asyncio.to_thread, other.execute)
         await finish_during(app, errors, lambda: execute(begin), lambda: execute(end))
 
@@ -229,7 +231,7 @@ async def test_stop_does_not_wait_for_ever_for_a_settlement_that_the_store_refus
     make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The item runs again elsewhere."""
-    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)
     errors = Errors()
     app = make_faulty(echo, on_error=errors)
     await app.start()

@@ -15,7 +15,7 @@ from tests.engine.kit import PATIENCE, MakeApp
 from treadle import Context, Result, Treadle, work
 from treadle.backends.memory import MemoryBackend
 
-pytestmark = pytest.mark.every_store
+pytestmark = [pytest.mark.every_store, pytest.mark.usefixtures("long_load")]
 
 LINEAR = 30.0
 """Ten times the work may take this many times as long. Quadratic work would take 100 times as long. `make

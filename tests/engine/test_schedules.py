@@ -260,8 +260,8 @@ async def test_waiting_makes_few_calls_to_the_store(fleet: Fleet) -> None:
     process.client.schedule("s", every=86400, run=tick)
     await process.start()
     process.connection.calls.clear()
-    await fleet.run_for(3600)
-    assert process.connection.calls.total() < 3600 / 10 * 1.4
+    await fleet.run_for(600)
+    assert process.connection.calls.total() < 600 / 10 * 1.4
 
 
 # ----------------------------------------------------------------------------------------------------- firing
@@ -520,15 +520,15 @@ async def test_no_occurrence_is_lost_if_the_store_fails(fleet: Fleet, form: str,
     assert first is not None
     for process in processes:
         process.connection.fails = fails
-    for _ in range(100):
+    for _ in range(40):
         await fleet.advance(60)
     for process in processes:
         process.connection.up()
     await fleet.run_for(30)
     fired = sorted(at for process in processes for at in process.fired)
-    assert fired == [first + 60 * n for n in range(100)]
+    assert fired == [first + 60 * n for n in range(40)]
     items = [item.id for item in await processes[0].items()]
-    assert len(items) == 100
+    assert len(items) == 40
     assert sorted(event.id for process in processes for event in process.queued) == sorted(items)
 
 
@@ -538,12 +538,12 @@ async def test_occurrences_during_an_outage_fire_late(fleet: Fleet) -> None:
     every_minute(process, catch_up="none")
     await process.start()
     process.connection.down()
-    await fleet.run_for(10 * 60 + 30)
+    await fleet.run_for(5 * 60 + 30)
     assert process.fired == []
     assert process.phases() == {"schedule"}
     process.connection.up()
     await fleet.run_for(10)
-    assert len(process.fired) == 10
+    assert len(process.fired) == 5
 
 
 async def test_occurrences_while_the_start_waits_for_the_store_fire_late(fleet: Fleet) -> None:
@@ -927,9 +927,9 @@ async def test_schedules_are_marked_as_seen_now_and_then(fleet: Fleet) -> None:
     processes = await fleet.processes(3, lambda p: p.client.schedule("s", every=86400, run=tick))
     for process in processes:
         process.connection.calls.clear()
-    await fleet.run_for(20 * REFRESH)
+    await fleet.run_for(7 * REFRESH)
     assert fleet.clock.now() - (await fleet.row()).seen_at < 2 * REFRESH
-    assert sum(process.connection.calls["put_schedule"] for process in processes) <= 21
+    assert sum(process.connection.calls["put_schedule"] for process in processes) <= 8
 
 
 async def test_each_tenant_has_its_own_schedules(fleet: Fleet) -> None:
@@ -1050,18 +1050,20 @@ async def test_each_occurrence_fires_once_in_real_time_on_every_backend(
     apps = [make_app(regular, on_event=seen) for _ in range(3)]
     await apps[0].connect()
     began = await apps[0].backend.now()
+    entries = [app.schedule("s", every=0.05, run=regular)._entry for app in apps]
     for app in apps:
-        app.schedule("s", every=0.1, run=regular)
         await app.start()
     async with asyncio.timeout(PATIENCE):
-        for _ in range(8):
+        for _ in range(6):
+            await ran.get()
+        while any(entry.stored is None for entry in entries):  # one that came later would store it again
             await ran.get()
     await apps[0].schedules.cancel("s")
     (page, states) = (await apps[0].list(limit=1000)), await apps[1].schedules.list()
     assert states == []
     assert fired == Counter(item.id for item in page.items)
     span = max(item.queued_at for item in page.items) - began  # the first may be late, and the next one not
-    assert len(page.items) - 1 <= span / 0.1 + 0.5, "an occurrence fired twice"
+    assert len(page.items) - 1 <= span / 0.05 + 0.5, "an occurrence fired twice"
 
 
 async def test_a_list_does_not_delay_a_schedule(make_app: Callable[..., Treadle]) -> None:

@@ -15,6 +15,7 @@ from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, MakeBackend, S
 from treadle import Client, Context, MemoryBackend, Retry, Worker, work
 from treadle.doers import concurrency, unlimited
 from treadle.engine import store_retry
+from treadle.engine.combine import Combiner
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
 from treadle.item import Claim, Demand
 from treadle.testing import Faults
@@ -143,7 +144,7 @@ async def test_an_item_stays_leased_while_its_thread_runs(make_app: MakeApp) -> 
         release.wait(PATIENCE)
         return ctx.worker_id
 
-    first = make_app(stuck, worker_id="first", lease=0.4)
+    first = make_app(stuck, worker_id="first", lease=0.25, heartbeat=0.03)
     await first.start()
     handle = await first.enqueue(stuck())
     await asyncio.to_thread(started.wait, PATIENCE)
@@ -152,7 +153,7 @@ async def test_an_item_stays_leased_while_its_thread_runs(make_app: MakeApp) -> 
             await first.stop(drain=0)
         async with make_app(stuck, worker_id="second") as second:
             with pytest.raises(TimeoutError):
-                await second.handle(handle.id).result(timeout=1.2)
+                await second.handle(handle.id).result(timeout=0.5)
             assert (await second.handle(handle.id).state()).worker == "first"
             release.set()
             assert await second.handle(handle.id).result(PATIENCE) == "first"
@@ -173,16 +174,16 @@ async def test_a_permit_is_kept_while_its_thread_runs(make_app: MakeApp) -> None
             release.wait(PATIENCE)
         return ctx.worker_id
 
-    first = make_app(alone, worker_id="first", lease=0.4)
+    first = make_app(alone, worker_id="first", lease=0.25, heartbeat=0.03)
     await first.start()
     await first.enqueue(alone(1))
     await asyncio.to_thread(started.wait, PATIENCE)
     try:
         await first.stop(drain=0)
-        async with make_app(alone, worker_id="second") as second:
+        async with make_app(alone, worker_id="second", poll_interval=0.02) as second:
             other = await second.enqueue(alone(2))
             with pytest.raises(TimeoutError):
-                await other.result(timeout=1.0)
+                await other.result(timeout=0.5)
             release.set()
             assert await other.result(PATIENCE) == "second"
     finally:
@@ -303,7 +304,7 @@ class SlowSettles(WrappedBackend):
 
     async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
         if verb == "settle":
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.1)
         return await call()
 
 
@@ -311,7 +312,8 @@ async def test_stop_gives_everything_back_over_a_slow_link(
     make_app: MakeApp, store: MakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes longer than the store has for a single step, but the store answers. No attempt is lost."""
-    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.8)  # enough for one settle, not for all four
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.3)  # enough for one settle, not for all four
+    monkeypatch.setitem(Combiner.__init__.__kwdefaults__, "limit", 50)
 
     @work(name="long")
     async def long() -> None:
@@ -319,18 +321,18 @@ async def test_stop_gives_everything_back_over_a_slow_link(
 
     app = make_app(long, backend=SlowSettles(store()), lease=60, doer=unlimited())
     async with app:
-        await app.enqueue_many([long() for _ in range(2000)])
-        await until(lambda: len(app.active()) == 2000)
+        await app.enqueue_many([long() for _ in range(200)])
+        await until(lambda: len(app.active()) == 200)
         await app.stop(drain=0)
     async with make_app() as other:
-        items = (await other.list(limit=2000)).items
+        items = (await other.list(limit=200)).items
         assert {(item.status, item.attempt, item.history) for item in items} == {("ready", 0, ())}
 
 
 async def test_stop_does_not_wait_for_a_store_that_does_not_answer(
     make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.2)
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)
     barrier = Barrier()
 
     @work(name="long")

@@ -18,6 +18,7 @@ from tests.support import unprivileged
 from tests.support.sqlite import asked
 from treadle import BackendError, NotFound, StoreFull, StoreUnavailable, Treadle, work
 from treadle.backends.sqlite import SqliteBackend
+from treadle.engine import store_retry
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 
@@ -97,6 +98,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_read_only_file_is_refused(run_directory: Path) -> None:
     """Root may write everywhere, so the process changes its user."""
     directory = run_directory / "sealed"
@@ -126,8 +128,12 @@ async def test_a_read_only_file_is_refused(run_directory: Path) -> None:
 # -- while it runs ----------------------------------------------------------------------------------------
 
 
-async def test_a_file_deleted_at_run_time_is_reported(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("brief_pauses")
+async def test_a_file_deleted_at_run_time_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No call reports an item as stored or done. Stopping does not wait for the lost item."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)
     barrier, errors, path = Barrier(), Errors(), tmp_path / "work.db"
 
     @work(name="held")
@@ -149,7 +155,7 @@ async def test_a_file_deleted_at_run_time_is_reported(tmp_path: Path) -> None:
         barrier.go.set()
         assert "deleted" in str(await errors.until("settle"))
         assert not waiting.done()
-        await app.stop(drain=0.1)
+        await app.stop(drain=0.05)
         waiting.cancel()
     async with Treadle(f"sqlite:///{path}", work=[held, echo], **FAST) as anew:
         assert await anew.enqueue(echo("b")).result(PATIENCE) == "b"
@@ -211,10 +217,10 @@ async def test_errors_of_a_deleted_file_are_not_reported_in_a_loop(tmp_path: Pat
     async with Treadle(f"sqlite:///{path}", work=[echo], on_error=errors, **FAST) as app:
         assert await app.enqueue(echo("a")).result(PATIENCE) == "a"
         path.unlink()
-        await until(lambda: len(errors.seen) >= 3)
+        await until(lambda: len(errors.seen) >= 2)
         before = len(errors.seen)
-        await asyncio.sleep(0.5)
-        assert len(errors.seen) - before < 50
+        await asyncio.sleep(0.2)
+        assert len(errors.seen) - before < 20
 
 
 # -- a small disk -----------------------------------------------------------------------------------------
@@ -248,6 +254,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.timeout(90)
 async def test_a_full_disk(tmp_path: Path) -> None:
     """On a small file system that is unmounted with the process. Skipped where mounting is not allowed."""

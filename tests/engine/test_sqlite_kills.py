@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.engine.kit import PATIENCE
 from treadle import Context, Retry, Treadle, work
 
@@ -36,6 +38,7 @@ async def long(ctx: Context) -> int:
     return ctx.attempt
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_killed_workers_items_run_again_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'work.db'}"
     app = Treadle(url, work=[long], lease=LEASE)

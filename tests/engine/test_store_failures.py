@@ -29,6 +29,7 @@ from treadle.engine.upkeep import prune
 from treadle.errors import BackendError
 from treadle.events import Dead, GroupDone, LeaseLost, Succeeded
 from treadle.item import Settlement
+from treadle.rules import settlement
 from treadle.testing import Faults, FaultyBackend
 
 pytestmark = pytest.mark.every_store
@@ -184,9 +185,10 @@ async def test_a5_the_settlement_of_a_worker_that_lost_its_lease_is_refused(
 
 
 async def test_a6_an_item_whose_workers_die_too_often_ends_dead(
-    make_app: MakeApp, store: MakeBackend, sound: None
+    make_app: MakeApp, store: MakeBackend, sound: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two workers die. One loss is allowed, so the item becomes dead."""
+    monkeypatch.setattr(settlement, "loss_delay", lambda losses, number: 0.05)
     started: list[int] = []
     barrier = Barrier()
 
@@ -382,7 +384,7 @@ async def test_a9_a_failed_query_for_ended_items_is_repeated(
 
     errors = Errors()
     fault = faults.fail("ended", error=lambda: error("strange"), times=3)
-    client = make_faulty(echo, on_error=errors)
+    client = make_faulty(echo, on_error=errors, poll_interval=0.02)
     async with make_app(echo):
         handle = client.handle((await client.enqueue(echo(1))).id)
         assert await handle.result(PATIENCE) == 1

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from tests.engine.kit import PATIENCE
+from tests.engine.kit import AT_ONCE, PATIENCE
 from treadle import Client, Context, NotFound, Retry, Treadle, UnsupportedError, WorkFailed, work
 from treadle.backend import Backend
 
@@ -30,13 +31,26 @@ async def fail() -> None:
 
 @pytest.fixture
 def app(store: Callable[[], Backend]) -> Iterator[Treadle]:
-    app = Treadle(store(), work=[add, fail], poll_interval=0.05)
+    app = Treadle(store(), work=[add, fail], poll_interval=0.05, retry=AT_ONCE)
     yield app
     app.sync.stop(drain=0)
 
 
+_others: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def _count_own_threads() -> None:
+    """An app of a test before this one may not have been collected yet."""
+    _others.clear()
+    _others.update(threading.enumerate())
+
+
 def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name == "treadle sync"}
+    """The threads of `app.sync` that this test has started."""
+    return {
+        each.name for each in threading.enumerate() if each.name == "treadle sync" and each not in _others
+    }
 
 
 def test_enqueue_and_wait_without_await(app: Treadle) -> None:
@@ -211,8 +225,11 @@ def test_call_takes_coroutines_and_enqueues(app: Treadle) -> None:
 @pytest.mark.filterwarnings("ignore:enqueue of:RuntimeWarning")
 def test_call_refuses_an_enqueue_with_a_connection(tmp_path: Path) -> None:
     app = Treadle(f"sqlite:///{tmp_path}/work.db", work=[add])
-    with pytest.raises(ValueError, match=r"use app\.sync\.enqueue\(\.\.\., tx=connection\)"):
-        app.sync.call(app.enqueue(add(1, 2), tx=sqlite3.connect(tmp_path / "work.db")))
+    with (
+        closing(sqlite3.connect(tmp_path / "work.db")) as db,
+        pytest.raises(ValueError, match=r"use app\.sync\.enqueue\(\.\.\., tx=connection\)"),
+    ):
+        app.sync.call(app.enqueue(add(1, 2), tx=db))
 
 
 # -- in a transaction of the caller ------------------------------------------------------------------------

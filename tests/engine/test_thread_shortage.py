@@ -11,11 +11,15 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, until_status
 from treadle import Context, Retry, work
+from treadle.engine.run import attempt, built_in, decide
 
 
 @pytest.fixture
 def shortage(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """No thread for a handler, a process or a large input can be started while it is set."""
+    """No thread for a handler, a process or a large input can be started while it is set. Items that were not
+    started are tried again soon."""
+    for module in (decide, built_in, attempt):
+        monkeypatch.setattr(module, "NOT_STARTED_DELAY", 0.1)
     short, start = threading.Event(), threading.Thread.start
 
     def start_if_possible(self: threading.Thread) -> None:
@@ -102,6 +106,7 @@ async def test_items_wait_until_large_inputs_can_be_read(
         assert (await handle.state()).attempt == 1
 
 
+@pytest.mark.usefixtures("processes")
 async def test_items_wait_until_a_process_can_be_watched(
     make_app: MakeApp, shortage: threading.Event
 ) -> None:

@@ -11,8 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, expire_running, failure, until, until_status
+from tests.engine.kit import (
+    AT_ONCE,
+    PATIENCE,
+    Barrier,
+    MakeApp,
+    Seen,
+    expire_running,
+    failure,
+    until,
+    until_status,
+)
 from treadle import Context, Result, Retry, Work, work
+from treadle.engine import store_retry
 from treadle.events import Expired, GroupDone
 from treadle.flow_control import UnhandledGroup
 from treadle.item import Settlement
@@ -24,6 +35,7 @@ DAY = 86_400.0
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("flags", [(), ("-W", "error")], ids=["plain", "strict"])
 def test_a10_the_quick_start_of_the_readme_runs_as_a_script(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """It prints 3 and exits with 0. With `-W error` it prints nothing else."""
@@ -151,8 +163,11 @@ async def test_a14_a_group_with_a_waiter_in_another_process_is_not_unhandled(
         assert reported == [ignored.id]
 
 
-async def test_a15_a_dependent_runs_after_a_restart(make_faulty: MakeApp, faults: Faults) -> None:
+async def test_a15_a_dependent_runs_after_a_restart(
+    make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process dies when the last child is settled. The next process runs the item that waits for it."""
+    monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)
     ran: Counter[str] = Counter()
 
     @work(name="step")
@@ -192,7 +207,7 @@ async def test_a16_appends_are_exact_if_answers_are_lost(
     """Two workers append 1 twenty times and get 20, although every third settle fails. A final value
     stays."""
 
-    @work(name="plus")
+    @work(name="plus", retry=AT_ONCE)
     async def plus(ctx: Context) -> Result[int]:
         return ctx.result(1, append=lambda old: (old or 0) + 1)
 

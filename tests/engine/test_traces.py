@@ -412,6 +412,7 @@ async def test_an_attempt_whose_transaction_fails_has_not_succeeded(
     assert vars(record)["span_id"] == trace.format_span_id(first.context.span_id)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_handler_in_a_process_sees_the_context(caplog: pytest.LogCaptureFixture) -> None:
     spans = Spans()
     async with Treadle(work=[trace_in_process], processes=1, telemetry=spans.telemetry) as app:

@@ -38,6 +38,7 @@ def ended(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_a_workflow_across_processes_is_one_trace(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -567,6 +567,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_a_killed_worker_is_named(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Its process got `kill -9`. The item runs until another worker claims."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.tiers import examples
 from treadle import next_after
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
@@ -21,8 +22,8 @@ from treadle.codec import default_codec
 from treadle.errors import CronError, DecodeError, InputError
 from treadle.item import Filter, Item, Submission
 
-MANY = settings(max_examples=int(os.environ.get("TREADLE_FUZZ_EXAMPLES", "300")), deadline=None)
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=int(os.environ.get("TREADLE_FUZZ_EXAMPLES", examples(300))), deadline=None)
+FEW = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 marks = st.sampled_from(
     ('{"$treadle":', '"value":', "[", "{", "}", "]", ",", '"', "1e400", "-0", "null", "\\u")

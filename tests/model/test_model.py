@@ -18,12 +18,13 @@ from hypothesis.stateful import invariant, run_state_machine_as_test
 from tests.model.machine import BackendMachine
 from tests.support.records import record
 from tests.support.sqlite import empty_store
+from tests.support.tiers import examples
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.backends.memory.audit import audit
 from treadle.backends.sqlite import SqliteBackend
 
-EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", examples(12)))
 STEPS = int(os.environ.get("TREADLE_MODEL_STEPS", "30"))
 LONG = "TREADLE_MODEL_EXAMPLES" in os.environ
 SHM = Path("/dev/shm")
@@ -76,18 +77,21 @@ def record_run(name: str) -> None:
         record(name, command, programs=EXAMPLES, steps=f"up to {STEPS} each", differences=0)
 
 
+@pytest.mark.usefixtures("random_examples")
 @pytest.mark.timeout(0 if LONG else 600)
 def test_memory_without_shortcuts_matches_memory() -> None:
     run_state_machine_as_test(MemoryMachine, settings=PROFILE)
     record_run("model memory")
 
 
+@pytest.mark.usefixtures("random_examples")
 @pytest.mark.timeout(0 if LONG else 600)
 def test_sqlite_matches_memory() -> None:
     run_state_machine_as_test(SqliteMachine, settings=PROFILE)
     record_run("model SQLite")
 
 
+@pytest.mark.usefixtures("random_examples")
 @pytest.mark.timeout(0 if LONG else 600)
 def test_postgres_matches_memory(clocked_postgres: Any) -> None:
     class PostgresMachine(BackendMachine):
@@ -104,6 +108,7 @@ def test_postgres_matches_memory(clocked_postgres: Any) -> None:
     record_run("model PostgreSQL")
 
 
+@pytest.mark.usefixtures("random_examples")
 @pytest.mark.timeout(0 if LONG else 600)
 def test_redis_matches_memory(clocked_redis: Any) -> None:
     class RedisMachine(BackendMachine):

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.tiers import examples
 from treadle.codec import Codec, JsonCodec, check_size, default_codec
 from treadle.codec.tags import MAX_DEPTH
 from treadle.errors import DecodeError, EncodeError, PayloadTooLarge, RemoteError
@@ -469,7 +470,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(VALUES)
 @example(datetime(2000, 1, 1, tzinfo=timezone(timedelta(microseconds=1))))
 @example(time(1, tzinfo=timezone(timedelta(microseconds=-999_999))))
@@ -477,7 +478,7 @@ def test_every_value_round_trips(value: Any) -> None:
     assert same(decode(encode(value)), value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: text.encode(errors="surrogatepass")))
 @example(b"\xef\xbb\xbf1")
 def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
@@ -487,7 +488,7 @@ def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
         str(error).encode()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(JSON)
 def test_arbitrary_tags_raise_nothing_but_decode_error(value: Any) -> None:
     try:

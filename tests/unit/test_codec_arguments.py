@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Unpack
 
+from tests.support.tiers import examples
 from treadle.codec import Arguments, Parameter, Shape
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
 from treadle.signature import resolve_annotation
@@ -268,7 +269,7 @@ def test_bytes_of_another_call_raise_decode_error(data: bytes) -> None:
         arguments_of(add).decode(data)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=80))
 def test_arbitrary_bytes_raise_nothing_but_decode_error(data: bytes) -> None:
     for fn in (add, mixed, untyped, gather):

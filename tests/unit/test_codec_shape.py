@@ -32,6 +32,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.tiers import examples
 from treadle.codec import Shape, default_codec
 from treadle.codec.refused import Refused
 from treadle.errors import DecodeError, DefinitionError, EncodeError
@@ -435,7 +436,7 @@ def test_a_constructor_that_raises_gives_a_decode_error() -> None:
         Shape.for_type(Touchy).decode(b'{"x":-1}')
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.binary(max_size=80),
     st.sampled_from([int, list[int], Point, Loose, User, Cat | Dog, Point | Order, Any]),
@@ -534,6 +535,7 @@ def test_a_codec_of_the_user_gets_plain_json_values_for_declared_types() -> None
     assert codec.seen == {"name": "n", "meta": {"t": MOMENT}, "anything": (1,)}
 
 
+@pytest.mark.usefixtures("processes")
 def test_pydantic_is_imported_only_if_it_is_used() -> None:
     import subprocess
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.tiers import examples
 from treadle.cron import CronSchedule, next_after
 from treadle.errors import CronError, InputError
 
@@ -185,7 +186,7 @@ def test_cron_schedules_compare_by_value() -> None:
     assert repr(CronSchedule("0 3 * * *")) == "CronSchedule(expression='0 3 * * *', tz='UTC')"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(st.sampled_from("0123456789*/,-#LWMONJAFEB \t")) | st.text(max_size=30))
 def test_arbitrary_text_raises_nothing_but_cron_error(text: str) -> None:
     try:

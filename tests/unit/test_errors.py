@@ -116,6 +116,7 @@ def raise_group_failed() -> None:
     raise errors.GroupFailed("b", "math.add", "boom", "ValueError", 3, group_id="a")
 
 
+@pytest.mark.usefixtures("processes")
 def test_an_error_crosses_a_process_pool() -> None:
     with (
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,

@@ -45,6 +45,7 @@ def test_a_seed_set_by_the_application_does_not_repeat_ids() -> None:
     assert len(tails) == 2
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:

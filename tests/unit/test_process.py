@@ -72,11 +72,13 @@ def gone(pid: int, within: float = 5.0) -> bool:
 # ------------------------------------------------------------------------------------------- calls, answers
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_call_runs_in_another_process(pool: ProcessPool) -> None:
     assert await pool.run(handlers.add, (1,), {"b": 2}, name="math.add") == 3
     assert await pool.run(handlers.pid) != os.getpid()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_children_start_when_needed_and_are_kept(pool: ProcessPool) -> None:
     assert active_children() == []
     first = await pool.run(handlers.pid)
@@ -85,26 +87,31 @@ async def test_children_start_when_needed_and_are_kept(pool: ProcessPool) -> Non
     assert len(set(pids)) <= 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_large_values_can_be_sent(pool: ProcessPool) -> None:
     assert len(await pool.run(handlers.length, (b"x" * 3_000_000,))) == 6_000_000
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_decorated_function_can_be_called(pool: ProcessPool) -> None:
     assert await pool.run(handlers.original, (4,)) == 40
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_exception_comes_back_with_its_traceback(pool: ProcessPool) -> None:
     with pytest.raises(ValueError, match=r"^boom$") as caught:
         await pool.run(handlers.fail, ("boom",))
     assert "in fail" in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.usefixtures("processes")
 async def test_directives_come_back_as_they_are(pool: ProcessPool) -> None:
     with pytest.raises(Abort) as caught:
         await pool.run(handlers.abort)
     assert isinstance(caught.value.cause, KeyError)
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_exception_that_cannot_be_pickled_comes_back_as_remote_error(pool: ProcessPool) -> None:
     with pytest.raises(RemoteError) as caught:
         await pool.run(handlers.fail_unpicklably)
@@ -112,12 +119,14 @@ async def test_an_exception_that_cannot_be_pickled_comes_back_as_remote_error(po
     assert "in fail_unpicklably" in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.usefixtures("processes")
 async def test_sys_exit_fails_the_call_and_keeps_the_child(pool: ProcessPool) -> None:
     with pytest.raises(RemoteError, match="SystemExit: 3"):
         await pool.run(handlers.leave)
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_result_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> None:
     with pytest.raises(
         BadResultError, match=r"a lock, which cannot be sent back from its process .*return plain"
@@ -126,6 +135,7 @@ async def test_a_result_that_cannot_be_pickled_is_refused(pool: ProcessPool) -> 
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_result_that_cannot_be_unpickled_is_refused(pool: ProcessPool) -> None:
     for give in (handlers.give_unreadable, handlers.give_deadly):
         with pytest.raises(BadResultError, match="cannot be read from its process"):
@@ -133,6 +143,7 @@ async def test_a_result_that_cannot_be_unpickled_is_refused(pool: ProcessPool) -
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_exception_whose_text_ends_the_process_comes_back(pool: ProcessPool) -> None:
     with pytest.raises(handlers.Silent):
         await pool.run(handlers.fail_silently)
@@ -153,11 +164,13 @@ async def test_only_functions_of_a_module_can_be_called(pool: ProcessPool) -> No
     assert active_children() == []
 
 
+@pytest.mark.usefixtures("processes")
 async def test_children_ignore_sigint_and_sigterm(pool: ProcessPool) -> None:
     assert await pool.run(handlers.interrupt_and_go_on) == "still here"
     assert await pool.run(handlers.signals_of_a_program) == "False False\n"
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_handler_may_start_processes(pool: ProcessPool) -> None:
     assert await pool.run(handlers.in_a_process_of_its_own, (4,)) == 5
 
@@ -170,6 +183,7 @@ def test_a_pool_has_at_least_one_process() -> None:
 # ---------------------------------------------------------------------------------------------- death, kills
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     ("function", "exitcode", "signal_name"),
     [(handlers.segfault, -signal.SIGSEGV, "SIGSEGV"), (handlers.exit_hard, 9, None)],
@@ -191,6 +205,7 @@ async def test_a_child_that_dies_fails_only_its_own_call(
     await asyncio.wait([other])
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("function", [handlers.hang, handlers.hold_the_interpreter])
 async def test_a_timeout_kills_the_child_within_a_second(
     pool: ProcessPool, tmp_path: Path, function: object
@@ -206,6 +221,7 @@ async def test_a_timeout_kills_the_child_within_a_second(
     assert await pool.run(handlers.add, (1, 1)) == 2
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_child_that_is_starting_survives_a_timeout() -> None:
     """Otherwise a timeout shorter than the start of a process could never be met."""
     pool = ProcessPool(1)
@@ -217,6 +233,7 @@ async def test_a_child_that_is_starting_survives_a_timeout() -> None:
     await pool.close()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_pool_closed_while_its_child_starts_leaves_no_process() -> None:
     pool = ProcessPool(1)
     call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
@@ -227,6 +244,7 @@ async def test_a_pool_closed_while_its_child_starts_leaves_no_process() -> None:
     assert active_children() == []
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_process_that_cannot_be_started_fails_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ready` waited for ever. Later calls try again."""
     starting = BaseProcess.start
@@ -249,6 +267,7 @@ async def test_a_process_that_cannot_be_started_fails_its_calls(monkeypatch: pyt
         await pool.close()
 
 
+@pytest.mark.usefixtures("processes")
 async def test_an_idle_child_that_died_is_replaced(pool: ProcessPool) -> None:
     pid = await pool.run(handlers.pid)
     os.kill(pid, signal.SIGKILL)
@@ -257,6 +276,7 @@ async def test_an_idle_child_that_died_is_replaced(pool: ProcessPool) -> None:
     assert await pool.run(handlers.pid) != pid
 
 
+@pytest.mark.usefixtures("processes")
 async def test_waiting_calls_run_in_order_and_cancelled_ones_are_skipped(tmp_path: Path) -> None:
     pool = ProcessPool(1)
     started = Started(tmp_path / "pid")
@@ -274,6 +294,7 @@ async def test_waiting_calls_run_in_order_and_cancelled_ones_are_skipped(tmp_pat
 # ---------------------------------------------------------------------------------------------------- ends
 
 
+@pytest.mark.usefixtures("processes")
 async def test_close_ends_idle_and_busy_children(tmp_path: Path) -> None:
     pool = ProcessPool(2)
     started = Started(tmp_path / "pid")
@@ -306,6 +327,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 async def test_children_end_when_the_parent_dies(tmp_path: Path, ending: signal.Signals) -> None:
     function = "hold_the_interpreter" if sys.platform == "linux" else "hang"

@@ -144,6 +144,7 @@ class TestNames:
         assert inner.name == "tests.unit.test_work.inner"
         assert Holder.held.name == "tests.unit.test_work.Holder.held"
 
+    @pytest.mark.usefixtures("processes")
     def test_the_name_of_a_function_in_a_script(self, tmp_path: Path) -> None:
         script = tmp_path / "nightly.py"
         script.write_text(
@@ -152,6 +153,7 @@ class TestNames:
         printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
         assert printed.stdout == "nightly.run\n"
 
+    @pytest.mark.usefixtures("processes")
     def test_the_name_of_a_function_in_a_module_run_as_a_script(self, tmp_path: Path) -> None:
         package = tmp_path / "tasks"
         package.mkdir()
@@ -166,6 +168,7 @@ class TestNames:
         ]
         assert names == ["tasks.run\n", "tasks.nightly.run\n"]
 
+    @pytest.mark.usefixtures("processes")
     def test_the_name_of_a_function_from_standard_input(self) -> None:
         source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
         printed = subprocess.run([sys.executable], input=source, capture_output=True, text=True, check=True)
