@@ -50,7 +50,7 @@ test: $(READY)  ## every rule on every store once: real servers, processes, kill
 	@$(MAKE) --no-print-directory browser || test -z "$$TREADLE_BROWSER_REQUIRED"
 	$(PYTEST) --tier test --jobs $(JOBS) $(PYTEST_ARGS)
 
-proof: $(READY)  ## the rest, up to half an hour: all seeds, all stores, other ways, chaos, mutants, deployment
+proof: $(READY)  ## the rest: all seeds, all stores, other ways, chaos, mutants, deployment
 	$(PYTEST) --tier proof --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS)
 
 browser: $(READY)  ## get what the browser tests need: Playwright, and a Chromium (TREADLE_BROWSER=<path> names one)

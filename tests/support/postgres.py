@@ -27,16 +27,8 @@ SETTINGS = {
     "max_prepared_transactions": "5",
     "timezone": "UTC",
 }
-# A test need not survive a power cut, and its databases are small and soon gone. TREADLE_TEST_PG_FSYNC=1 makes
-# writes durable, and all as in production.
-CARELESS = {
-    "fsync": "off",
-    "full_page_writes": "off",
-    "autovacuum": "off",
-    "checkpoint_timeout": "1h",
-    "max_wal_size": "8GB",
-    "jit": "off",
-}
+# A test need not survive a power cut. TREADLE_TEST_PG_FSYNC=1 makes writes durable.
+CARELESS = {"fsync": "off", "full_page_writes": "off"}
 FORGETFUL = {"synchronous_commit": "off"}
 """Loses the last commits if the server is stopped at once."""
 
