@@ -126,6 +126,7 @@ def test_time_without_a_core_does_not_count(tmp_path: Path, monkeypatch: pytest.
     waited = tmp_path / "schedstat"
     monkeypatch.setattr("tests.support.budget.SCHEDULED", waited)
     monkeypatch.setattr("time.monotonic", ticking(3.0))
+    monkeypatch.setenv("TREADLE_TEST_CHOICE", "test")
     test: Any = Fake()
     for nanoseconds, overruns in ((0, 1), (2_500_000_000, 1)):
         waited.write_text("0 0 0")
