@@ -132,7 +132,7 @@ def test_a_hostile_message_in_a_pipe_is_ignored(hostile: str) -> None:
 
 
 def without_empty(wakes: list[Wake]) -> list[Wake]:
-    """Since Python 3.12 the deep field is read, and left out. An empty wake-up wakes nobody."""
+    """Python 3.13 reads the deep field, and leaves it out. An empty wake-up wakes nobody."""
     return [wake for wake in wakes if wake != Wake()]
 
 
