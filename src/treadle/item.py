@@ -471,7 +471,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     outcomes: tuple[Outcome, ...]
     effects: Effects = Effects()
     at: float = 0.0
-    """When it was done. 0: unknown."""
+    """When the first of them was applied. 0: unknown."""
 
 
 # ------------------------------------------------------------------------------------------------- reading

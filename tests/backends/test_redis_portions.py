@@ -8,7 +8,7 @@ import pytest
 
 from tests.backends.redis_failures import FailingLink
 from tests.backends.redis_store import RedisSubject
-from treadle.backends.redis import RedisBackend, limits, operate, records, schedules, workers
+from treadle.backends.redis import RedisBackend, limits, operate, records, schedules, settle, workers
 from treadle.item import (
     AuditNote,
     Changed,
@@ -201,3 +201,16 @@ async def test_items_that_are_awaited_meanwhile_are_changed_at_the_end(backend: 
     assert changed.effects.doomed == 1
     assert scripts == ["are_apart", "submit", "cancel", "cancel", "cancel"]
     assert [entry.count for entry in (await backend.audits()).entries] == [len(ids)]
+
+
+async def test_a_settle_in_portions_answers_when_the_first_was_applied(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it released may have started before the last portion: an event of that would be too early."""
+    monkeypatch.setattr(settle, "GENERAL_PORTION", 1)
+    settled = await backend.settle(
+        [Settlement(lease=lease, kind="success") for lease in await held(backend, 5)]
+    )
+    ended = [state.ended_at for state in await backend.get([f"i{n}" for n in range(5)]) if state is not None]
+    assert len(set(ended)) > 1
+    assert settled.at == pytest.approx(min(at for at in ended if at is not None), abs=1e-6)

@@ -13,7 +13,7 @@ from tests.engine.kit import PATIENCE, MakeApp, failure, until
 from treadle import Abort, Context, Defer, Result, Retry, work
 from treadle.backend import Backend
 from treadle.clock import SystemClock
-from treadle.events import Event, ItemEvent, Queued, Started, Succeeded
+from treadle.events import Event, ItemEvent, Queued, Released, Started, Succeeded
 
 SKEWS = [0.0, 3600.0, -3600.0]
 
@@ -50,8 +50,9 @@ class Log:
                 by_item[event.tenant, event.id].append(event)
         assert by_item
         for events in by_item.values():
-            # A process hears of its own submit when the commit is answered: perhaps after the start.
-            events.sort(key=lambda event: not isinstance(event, Queued))
+            # A process hears of its own commit when the store answers: perhaps after another began the item.
+            events.sort(key=lambda event: isinstance(event, Queued | Released), reverse=True)
+            events.sort(key=lambda event: isinstance(event, Queued), reverse=True)
             times = [event.at for event in events]
             shown = [f"{type(event).__name__} {event.at}" for event in events]
             assert times == sorted(times), shown
@@ -136,6 +137,30 @@ async def test_the_events_of_operators_have_the_times_of_the_store(make_app: Mak
     ended.check()
     for handle in (later, running, done):
         assert before - 1 <= ended.of(handle.id)[0].at <= after + 0.01
+
+
+@pytest.mark.every_store
+async def test_an_item_of_a_transaction_has_the_time_at_which_it_was_stored(make_app: MakeApp) -> None:
+    """Not that of the commit: a claim that began before the commit may find the item."""
+    log = Log()
+
+    @work(name="parent")
+    async def parent(ctx: Context) -> str:
+        async with ctx.transaction():
+            handle = await app.enqueue(leaf(2))
+        before = await app.backend.now()
+        while await app.backend.now() < before + 0.01:
+            pass
+        return handle.id
+
+    app: Any = make_app(leaf, parent, on_event=log)
+    if "transactions" not in app.backend.capabilities:
+        pytest.skip("this store has no transactions")
+    async with app:
+        id = await app.enqueue(parent()).result(PATIENCE)
+        await app.handle(id).result(PATIENCE)
+        (state,) = await app.get([id])
+    assert log.of(id)[0].at == pytest.approx(state.queued_at, abs=1e-6)
 
 
 @pytest.mark.parametrize("by", SKEWS)

@@ -30,8 +30,8 @@ class OpenTransaction:
         self.backend = backend
         self.stack = AsyncExitStack()
         """Its exit commits the transaction, or rolls it back."""
-        self.stored: list[Item] = []
-        """The items that were submitted in it."""
+        self.stored: list[tuple[Item, float]] = []
+        """The items that were submitted in it, and when, by the store's clock."""
         self.changing: list[Item] = []
         """Those that were submitted in it, and may have changed an earlier item with their key instead."""
         self.lock = asyncio.Lock()
@@ -71,7 +71,7 @@ class OpenTransaction:
         if not isinstance(answer, Rejected):
             for item, submitted in zip(items, answer, strict=True):
                 if not submitted.existing:
-                    self.stored.append(item)
+                    self.stored.append((item, submitted.queued_at))
                 elif may_change(item, submitted):
                     self.changing.append(item)
         return answer

@@ -74,6 +74,11 @@ class RedisSettleCall(Struct):
     refused: dict[bytes, None] = field(default_factory=dict[bytes, None])
     """The groups of which a fold was not applied."""
 
+    def begun(self, at: float) -> None:
+        """A script of this call ran at this instant. The first one counts: what it released may have started
+        before the others ran."""
+        self.at = self.at or at
+
     def add(self, effects: Effects) -> None:
         self.released += effects.released
         self.ended_groups += effects.ended_groups
@@ -122,7 +127,7 @@ class RedisSettle(RedisStages):
         """Apply those of these settlements that are plain. Returns the others."""
         settlements = [call.settlements[place] for place in places]
         answer: bytes = await self._link.run(_PLAIN, _arguments(settlements, plain_argument))
-        (call.at,) = _INSTANT.unpack_from(answer)
+        call.begun(*_INSTANT.unpack_from(answer))
         if len(answer) == _INSTANT.size:
             _count_plain(call, places)
             return []
@@ -135,7 +140,7 @@ class RedisSettle(RedisStages):
         settlements = [call.settlements[place] for place in places]
         arguments = _arguments(settlements, member_argument)
         at, effects, versions = await self._link.run(_MEMBERS, arguments)
-        (call.at,) = _INSTANT.unpack(at)
+        call.begun(*_INSTANT.unpack(at))
         call.add(read_effects(effects))
         left: list[int] = []
         answers = zip(places, settlements, LENGTH.iter_unpack(versions), strict=True)
@@ -201,7 +206,7 @@ class RedisSettle(RedisStages):
         at, outcomes, effects = await self._link.run(_GENERAL, args)
         if outcomes == [_NOT_STORED]:
             return False
-        (call.at,) = _INSTANT.unpack(at)
+        call.begun(*_INSTANT.unpack(at))
         for place, settlement, answer in zip(places, settlements, outcomes, strict=True):
             call.outcomes[place] = outcome = read_outcome(settlement, answer)
             if outcome.verb != "applied" and is_fold(settlement):

@@ -218,9 +218,11 @@ class HandlerTransaction(OpenTransaction):
             self.is_open = False
             async with self.stack:
                 answer = await self._settler.within(self.transaction, pending)
-        self._core.announcer.queued(self.stored, answer.at)
+        for item, queued_at in self.stored:
+            self._core.announcer.queued([item], queued_at)
         self._settler.committed([pending], answer)
-        self._core.wakeups.ready((item.type, item.queue) for item in (*self.stored, *self.changing))
+        stored = (item for item, _ in self.stored)
+        self._core.wakeups.ready((item.type, item.queue) for item in (*stored, *self.changing))
 
 
 class _Block(NamedTuple):
