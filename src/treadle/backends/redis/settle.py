@@ -75,8 +75,8 @@ class RedisSettleCall(Struct):
     """The groups of which a fold was not applied."""
 
     def begun(self, at: float) -> None:
-        """A script of this call ran at this instant. The first one counts: what it released may have started
-        before the others ran."""
+        """A script of this call applied some of them at this instant. The first one counts: what it released
+        may have started before the others ran."""
         self.at = self.at or at
 
     def add(self, effects: Effects) -> None:
@@ -127,11 +127,14 @@ class RedisSettle(RedisStages):
         """Apply those of these settlements that are plain. Returns the others."""
         settlements = [call.settlements[place] for place in places]
         answer: bytes = await self._link.run(_PLAIN, _arguments(settlements, plain_argument))
-        call.begun(*_INSTANT.unpack_from(answer))
+        (at,) = _INSTANT.unpack_from(answer)
         if len(answer) == _INSTANT.size:
+            call.begun(at)
             _count_plain(call, places)
             return []
         codes = answer[_INSTANT.size :]
+        if b"1" in codes:
+            call.begun(at)
         _count_plain(call, [place for place, code in zip(places, codes, strict=True) if code == ord("1")])
         return [place for place, code in zip(places, codes, strict=True) if code != ord("1")]
 
@@ -140,7 +143,6 @@ class RedisSettle(RedisStages):
         settlements = [call.settlements[place] for place in places]
         arguments = _arguments(settlements, member_argument)
         at, effects, versions = await self._link.run(_MEMBERS, arguments)
-        call.begun(*_INSTANT.unpack(at))
         call.add(read_effects(effects))
         left: list[int] = []
         answers = zip(places, settlements, LENGTH.iter_unpack(versions), strict=True)
@@ -152,6 +154,8 @@ class RedisSettle(RedisStages):
                 call.outcomes[place] = Outcome(verb="applied", version=version, value=value)
             else:
                 call.outcomes[place] = APPLIED
+        if len(left) < len(places):
+            call.begun(*_INSTANT.unpack(at))
         return left
 
     async def _settle_many_children(self, call: RedisSettleCall, places: Sequence[int]) -> bool:
