@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from django.test import override_settings
 from tests.contrib.django.conftest import QUICK, backend_of, task_settings
 from tests.contrib.django.shop import tasks
 from treadle import Retry, Treadle, WorkFailed, work
-from treadle.contrib.django import TreadleBackend, TreadleTask
+from treadle.contrib.django import TreadleBackend, TreadleTask, task_type
 from treadle.contrib.django.stores import app_of
 from treadle.contrib.django.tasks_api import TaskResult, TaskResultDoesNotExist
 from treadle.item import ItemState
@@ -44,6 +46,23 @@ def test_a_result_is_read_as_it_was_given(backend: TreadleBackend) -> None:
     assert backend.get_result(given.id) == given
     assert tasks.add.get_result(given.id) == given
     assert given.task is tasks.add
+
+
+def test_the_first_calls_of_several_threads_make_one_type(
+    backend: TreadleBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, make = Barrier(2), task_type._make_type
+
+    def make_beside_another(*args: Any) -> Any:
+        with suppress(BrokenBarrierError):
+            both.wait(0.2)
+        return make(*args)
+
+    monkeypatch.setattr(task_type, "_make_type", make_beside_another)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: task_type.type_of(tasks.add, backend.app, backend.alias), range(2)))
+
+    assert found[0] is found[1]
 
 
 def test_options_of_a_task_are_those_of_its_item(backend: TreadleBackend) -> None:

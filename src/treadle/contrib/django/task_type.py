@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakSet
@@ -30,6 +31,8 @@ from .tasks_api import Task, TaskContext, TaskResult, normalize_json, task_start
 
 _made: Final[WeakSet[AnyWorkType]] = WeakSet()
 """The types of tasks."""
+_making: Final = threading.Lock()
+"""Held while a type is made and registered: the first calls of a web server come in several threads."""
 _running: Final[dict[str, TaskResult]] = {}
 """The results of the items that run in this process, by id."""
 
@@ -37,13 +40,14 @@ _running: Final[dict[str, TaskResult]] = {}
 def type_of(task: Task, app: Treadle, alias: str) -> AnyWorkType:
     """The type of a task in an app. It is registered when it is first asked for. `DuplicateWorkError` if the
     app has another type of that name."""
-    known = app.types.get(task.module_path)
-    if known is not None and known in _made:
-        return known
-    type = _make_type(task, app, alias)
-    app.register(type)
-    _made.add(type)
-    return type
+    with _making:
+        known = app.types.get(task.module_path)
+        if known is not None and known in _made:
+            return known
+        type = _make_type(task, app, alias)
+        app.register(type)
+        _made.add(type)
+        return type
 
 
 def is_task_type(app: Treadle, name: str) -> bool:
