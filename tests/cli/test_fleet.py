@@ -10,9 +10,10 @@ from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
 from treadle import Treadle, work
 from treadle.cli.doctor import Finding, finding_lines
+from treadle.cli.group import tree_lines
 from treadle.doers import concurrency
 from treadle.errors import WorkFailed
-from treadle.item import Demand, Heartbeat, Limit, PermitRequest
+from treadle.item import Demand, Heartbeat, ItemState, Limit, PermitRequest
 from treadle.worker_info import WorkerInfo
 
 
@@ -244,6 +245,23 @@ def test_a_group_is_shown_as_a_tree(memory: Store) -> None:
     assert memory.call("group", child["id"], "--json").objects[0]["id"] == root  # a member names its group
     assert memory.call("group", root, "--tenant", "acme").code == 1
     assert memory.call("group", root, "--limit", "2").err.startswith("treadle: only the first 2 items")
+
+
+def test_a_deep_tree_stays_narrow() -> None:
+    chain = [linked(f"link-{place}", f"link-{place - 1}") for place in range(500)]
+    lines = tree_lines([*chain, linked("beside", "link-40")], 0.0, None)
+    assert max(map(len, lines)) < 80
+    rows = {name: line for line in lines for name in line.split() if name.startswith(("link", "beside"))}
+    assert rows["link-8"].startswith("                     └─ step")
+    assert rows["link-9"].startswith("(9)                  └─ step")
+    assert rows["link-41"].startswith("(41)                 ├─ step")
+    assert rows["link-42"].startswith("(42)              │  └─ step")
+    assert rows["beside"].startswith("(41)                 └─ step")
+    assert rows["link-499"].startswith("(499)                └─ step")
+
+
+def linked(id: str, parent: str) -> ItemState:
+    return ItemState(id=id, type="step", status="success", group_id="g", parent=parent)
 
 
 def test_a_workflow_is_shown_as_a_tree_or_a_graph(memory: Store) -> None:

@@ -162,6 +162,8 @@ def _group_style(group: GroupState) -> str:
 
 
 TREE_COLUMNS: Final = ("ITEM", "STATE", "ID", "WHEN", "WHAT")
+DEEPEST: Final = 8
+"""Levels of a tree that are drawn. Deeper items have the number of their level before the last branches."""
 
 
 def tree_lines(items: Sequence[ItemState], now: float, width: int | None) -> list[str]:
@@ -187,16 +189,17 @@ def _row(prefix: str, item: ItemState, now: float) -> tuple[str, ...]:
 def _walk(below: dict[str | None, list[ItemState]]) -> Iterator[tuple[str, ItemState]]:
     """Every item with what stands before it in its line. Without recursion: trees may be deep."""
     branch, last_branch, bar = ("├─ ", "└─ ", "│  ") if speaks_unicode() else ("|- ", "`- ", "|  ")
-    stack = [("", "", item) for item in reversed(below.get(None, ()))]
+    room = DEEPEST * len(bar)
+    stack = [(0, "", "", item) for item in reversed(below.get(None, ()))]
     while stack:
-        prefix, indent, item = stack.pop()
-        yield prefix, item
+        level, prefix, indent, item = stack.pop()
+        yield prefix if level <= DEEPEST else f"({level})".ljust(2 * len(bar)) + prefix[2 * len(bar) :], item
         children = below.get(item.id, [])
         for index, child in reversed(list(enumerate(children, 1))):
             is_last = index == len(children)
-            stack.append(
-                (indent + (last_branch if is_last else branch), indent + ("   " if is_last else bar), child)
-            )
+            before = indent + (last_branch if is_last else branch)
+            beside = indent + ("   " if is_last else bar)
+            stack.append((level + 1, before[-room:], beside[-room:], child))
 
 
 # ------------------------------------------------------------------------------------------------ graphs
