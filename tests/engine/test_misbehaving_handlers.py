@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ from treadle import Context, Result, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import Task, balanced, concurrency, priority, unlimited
 from treadle.engine.run import attempt, shutdown
+from treadle.engine.run.heartbeat import Watchdog
 from treadle.events import Succeeded
+from treadle.operator import core_of
 
 
 class Rude(BaseException):
@@ -276,6 +279,20 @@ async def test_a_handler_that_blocks_the_event_loop_keeps_its_lease(
     assert attempts == [1]
     warned = [record for record in caplog.records if "blocked" in record.getMessage()]
     assert any("time.sleep(0.7)" in (record.exc_text or "") for record in warned)
+
+
+async def test_a_watchdog_that_sends_heartbeats_ends_at_once(make_app: MakeApp) -> None:
+    """It does not wait for its next heartbeat: `stop` waits for it."""
+    async with make_app(lease=60) as app:
+        loop_heartbeat: Any = SimpleNamespace(last_watchdog_beat=0.0)
+        watchdog = Watchdog(core_of(app), "w1", loop_heartbeat)
+        watchdog.keep_lease = lambda: True  # as if the loop were blocked
+        sending = threading.Thread(target=asyncio.run, args=(watchdog._beat_here(),))  # pyright: ignore[reportPrivateUsage]
+        sending.start()
+        await until(lambda: loop_heartbeat.last_watchdog_beat > 0)
+        watchdog.over.set()
+        await asyncio.to_thread(sending.join, 3)
+        assert not sending.is_alive()
 
 
 async def _work_elsewhere(backend: Any, type: Any, over: threading.Event) -> None:

@@ -283,7 +283,7 @@ class Watchdog:
                     await connection.beat(self._next_message())
                     self._loop_heartbeat.last_watchdog_beat = sent
                     self._report_blocked()
-                    await asyncio.sleep(self._heartbeat)
+                    self.over.wait(self._heartbeat)  # this thread's loop has nothing else to do
             finally:
                 await connection.close()
         except Exception as error:  # noqa: BLE001  the thread must live on, and tries again
