@@ -286,7 +286,7 @@ def _added(
     """The progress, with what a portion did."""
     room = MOST_EXAMPLES - len(progress.refused)
     examples = [
-        BulkRefusal(each.id, each.tenant, type(each.error).__name__, str(each.error)[:LONGEST_MESSAGE])
+        BulkRefusal(each.id, each.tenant, type(each.error).__name__, each.message[:LONGEST_MESSAGE])
         for each in refused[:room]
     ]
     return replace(

@@ -292,9 +292,9 @@ class NotTriggerable(ConflictError):
     """Only scheduled items can be triggered. None of the given items was."""
 
     def __init__(self, id: str, status: str) -> None:
-        super().__init__(
-            f"item {id!r} is {status}: only scheduled items can be triggered. No item was triggered"
-        )
+        self.alone = f"item {id!r} is {status}: only scheduled items can be triggered"
+        """What is said of this item alone."""
+        super().__init__(f"{self.alone}. No item was triggered")
         self.id = id
         self.status = status
 
@@ -305,9 +305,9 @@ class NotUpdatable(ConflictError):
     def __init__(self, id: str, status: str) -> None:
         waiting = status in ("blocked", "scheduled", "ready")
         why = f"{status}, but an attempt was made or it can only end" if waiting else status
-        super().__init__(
-            f"item {id!r} is {why}: only items that have not started can be updated. No item was updated"
-        )
+        self.alone = f"item {id!r} is {why}: only items that have not started can be updated"
+        """What is said of this item alone."""
+        super().__init__(f"{self.alone}. No item was updated")
         self.id = id
         self.status = status
 

@@ -31,6 +31,11 @@ class Refusal(NamedTuple):
     tenant: str | None
     error: TreadleError
 
+    @property
+    def message(self) -> str:
+        """The error as it is said of this item. What its verb did not do to others is left out."""
+        return getattr(self.error, "alone", "") or str(self.error)
+
 
 class PortionOutcome(NamedTuple):
     """What became of a portion."""
@@ -120,16 +125,22 @@ class PortionChanger:
 async def all_or_none(
     items: Sequence[ItemState], call: Callable[[list[str]], Awaitable[int]]
 ) -> PortionOutcome:
-    """Change items with a verb that changes all of them or none. If one is refused, halves are tried."""
-    try:
-        return PortionOutcome(await call([item.id for item in items]))
-    except (ConflictError, NotFound) as error:
-        if len(items) == 1:
-            return PortionOutcome(0, [Refusal(items[0].id, items[0].tenant, error)])
-    middle = len(items) // 2
-    first = await all_or_none(items[:middle], call)
-    second = await all_or_none(items[middle:], call)
-    return PortionOutcome(first.changed + second.changed, [*first.refused, *second.refused])
+    """Change items with a verb that changes all of them or none. What is refused is left out of the next try:
+    one item, if the error names it. Otherwise halves are tried."""
+    left, refused = list(items), list[Refusal]()
+    while left:
+        try:
+            return PortionOutcome(await call([item.id for item in left]), refused)
+        except (ConflictError, NotFound) as error:
+            named = left if len(left) == 1 else [item for item in left if item.id == getattr(error, "id", "")]
+            refused += (Refusal(item.id, item.tenant, error) for item in named)
+        if not named:
+            middle = len(left) // 2
+            halves = [await all_or_none(half, call) for half in (left[:middle], left[middle:])]
+            changed, others = sum(each.changed for each in halves), [each.refused for each in halves]
+            return PortionOutcome(changed, [*refused, *others[0], *others[1]])
+        left = [item for item in left if item not in named]
+    return PortionOutcome(0, refused)
 
 
 # ------------------------------------------------------------------------------------------------ verbs

@@ -18,8 +18,9 @@ from tests.cli.conftest import APP, Store
 from tests.cli.looked_at import order, report, send
 from treadle import Treadle
 from treadle.cli.commands import commands
-from treadle.errors import WorkFailed
-from treadle.item import ItemState
+from treadle.errors import NotTriggerable, WorkFailed
+from treadle.item import Demand, Heartbeat, ItemState
+from treadle.portions import all_or_none
 
 
 async def _delayed(app: Treadle, count: int = 3, tenant: str | None = None) -> list[str]:
@@ -176,6 +177,52 @@ def test_update_changes_what_has_not_started(store: Store) -> None:
     refused = store.call("update", first, "--lane", "x")
     assert (refused.code, refused.out) == (1, "updated 0 items\n")
     assert "only items that have not started" in refused.err
+
+
+async def _half_started(app: Treadle) -> tuple[list[str], list[str]]:
+    """Ten items that wait. Every second one was begun."""
+    await app.connect()
+    ids = [each.id for each in await app.enqueue_many([report() for _ in range(10)])]
+    started = ids[::2]
+    for id in started:
+        await app.update([id], priority=1)
+    await app.backend.beat(Heartbeat(worker="w1", lease=60.0, types=("report",)))
+    claimed = await app.backend.claim(Demand(worker="w1", limit=5))
+    assert {each.id for each in claimed.leases} == set(started)
+    await app.backend.remove_worker("w1")
+    return ids, started
+
+
+def test_an_update_says_for_each_item_why_and_is_one_entry(store: Store) -> None:
+    ids, started = store.fill(_half_started)
+    given = ("update", "-", "--lane", "x", "--app", APP)
+    tried = call(*given, "--dry-run", input="\n".join(ids))
+    assert (tried.code, tried.out.split(",")[0]) == (1, "would update 5 items")
+    done = call(*given, input="\n".join(ids))
+    assert (done.code, done.out) == (1, "updated 5 items\n")
+    assert [line.split("'")[1] for line in done.err.splitlines()] == started
+    assert "an attempt was made" in done.err
+    assert "No item was" not in done.err
+    made = [each for each in store.call("audit", "--json").objects if each["about"] == "lane=x"]
+    assert [each["count"] for each in made] == [5]
+
+
+async def test_what_is_refused_is_left_out_of_the_next_try() -> None:
+    """Another process may change items between the look and the change."""
+    items = [ItemState(id=f"i{n}", type="a", status="scheduled") for n in range(8)]
+    calls: list[list[str]] = []
+
+    async def call(ids: list[str]) -> int:
+        calls.append(ids)
+        for id in ids:
+            if id in ("i2", "i5"):
+                raise NotTriggerable(id, "running")
+        return len(ids)
+
+    outcome = await all_or_none(items, call)
+    assert (outcome.changed, [each.id for each in outcome.refused]) == (6, ["i2", "i5"])
+    assert outcome.refused[0].message == "item 'i2' is running: only scheduled items can be triggered"
+    assert len(calls) == 3
 
 
 def test_delete_removes_whole_groups(store: Store) -> None:

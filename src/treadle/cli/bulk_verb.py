@@ -119,8 +119,8 @@ def tell_refusal(shell: Shell, refusal: Refusal) -> None:
                 "id": refusal.id,
                 "tenant": refusal.tenant,
                 "refused": type(refusal.error).__name__,
-                "message": str(refusal.error),
+                "message": refusal.message,
             }
         )
     else:
-        shell.warn(str(refusal.error))
+        shell.warn(refusal.message)

@@ -11,7 +11,7 @@ import typer
 
 from treadle.bulk_portion import VERBS
 from treadle.client import Client
-from treadle.errors import ConflictError, EncodeError, InputError, NotFound
+from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
 from treadle.filter_words import OPEN_STATUSES, read_duration, read_start
 from treadle.item import ItemState, Status
 from treadle.portions import PortionOutcome, Refusal, all_or_none, cancel_items, trigger_items
@@ -209,8 +209,13 @@ async def update(
         return await all_or_none(items, lambda ids: client.update(ids, **changes))
 
     advice = "only items that have not started can be updated"
-    verb = BulkVerb("update", "updated", change, WAITING_STATUSES, advice)
+    verb = BulkVerb("update", "updated", change, WAITING_STATUSES, advice, check=_unstarted)
     return await change_items(shell, verb, Selection(ids=ids, dry_run=dry_run), ItemFilters())
+
+
+def _unstarted(item: ItemState) -> NotUpdatable | None:
+    waits = item.status in WAITING_STATUSES
+    return NotUpdatable(item.id, item.status) if waits and item.attempt else None
 
 
 # ------------------------------------------------------------------------------------------------ repair

@@ -118,4 +118,4 @@ def tell_refused(
 
 
 def refused_items(refused: Sequence[Refusal]) -> list[RefusedItem]:
-    return [RefusedItem(each.id, each.tenant, str(each.error)) for each in refused]
+    return [RefusedItem(each.id, each.tenant, each.message) for each in refused]
