@@ -54,6 +54,9 @@ COUNT_PAGE: Final = 1000
 CANARY_WAIT: Final = 300.0
 LEAST_RATE: Final = 1 / 3600
 """Items per second. With fewer, the next portion might never be due."""
+START_WITHIN: Final = 86_400.0
+"""Seconds in which the first portion must run. After that the action fails, and changes nothing: a worker that
+is started much later must not carry it out."""
 MOST_LISTED: Final = 1000
 STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05
@@ -91,7 +94,7 @@ class Bulk:
 
         What matches is fixed at the start: items that are submitted later are left out. Items that cannot be
         changed are skipped and counted. `ConflictError` if the actor has another bulk action that has not
-        ended.
+        ended. One that no process begins within a day fails, and changes nothing.
 
         verb: `requeue` (dead items, and cancelled ones with `status=`), `cancel` (open items), `trigger`
             (scheduled items) or `delete` (items in any status, with their whole groups).
@@ -218,7 +221,8 @@ class Bulk:
 
     async def _submit(self, order: BulkOrder) -> BulkState:
         core, tenant = self._core, OPERATORS if self._tenant is None else self._tenant
-        item = replace(next_portion(core, tenant, BulkInput(order=order)), workflow=BULK_WORKFLOW)
+        item = next_portion(core, tenant, BulkInput(order=order))
+        item = replace(item, workflow=BULK_WORKFLOW, expires_in=START_WITHIN)
         if order.actor:
             item = replace(item, key=f"actor:{hashlib.blake2s(order.actor.encode()).hexdigest()}")
         note = note_of(self._operator)

@@ -25,8 +25,10 @@ from treadle.bulk_action import (
     encode_bulk,
 )
 from treadle.bulk_runner import BulkRunner
+from treadle.engine.upkeep.unserved_types import UnservedTypes
 from treadle.errors import ConflictError, DefinitionError
 from treadle.item import Filter, Item, Submission
+from treadle.operator import core_of
 from treadle.testing import Faults, ManualClock
 from treadle.testing.counting import CountingBackend
 
@@ -190,6 +192,26 @@ async def test_a_rate_spreads_the_portions(make_timed: MakeApp, clock: ManualClo
         stopped = await app.bulk.stop(action.id)
         assert (stopped.state, stopped.changed) == ("stopped", 1)
         assert (await app.bulk.stop(action.id)) == stopped
+
+
+async def test_it_does_not_begin_after_a_day(
+    make_timed: MakeApp, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_timed(ship, queues=["mail"])
+    await app.start()
+    item = await app.enqueue(ship(1), delay=10 * 86_400)
+    await clock.advance(1)  # what is submitted at the instant of the start is left out
+    action = await app.bulk.start("cancel", type="ship")
+    assert "does not have treadle.bulk" in action.waits
+    await clock.advance(86_401)
+    await UnservedTypes(core_of(app)).run_once()
+    assert "Start a worker that serves all queues, or run `treadle bulk run`" in caplog.text
+    await BulkRunner(app).run_once()
+    late = await app.bulk.state(action.id)
+    assert late is not None
+    assert (late.state, late.changed) == ("failed", 0)
+    assert (late.error or "").startswith("DeadlineExceeded")
+    assert (await item.state()).status == "scheduled"
 
 
 async def test_stop_counts_the_portion_that_runs(make_faulty: MakeApp, faults: Faults) -> None:

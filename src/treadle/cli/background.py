@@ -10,6 +10,7 @@ import typer
 
 from treadle.bulk_action import ActionVerb, BulkState
 from treadle.bulk_portion import VERBS
+from treadle.bulk_runner import BulkRunner
 from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import InputError, NotFound
 from treadle.fleet_json import bulk_json
@@ -33,6 +34,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="the id of a bulk 
 def register(commands: typer.Typer) -> None:
     group = operator_group(commands, "bulk")(bulk)
     operator_command(group, "show")(bulk_show)
+    operator_command(group, "run")(bulk_run)
     operator_command(group, "stop", changes=True)(bulk_stop)
 
 
@@ -75,12 +77,19 @@ async def start_background(
     if shell.json:
         shell.emit(bulk_json(action))
         return None
-    tenant = None if shell.tenant is None else tenant_option(shell.tenant)
     shell.print(f"started {action.id}: {action.verb} {plural(action.total, 'item', action.more)}")
-    shell.print(f"follow it with `{command('bulk show', action.id, tenant=tenant)}`", "dim")
+    shell.print(f"follow it with `{command('bulk show', action.id, tenant=_tenant(shell))}`", "dim")
     if action.waits:
-        shell.warn(f"it waits: {action.waits}")
+        shell.warn(_waits_text(shell, action))
     return None
+
+
+def _waits_text(shell: Shell, action: BulkState) -> str:
+    return f"it waits: {action.waits}. `{command('bulk run', tenant=_tenant(shell))}` runs it here"
+
+
+def _tenant(shell: Shell) -> str | None:
+    return None if shell.tenant is None else tenant_option(shell.tenant)
 
 
 # ------------------------------------------------------------------------------------------------- look
@@ -129,6 +138,13 @@ async def bulk_show(shell: Shell, id: IdArgument) -> int | None:
     return REFUSED if action.state in ("failed", "held_back") else None
 
 
+async def bulk_run(shell: Shell) -> None:
+    """Run the bulk actions that have not ended, and return when all have: for fleets whose workers serve
+    other queues or tenants."""
+    await BulkRunner(shell.client).run(until_done=True)
+    shell.print("all bulk actions have ended")
+
+
 async def bulk_stop(shell: Shell, id: IdArgument) -> None:
     """End a bulk action. What it has changed stays changed, the rest stays as it is."""
     await _show(shell, await shell.client.bulk.stop(id))
@@ -148,7 +164,7 @@ async def _show(shell: Shell, action: BulkState) -> None:
     text += f", {action.changed:,} changed{skipped_text(', skipped', Counter(dict(action.skipped)))}"
     shell.print(text, COLOURS.get(action.state, ""))
     if action.waits:
-        shell.print(f"it waits: {action.waits}", "yellow")
+        shell.print(_waits_text(shell, action), "yellow")
     if action.error:
         shell.print(f"error: {action.error}", "red")
     if action.held_back_by:

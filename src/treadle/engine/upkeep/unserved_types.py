@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
 from treadle.engine.seldom import Seldom
 from treadle.item_facts import UnservedType
@@ -39,9 +40,11 @@ def _log(unserved: UnservedType, now: float) -> None:
         else f", and none has had it for {duration(max(0.0, now - unserved.since))}"
     )
     wait = "waits" if unserved.count == 1 else "wait"
+    fix = "Start a worker that has it, or name it in aliases= of its new type"
+    if unserved.type == BULK_TYPE:
+        fix = "Start a worker that serves all queues, or run `treadle bulk run`"
     log_line(
         WARNING,
-        f"no live worker has the type {one_line(unserved.type, 100)}{since}: {items} {wait}. "
-        "Start a worker that has it, or name it in aliases= of its new type",
+        f"no live worker has the type {one_line(unserved.type, 100)}{since}: {items} {wait}. {fix}",
         {"type": unserved.type},
     )
