@@ -55,8 +55,8 @@ CANARY_WAIT: Final = 300.0
 LEAST_RATE: Final = 1 / 3600
 """Items per second. With fewer, the next portion might never be due."""
 START_WITHIN: Final = 86_400.0
-"""Seconds in which the first portion must run. After that the action fails, and changes nothing: a worker that
-is started much later must not carry it out."""
+"""Seconds in which the first portion must run. After that the action fails, and changes nothing: a worker
+that starts much later must not carry it out."""
 MOST_LISTED: Final = 1000
 STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05

@@ -51,7 +51,7 @@ class Mails:
             key=HOSTILE,
             workflow=HOSTILE,
         )
-        self.bad = [await app.enqueue(send(-n, f"t{n}{PAYLOAD}")) for n in (1, 2, 3)]
+        self.bad = [await app.enqueue(send(-n, f"t{n}{PAYLOAD}", f"s3cret-{n}")) for n in (1, 2, 3)]
         self.theirs = await app.tenant("acme").enqueue(send(-9, "t9"))
         self.odd = await app.tenant(HOSTILE).enqueue(send(7), lane=HOSTILE, queue=HOSTILE)
         for each in (*self.bad, self.theirs):
@@ -166,6 +166,12 @@ async def _the_dead_are_grouped(mails: Mails, client: httpx.AsyncClient) -> None
     page = await json_of(client, f"/dead/{mark['mark']}", a=mails.bad[0].id, b=mails.bad[2].id)
     assert [row["path"] for row in page["diff"]["differs"]] == ["order", "text"]
     assert page["diff"]["differs"][0] == {"path": "order", "left": "-1", "right": "-3"}
+    assert (page["diff"]["hidden"], page["diff"]["same"]) == (["code"], [])
+    text = (
+        await client.get(f"/dead/{mark['mark']}", params={"a": mails.bad[0].id, "b": mails.bad[2].id})
+    ).text
+    assert 'Hidden, and not compared: <span class="mono">code</span>' in text
+    assert "The same in both" not in text
     newest = await json_of(client, f"/dead/{mark['mark']}")
     assert newest["compared"] == [mails.bad[0].id, mails.theirs.id]
     assert (await client.get("/dead/never")).status_code == 404

@@ -200,6 +200,8 @@ def test_two_inputs_are_compared_leaf_by_leaf() -> None:
         DiffRow("b.c[2]", None, "4"),
     ]
     assert found.same == [DiffRow("b.c[0]", "1", "1"), DiffRow("same", '"x"', '"x"')]
+    masked = diff_of({"token": "***", "url": "db://a:***@b"}, {"token": "***", "url": "db://c:***@b"})
+    assert (masked.hidden, masked.same, [row.path for row in masked.differs]) == (["token"], [], ["url"])
     assert diff_of(1, [1]).differs == [DiffRow("input", "1", None), DiffRow("[0]", None, "1")]
     many = diff_of({str(n): n for n in range(150)}, {})
     assert (len(many.differs), many.more) == (MOST_ROWS, 51)  # with that of the empty object

@@ -22,7 +22,7 @@ from treadle import Client, Treadle, WorkFailed, work
 from treadle.item import Heartbeat, Limit, PermitRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
-WITHOUT_JSON = {"worker", "migrate", "schema", "web"}
+WITHOUT_JSON = {"worker", "migrate", "schema", "web", "bulk run"}
 
 
 @cache

@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from treadle.masking import MASK
+
 from .payloads import json_text
 
 MOST_ROWS: Final = 100
@@ -28,6 +30,8 @@ class DiffRow(msgspec.Struct, frozen=True):
 class InputDiff(msgspec.Struct, frozen=True):
     differs: list[DiffRow]
     same: list[DiffRow]
+    hidden: list[str]
+    """Places where both show the same mask. Whether they differ is not told."""
     more: int
     """Differences that are not shown."""
     whole: bool = True
@@ -35,15 +39,21 @@ class InputDiff(msgspec.Struct, frozen=True):
 
 
 def diff_of(left: Any, right: Any) -> InputDiff:
-    """Compare two JSON values, leaf by leaf."""
+    """Compare two JSON values, leaf by leaf. Secret values are masked in both."""
     mine, theirs = _leaves(left), _leaves(right)
     differs: list[DiffRow] = []
     same: list[DiffRow] = []
+    hidden: list[str] = []
     for path in dict.fromkeys((*mine, *theirs)):
-        row = DiffRow(path, _cut(mine.get(path)), _cut(theirs.get(path)))
-        (same if mine.get(path) == theirs.get(path) else differs).append(row)
+        left_text, right_text = mine.get(path), theirs.get(path)
+        if left_text == right_text and MASK in (left_text or ""):
+            hidden.append(path)
+        else:
+            row = DiffRow(path, _cut(left_text), _cut(right_text))
+            (same if left_text == right_text else differs).append(row)
     whole = len(mine) < MOST_LEAVES and len(theirs) < MOST_LEAVES
-    return InputDiff(differs[:MOST_ROWS], same[:MOST_ROWS], max(0, len(differs) - MOST_ROWS), whole)
+    more = max(0, len(differs) - MOST_ROWS)
+    return InputDiff(differs[:MOST_ROWS], same[:MOST_ROWS], hidden[:MOST_ROWS], more, whole)
 
 
 def _leaves(value: Any) -> dict[str, str]:
