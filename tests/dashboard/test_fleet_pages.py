@@ -263,6 +263,8 @@ async def test_a_tenant_is_told_nothing_of_what_others_use(
     shop = Shop(memory_store, make_app)
     await shop.producer.tenant("acme").enqueue(shop.legacy(1))
     await shop.producer.tenant("other").enqueue(shop.legacy(1), queue="theirs")
+    done = await shop.producer.tenant("acme").enqueue(shop.report(), queue="reports")
+    await shop.producer.tenant("acme").complete(done.id, None)
     async with shop.worker:
         acme = visitor(shop.worker, tenants=["acme"])
         types = await json_of(acme, "/types")
@@ -270,8 +272,13 @@ async def test_a_tenant_is_told_nothing_of_what_others_use(
         queues = await json_of(acme, "/queues")
         assert [each["queue"] for each in queues["queues"]] == ["legacy"]
         (worker,) = await shop.worker.workers()
-        for path in ("/queues/legacy", "/types/pay.charge"):
+        all_tenants = visitor(shop.worker)
+        for path in ("/queues/legacy", "/types/treadle_like.report"):
             assert (await json_of(acme, path))["workers"] == []
             assert "1 worker<" in await text_of(acme, path)
-            assert worker.id in await text_of(visitor(shop.worker), path)
-        assert worker.id not in await text_of(acme, "/types/pay.charge")
+            assert worker.id in await text_of(all_tenants, path)
+        assert worker.id not in await text_of(acme, "/types/treadle_like.report")
+        assert (await acme.get("/queues/reports")).status_code == 200  # all its items have ended
+        for path in ("/types/pay.charge", "/queues/theirs", QUEUE):
+            assert (await acme.get(path)).status_code == 404, path
+            assert (await all_tenants.get(path)).status_code == 200, path

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 READ_SECONDS: Final = 2.0
 """A part of a page that takes longer is left out: the page says so."""
+REACH: Final = 10_000
+"""Items that are looked at for one of a type, or in a queue."""
 
 
 class VisitedSite(Protocol):
@@ -140,6 +142,12 @@ class Visit(PageAddresses):
                 return await read
         except (TimeoutError, StoreTooSlow):
             return None
+
+    async def uses(self, *, type: str | None = None, queue: str | None = None) -> bool:
+        """Whether there are items of a type, or in a queue, that are shown. Ended ones count too."""
+        reach = REACH if "watching" in self.client.backend.capabilities else None
+        page = await self.in_time(self.client.list(type=type, queue=queue, limit=1, reach=reach))
+        return page is not None and bool(page.items)
 
     @property
     def cache_key(self) -> tuple[object, ...]:

@@ -79,7 +79,7 @@ async def read_all(visit: Visit) -> QueuesPage:
         return QueuesPage(None, Pages(1, 1, 0), False)
     states = shown_queues(queue_states(overview, rates, declared_queues(visit)))
     if visit.access.tenants is not None:  # what others use is not told
-        states = [state for state in states if state.depth.counts or state.paused or state.paused_for]
+        states = [state for state in states if _is_used(state)]
     shown, pages = page_of(visit, states, PER_PAGE)
     return QueuesPage(shown, pages, rates is not None)
 
@@ -95,7 +95,10 @@ async def read_one(visit: Visit) -> QueuePage:
     )
     overview = overview or Overview(now=0.0)
     known = {each.name: each for each in queue_states(overview, None, declared_queues(visit))}
-    if overview.now and name not in known and not (throughput is not None and throughput.started):
+    is_known = name in known or (throughput is not None and throughput.started)
+    if visit.access.tenants is not None:  # what others use is not told
+        is_known = name in known and _is_used(known[name])
+    if overview.now and not is_known and not await visit.uses(queue=name):
         raise NotShown(f"there is no queue {name!r}")
     types, fleet = _types(overview, name), Fleet(overview.workers, overview.now)
     workers = [worker_row(fleet, worker) for worker in fleet.serving(queue=name)]
@@ -114,6 +117,11 @@ async def read_one(visit: Visit) -> QueuePage:
         workers=workers[:most],
         more_workers=max(0, len(workers) - most),
     )
+
+
+def _is_used(state: QueueState) -> bool:
+    """Whether a visitor of single tenants is told of a queue without a look for ended items."""
+    return bool(state.depth.counts or state.paused or state.paused_for)
 
 
 async def _overview_and_why(visit: Visit, name: str) -> tuple[Overview | None, Why | None]:
