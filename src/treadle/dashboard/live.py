@@ -15,6 +15,7 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from treadle.backend import Backend
 from treadle.errors import TreadleError
@@ -35,6 +36,21 @@ STREAMS: Final = "treadle.streams"
 """In the scope of a request of WSGI: its answer may be a stream."""
 
 
+class PageStream(StreamingResponse):
+    """The events of one page. on_end: called once, also if the visitor is gone before the first event."""
+
+    def __init__(self, events: AsyncIterator[str], on_end: Callable[[], None]) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(events, headers=headers, media_type="text/event-stream")
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+
+
 class Live:
     """The pages that are open now."""
 
@@ -53,16 +69,15 @@ class Live:
         waits = "environ" not in request.scope or STREAMS in request.scope
         if full or request.method == "HEAD" or not waits:
             return Response(status_code=204)  # the browser does not try again
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        events = self._events(request, actor, allowed)
-        return StreamingResponse(events, headers=headers, media_type="text/event-stream")
-
-    async def _events(
-        self, request: Request, actor: str, allowed: Callable[[], Awaitable[bool]]
-    ) -> AsyncIterator[str]:
-        await self._subscribe()
+        # It counts from now on: many may come before the first of them sends something.
         changed = asyncio.Event()
         self._pages[changed] = actor
+        return PageStream(self._events(request, changed, allowed), lambda: self._end(changed))
+
+    async def _events(
+        self, request: Request, changed: asyncio.Event, allowed: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[str]:
+        await self._subscribe()
         asked_at = time.monotonic()
         self._stop.watch()
         stopping = self._stop.future()
@@ -84,8 +99,6 @@ class Live:
                 await asyncio.sleep(DEBOUNCE)
         finally:
             stopping.cancel()
-            self._pages.pop(changed, None)
-            self._end_if_unused()
 
     async def _subscribe(self) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +119,8 @@ class Live:
         for page in self._pages:
             page.set()
 
-    def _end_if_unused(self) -> None:
+    def _end(self, page: asyncio.Event) -> None:
+        del self._pages[page]
         if not self._pages and self._unsubscribe is not None:
             unsubscribe, self._unsubscribe = self._unsubscribe, None
             unsubscribe()
