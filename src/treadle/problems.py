@@ -305,7 +305,11 @@ def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
 
 
 def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
-    ready = [each for each in overview.counts if each.status == "ready"]
+    """What waits for a worker that does not exist. What a pause holds back does not wait for one."""
+    all_ready = [each for each in overview.counts if each.status == "ready"]
+    paused = set(overview.paused)
+    ready = [each for each in all_ready if paused.isdisjoint(((each.queue, None), (each.queue, each.tenant)))]
+    held = {each.type for each in all_ready} - {each.type for each in ready}
     cut = {each.type for each in ready if each.capped}
     types = [
         _of(
@@ -314,6 +318,7 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
             _waits(each.count, "ready item", each.count >= UNSERVED_CAP or each.type in cut),
         )
         for each in overview.unserved
+        if each.type not in held
     ]
     yield from _at_most("type", types)
     queues = [

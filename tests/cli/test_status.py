@@ -10,6 +10,7 @@ import signal
 import struct
 import termios
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,19 @@ def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
         ("no_worker", "no worker serves queue mial: 1 worker serves q; 2+ ready items wait"),
         ("no_worker", "no worker serves tenant default: 1 worker serves acme; 7+ ready items wait"),
     ]
+
+
+def test_what_a_pause_holds_back_does_not_wait_for_a_worker() -> None:
+    picky = WorkerState("w1", NOW + 10, ("u",), 0, WorkerInfo(queues=("q",)))
+    given: Any = {
+        "counts": (_count("ready", 5, queue="mail"),),
+        "workers": (picky,),
+        "unserved": (UnservedType("t", 5, None),),
+    }
+    for whose in (None, "default"):
+        assert [kind for kind, _ in _problems(**given, paused=(("mail", whose),))] == ["paused"]
+    for other in (("mail", "acme"), ("q", None)):
+        assert [kind for kind, _ in _problems(**given, paused=(other,))] == ["no_worker"] * 2 + ["paused"]
 
 
 def test_names_that_are_close_are_said_and_many_are_one_problem() -> None:
