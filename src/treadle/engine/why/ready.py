@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -26,6 +27,9 @@ from .wording import (
     tenant_option,
     until_text,
 )
+
+LATE: Final = 60.0
+"""Seconds after which an item should have started that nothing holds back."""
 
 
 def later_reasons(explained: Explanation) -> list[Reason]:
@@ -170,7 +174,9 @@ def _next(explained: Explanation, unknown: str) -> Reason:
     text = "nothing is in its way" if not unknown else "nothing that is known is in its way"
     if explained.lanes > 1:
         text += f", except that {_lines(explained)} of its queue are served in rotation"
-    fix = "look again; if it stays, it is a bug of treadle" if not unknown else "look again"
+    item = explained.item
+    is_late = explained.now - item.due_at > LATE and not item.after  # it may have been released just now
+    fix = "look again" if unknown else "look again; if it stays, it is a bug of treadle" if is_late else ""
     return Reason(kind="next", text=f"{text}: it should start soon{unknown}", fix=fix)
 
 
