@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias
 
 from .item import WorkerState
+from .wording import listed
 
 WorkerStanding: TypeAlias = Literal["alive", "blocked", "draining", "pressed", "manual", "silent"]
 """`blocked`: its event loop does not run. `pressed`: back-pressure. `manual`: a lease of `claim_one`.
@@ -67,10 +68,32 @@ class Fleet:
         """Whether there is one of these."""
         return any(serves(worker, type=type, queue=queue, tenant=tenant) for worker in self.taking)
 
+    def left_behind(self, ids: Collection[str]) -> str:
+        """What no worker takes any more when these have stopped, in words. Empty: others take all of it."""
+        leaving = [worker for worker in self.taking if worker.id in ids]
+        others = Fleet([worker for worker in self.live if worker.id not in ids], self.now)
+        if not leaving:
+            return ""
+        if not others.taking:
+            return "no other worker takes items"
+        types = {name for worker in leaving for name in worker.types or () if not name.startswith("treadle.")}
+        alone = sorted(name for name in types if not others.serves(type=name))
+        said = [f"no other worker has {listed(alone)}"] if alone else []
+        alone = sorted(name for name in queues_of(leaving) if not others.serves(queue=name))
+        said += [f"no other worker serves queue {listed(alone)}"] if alone else []
+        if any(_serves_all(worker) for worker in leaving) and not any(map(_serves_all, others.taking)):
+            said.append(f"the others serve only queue {listed(sorted(queues_of(others.taking)))}")
+        return "; ".join(said)
+
 
 def _takes_items(worker: WorkerState) -> bool:
     info = worker.info
     return info is None or not (info.draining or info.manual)
+
+
+def _serves_all(worker: WorkerState) -> bool:
+    """Whether it serves every queue, or does not say which."""
+    return worker.info is None or worker.info.queues is None
 
 
 def is_blocked(worker: WorkerState) -> bool:

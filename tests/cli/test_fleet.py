@@ -221,6 +221,17 @@ def test_why_of_what_is_not_here(memory: Store) -> None:
         assert memory.call("why", *arguments).code == 2
 
 
+def test_a_drain_says_what_no_worker_takes_any_more(memory: Store) -> None:
+    memory.fill(lambda app: beat(app, "w1"))
+    drained = memory.call("workers", "drain", "w1")
+    assert (drained.code, drained.err) == (
+        0,
+        "treadle: no other worker takes items: what waits there waits until one is started\n",
+    )
+    memory.fill(lambda app: beat(app, "w2"))
+    assert memory.call("workers", "drain", "w1").err == ""
+
+
 # ---------------------------------------------------------------------------------------- group, workflow
 
 

@@ -49,7 +49,9 @@ async def test_a_worker_is_asked_to_stop(store: Any, make_app: Any, visitor: Any
     (worker,) = await app.workers()
     ann, path = visitor(make_app(store, report)), f"/workers/{worker.id}/drain"
     assert (await visitor(app, tenants=["a"]).post(path)).status_code == 409  # it serves others too
-    assert "next heartbeat" in (await ann.get(path)).text
+    asked = (await ann.get(path)).text
+    assert "next heartbeat" in asked
+    assert "Then no other worker takes items: what waits there waits until one is started." in asked
     assert said(await ann.post(path, data={"reason": "move"})) == (303, "/workers?done=drain_worker.1")
     (entry,) = (await app.audits()).entries
     assert (entry.verb, entry.ids, entry.reason) == ("drain_worker", (worker.id,), "move")

@@ -68,3 +68,16 @@ def test_a_worker_that_does_not_say_what_it_serves_may_serve_anything() -> None:
 def test_the_last_heartbeat_came_a_lease_before_it_lapses() -> None:
     found = {each.id: last_beat(each) for each in FLEET.workers}
     assert (found["plain"], found["mail"], found["lapsed"]) == (None, NOW - 2, None)
+
+
+def test_what_is_left_behind_by_workers_that_stop() -> None:
+    assert FLEET.left_behind(["pressed"]) == ""  # `mail` has every type
+    assert FLEET.left_behind(["by hand"]) == ""  # it claims nothing more anyway
+    a, b = worker("a", types=("a", "treadle.group")), worker("b", types=("b",), queues=("mail",))
+    two = Fleet([a, b, worker("gone", until=-1.0)], NOW)
+    assert two.left_behind(["a"]) == "no other worker has a; the others serve only queue mail"
+    assert two.left_behind(["b"]) == "no other worker has b"
+    assert two.left_behind(["a", "b"]) == "no other worker takes items"
+    mail, bulk = worker("a", queues=("mail",)), worker("b", queues=("bulk",))
+    assert Fleet([mail, bulk], NOW).left_behind(["b"]) == "no other worker serves queue bulk"
+    assert Fleet([a, a], NOW).left_behind(["none"]) == ""

@@ -73,6 +73,7 @@ async def drain_workers(
     Each learns so with its next heartbeat. Under `treadle worker`, its process ends, and no other is started.
     """
     refused = False
+    left_behind = (await read_fleet(shell)).left_behind(ids)
     for id in ids:
         if await shell.client.drain_worker(id):
             if shell.json:
@@ -88,6 +89,8 @@ async def drain_workers(
             shell.emit({"worker": id, "refused": "NotFound", "message": message})
         else:
             shell.warn(message)
+    if left_behind:
+        shell.warn(f"{left_behind}: what waits there waits until one is started")
     return REFUSED if refused else None
 
 

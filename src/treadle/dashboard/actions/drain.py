@@ -9,7 +9,7 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
-from treadle.fleet import is_blocked, place_of
+from treadle.fleet import Fleet, is_blocked, place_of
 
 from .answers import asking, finished, reason_of
 
@@ -22,17 +22,20 @@ class DrainPage(msgspec.Struct, frozen=True):
     """None: this visitor is not told, since it may run items of others."""
     blocked: bool
     """Its event loop does not run."""
+    left_behind: str
+    """What no worker takes any more without it. Empty: others take all of it."""
     reason: str = ""
 
 
 async def drain(visit: Visit) -> Response:
     """Ask, and tell the worker."""
     id = visit.part("id")
-    worker = next((each for each in await visit.client.workers() if each.id == id), None)
+    fleet = Fleet(await visit.client.workers(), visit.site.now())
+    worker = fleet.find(id)
     if worker is None:
         raise NotShown(f"there is no worker {id!r}")
     place = place_of(worker) if visit.sees_fleet else ""
-    page = DrainPage(id, place, worker.running, is_blocked(worker))
+    page = DrainPage(id, place, worker.running, is_blocked(worker), fleet.left_behind([id]))
     if visit.request.method != "POST":
         return asking(visit, "ask_worker.html", "workers", page)
     form = await read_form(visit.request)
