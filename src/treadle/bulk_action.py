@@ -145,6 +145,11 @@ class BulkState(msgspec.Struct, frozen=True, kw_only=True):
     waits: str = ""
     """Why the next portion does not run, if no process runs it."""
 
+    @property
+    def in_vain(self) -> bool:
+        """Whether it is done, and has changed none of the items that matched."""
+        return self.state == "done" and not self.changed and bool(self.matched or self.total)
+
 
 _encoder = msgspec.json.Encoder()
 _input = msgspec.json.Decoder(BulkInput)

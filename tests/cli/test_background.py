@@ -54,3 +54,13 @@ def test_what_no_worker_runs_is_run_by_a_command(memory: Store) -> None:
     assert memory.call("bulk", "run").out == "all bulk actions have ended\n"
     (listed,) = memory.call("bulk", "--json").objects
     assert (listed["state"], listed["changed"]) == ("done", 3)
+
+
+def test_an_action_that_changed_nothing_did_not_succeed(memory: Store) -> None:
+    memory.work_off(_dead)
+    memory.call("requeue", "--type", "mail.send", "--yes", "--background")
+    memory.call("dead", "delete", "--all", "--yes")
+    memory.call("bulk", "run")
+    (listed,) = memory.call("bulk", "--json").objects
+    shown = memory.call("bulk", "show", listed["id"])
+    assert (shown.code, "done: 0 of 3 looked at, 0 changed" in shown.out) == (1, True)

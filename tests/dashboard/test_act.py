@@ -211,6 +211,22 @@ async def test_a_bulk_action_says_what_others_took_and_what_held_it_back(
     assert "100 items did not match any more" in page
 
 
+async def test_a_bulk_action_that_changed_nothing_is_not_green(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    await app.enqueue_many([send(f"{at}") for at in range(3)])
+    await die(app)
+    action = await app.bulk.start("requeue", type="mail.send")
+    await app.delete((await app.list("dead")).items)
+    ann = visitor(app)
+    assert (await ended(ann, f"/bulk/{action.id}"))["state"] == "done"
+    for path in ("/bulk", f"/bulk/{action.id}"):
+        page = (await ann.get(path)).text
+        assert '<span class="status nothing_changed">' in page
+        assert "status done" not in page
+
+
 async def test_chosen_items_of_many_tenants_are_not_read_one_by_one(make_app: Any, visitor: Any) -> None:
     backend = CountingBackend(MemoryBackend())
     app: Treadle = make_app(lambda: backend, send)

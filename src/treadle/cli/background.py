@@ -115,7 +115,7 @@ async def bulk(
             (
                 action.id,
                 action.verb,
-                Cell(action.state, COLOURS.get(action.state, "")),
+                Cell(action.state, _colour(action)),
                 f"{action.changed:,}",
                 capped(action.total, action.more),
                 ago(action.started_at, now),
@@ -129,13 +129,17 @@ async def bulk(
     )
 
 
+def _colour(action: BulkState) -> str:
+    return "yellow" if action.in_vain else COLOURS.get(action.state, "")
+
+
 async def bulk_show(shell: Shell, id: IdArgument) -> int | None:
     """Show how far a bulk action is."""
     action = await shell.client.bulk.state(id)
     if action is None:
         raise NotFound(id, "bulk action")
     await _show(shell, action)
-    return REFUSED if action.state in ("failed", "held_back") else None
+    return REFUSED if action.in_vain or action.state in ("failed", "held_back") else None
 
 
 async def bulk_run(shell: Shell) -> None:
@@ -162,7 +166,7 @@ async def _show(shell: Shell, action: BulkState) -> None:
     total = capped(action.total, action.more)
     text = f"{action.state.replace('_', ' ')}: {action.matched:,} of {total} looked at"
     text += f", {action.changed:,} changed{skipped_text(', skipped', Counter(dict(action.skipped)))}"
-    shell.print(text, COLOURS.get(action.state, ""))
+    shell.print(text, _colour(action))
     if action.waits:
         shell.print(_waits_text(shell, action), "yellow")
     if action.error:

@@ -44,6 +44,7 @@ SHAPES: Final = {
     "canary": "◷",
     "held_back": "‖",
     "done": "✓",
+    "nothing_changed": "–",
     "stopped": "–",
     "failed": "✕",
     "skipped": "–",
