@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -219,6 +220,14 @@ def test_every_kind_of_reason_and_problem_has_a_row(
     section = (DOCS / page).read_text().partition(heading)[2].partition("\n#")[0]
     cells = [line.split("|")[column] for line in section.splitlines() if line.startswith("|")]
     assert sorted(set(kinds) - {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}) == []
+
+
+def test_the_readme_names_every_extra() -> None:
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
+    named = re.findall(
+        r"^pip install 'treadle\[(\w+)\]'", (DOCS.parent / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(named) == sorted(project["optional-dependencies"])
 
 
 def test_links_have_a_target() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,15 @@ def test_the_documented_file_passes_in_an_empty_project(pytester: pytest.Pyteste
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=7)
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.skipif(find_spec("fastapi") is None, reason="needs FastAPI")
+def test_the_documented_file_for_fastapi_passes_in_an_empty_project(pytester: pytest.Pytester) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "fastapi.md").read_text()
+    (block,) = re.findall(r"^```python[^\n]*\n(# test_api\.py\n.*?)^```", page, re.MULTILINE | re.DOTALL)
+    pytester.makepyfile(test_api=block)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("processes")
