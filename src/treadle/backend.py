@@ -753,6 +753,11 @@ def store_name(backend: object) -> str:
     return backend.address if isinstance(backend, Addressed) else type(backend).__name__
 
 
+def is_in_memory(backend: object) -> bool:
+    """Whether no other process can reach the store of a backend, as far as it says where that is."""
+    return not isinstance(backend, Addressed) or backend.address.startswith("memory:")
+
+
 def answers_at_once(backend: object, verb: str) -> bool:
     """Whether the class of a backend names this verb in `answers_at_once`: the verb never waits, so that it
     needs no task. A class that derives from it names its verbs itself."""

@@ -221,7 +221,8 @@ class Client(Operator):
     ) -> ScheduleHandle:
         """Submit the Work that `run()` returns, again and again: `schedule("report", every=60, run=report)`.
 
-        name: its name in the whole fleet, where each occurrence fires once. The same name replaces it.
+        name: its name in the whole fleet, where each occurrence fires once. `ScheduleError` if this app has a
+            schedule of that name already.
         run: returns a Work, or None to submit nothing this time. It may be async. It is called once per
             occurrence, in one process; again only if that process died or the store did not answer.
         cron, tz: a cron expression in a time zone, by default UTC. `CronError` names the bad field.

@@ -451,10 +451,14 @@ class RemoteError(TreadleError):
 
 
 class WaitTimeout(TreadleError, TimeoutError):
-    """The wait timed out. The work goes on: wait again with `app.handle(id)`."""
+    """The wait timed out. The work goes on: wait again with `app.handle(id)`. `treadle why` says what it
+    waits for."""
 
     def __init__(self, id: str, timeout: float) -> None:
-        super().__init__(f"{id!r} has not ended after {timeout:g} s: wait again with app.handle({id!r})")
+        super().__init__(
+            f"{id!r} has not ended after {timeout:g} s: `treadle why {id}` says what it waits for; wait "
+            f"again with app.handle({id!r})"
+        )
         self.id = id
         self.timeout = timeout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, TypeAlias, get_args
 
 from .callables import check_list, check_plain
@@ -120,6 +121,19 @@ def check_compensation(value: Any, name: str) -> Compensation:
         return value
     if not is_work(value):
         raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
+    return value
+
+
+def check_doer(value: Any, name: str) -> Any:
+    """Check that a value can be a doer, as `treadle.doers.Doer` says."""
+    if inspect.isroutine(value) or isinstance(value, type):
+        raise InputError.of(name, value, f"makes a doer, and is none: call it, as in {name}=concurrency(5)")
+    for method in ("available", "submit", "idle"):
+        if not callable(getattr(value, method, None)):
+            advice = f"give one of treadle.doers, as in {name}=concurrency(5), or a Doer of your own"
+            raise InputError.of(name, value, f"has no method {method}: {advice}")
+    for method in ("available", "submit"):
+        check_plain(getattr(value, method), f"{name}.{method}")
     return value
 
 

@@ -34,6 +34,7 @@ from .option_checks import (
     check_aliases,
     check_codec,
     check_compensation,
+    check_doer,
     check_flag,
     check_key_policy,
     check_key_scope,
@@ -305,8 +306,30 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> TypeError:
         return TypeError(
             f"{where} has no option 'id', which names one item: give it to enqueue(work, id=...)"
         )
+    same = _ELSEWHERE.get(name, "")
+    if same in known:
+        return TypeError(f"{where} has no option {name!r}: did you mean {same!r}?")
     hint = did_you_mean(name, known, f"it takes {', '.join(sorted(known))}")
     return TypeError(f"{where} has no option {name!r}: {hint}")
+
+
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "countdown": "delay",
+    "defer_by": "delay",
+    "schedule_in": "delay",
+    "eta": "run_at",
+    "defer_until": "run_at",
+    "schedule_at": "run_at",
+    "expires": "expires_in",
+    "time_limit": "timeout",
+    "job_timeout": "timeout",
+    "task_id": "id",
+    "job_id": "id",
+    "max_retries": "retry",
+    "depends_on": "after",
+    "queueing_lock": "key",
+}
+"""Options as other libraries spell them, with those that do the same here."""
 
 
 _COMMON: Final[Mapping[str, Check]] = {
@@ -355,7 +378,7 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "upcast": check_plain,
     "retry": check_retry,
     "options": check_plain,
-    "doer": lambda doer, _: doer,
+    "doer": check_doer,
     "codec": check_codec,
     "on_event": check_plain,
     "on_failure": check_plain,

@@ -122,6 +122,12 @@ class Schedules:
             )
         if catch_up not in CATCH_UPS:
             raise InputError.of("catch_up", catch_up, "must be 'none', 'one' or 'all'")
+        if self._full(name) in self._scheduler.entries:
+            raise ScheduleError(
+                f"this app has a schedule {name!r} already: choose another name, or end the first one "
+                f"before, with `await app.schedules.cancel({name!r})`",
+                parameters=("name",),
+            )
         recurrence = Recurrence(
             name=self._full(name),
             tenant=DEFAULT_TENANT if self._tenant is None else self._tenant,

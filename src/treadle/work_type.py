@@ -247,6 +247,14 @@ def handler_of(work_type: AnyWorkType) -> Handler:
     return handler
 
 
+def defined_in(work_type: AnyWorkType) -> str | None:
+    """Return the function inside which its handler is defined, so that no other process can import it. None
+    if there is none."""
+    handler = work_type._handler  # pyright: ignore[reportPrivateUsage]
+    place, inside, _ = ("", "", "") if handler is None else handler.fn.__qualname__.rpartition(".<locals>.")
+    return place if inside else None
+
+
 def substitute_for(work_type: AnyWorkType, fn: Callable[..., Any]) -> Handler:
     """Return a function as a handler that may stand for that of a work type. TypeError if its signature is
     not the declared one."""

@@ -273,4 +273,6 @@ def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:
     if given is None:
         return None
     names = check_list(given, field, repr(given) if isinstance(given, str) else "'mail'")
+    if not names:
+        raise InputError.of(field, given, f"would serve nothing: leave it out to serve all {field}")
     return tuple(check_name(name, field=field) for name in names)

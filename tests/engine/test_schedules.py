@@ -693,18 +693,23 @@ async def test_another_timing_replaces_the_schedule_and_keeps_its_pause(fleet: F
     assert row.last_at == first.fired[0]
 
 
-async def test_the_same_name_in_one_process_replaces_the_schedule(fleet: Fleet) -> None:
+async def test_a_name_is_free_again_when_its_schedule_was_cancelled(fleet: Fleet) -> None:
     process = fleet.process()
     await process.start()
-    process.client.schedule("s", next=lambda now: None, run=tick)
+    first = process.client.schedule("s", next=lambda now: None, run=tick)
     await run_tasks()
-    process.client.schedule("s", next=lambda now: now + 5, run=lambda: tick(2))
+    with pytest.raises(ScheduleError, match="this app has a schedule 's' already"):
+        process.client.schedule("s", every=60, run=tick)
+    await first.cancel()
+    second = process.client.schedule("s", next=lambda now: now + 5, run=lambda: tick(2))
     await run_tasks()
+    await second.cancel()
     last = process.client.schedule("s", next=lambda now: now + 10, run=lambda: tick(3))
     await run_tasks()
     assert last.next_at == fleet.clock.now() + 10
     await fleet.run_for(10)
     assert process.fired == [fleet.clock.now()]
+    await last.cancel()
     over = process.client.schedule("s", next=lambda now: None, run=tick)
     await run_tasks()
     assert over.next_at is None

@@ -47,8 +47,8 @@ def worker(
     app_option: Annotated[
         str | None, typer.Option("--app", metavar="MODULE:APP", help="the same, as other commands take it")
     ] = None,
-    queues: Annotated[str, typer.Option(help="serve only these queues, separated by commas")] = "",
-    tenants: Annotated[str, typer.Option(help="serve only these tenants, separated by commas")] = "",
+    queues: Annotated[str | None, typer.Option(help="serve only these queues, separated by commas")] = None,
+    tenants: Annotated[str | None, typer.Option(help="serve only these tenants, separated by commas")] = None,
     concurrency: Annotated[
         int, typer.Option(min=0, help="the most items at once, per process; 0: as the app is set")
     ] = 0,
@@ -92,6 +92,7 @@ def worker(
     use, or the app cannot be loaded; 3 if the store is unavailable.
     """
     address = _address(metrics, log_format)
+    served = _names(queues, "queues", log_format), _names(tenants, "tenants", log_format)
     chosen = _chosen_loop(loop, log_format)
     app = _which_app(app, app_option, log_format)
     opened = _load(app, log_format)
@@ -107,8 +108,8 @@ def worker(
         app=app,
         worker="",
         liveness="",
-        queues=tuple(names_in(queues)) or None,
-        tenants=tuple(names_in(tenants)) or None,
+        queues=served[0],
+        tenants=served[1],
         concurrency=concurrency or None,
         burst=burst,
         wait=wait,
@@ -128,6 +129,15 @@ def worker(
     )
     serving = _serving(supervisor, opened, address, store_metrics)
     raise typer.Exit(_run(supervisor, reload, serving, log_format))
+
+
+def _names(given: str | None, what: str, format: LogFormat) -> tuple[str, ...] | None:
+    """The names in an option. None: it is not given. An empty one is refused: the variable that it came from
+    may not be set, and the worker would serve everything."""
+    names = tuple(names_in(given))
+    if given is not None and not names:
+        _refuse(f"--{what} {given!r} names no {what}: name some, as in --{what} a,b, or leave it out", format)
+    return names or None
 
 
 def _which_app(argument: str | None, option: str | None, format: LogFormat) -> str:

@@ -9,6 +9,7 @@ decode 1.6. With a dataclass to validate it is 5, 1.8 and 3.5. Without annotatio
 
 from __future__ import annotations
 
+import copy
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,8 @@ class Arguments:
         self._rest = _name_of(parameters, Python.VAR_POSITIONAL)
         self._extra = _name_of(parameters, Python.VAR_KEYWORD)
         self._by_position = len(self._positions) == len(self.parameters)
+        self._mutable = {each.name: each.default for each in parameters if _is_mutable(each.default)}
+        """Defaults that one call could change for the next: each call gets copies."""
         self._arguments = msgspec.defstruct(
             "Arguments", [_field(name, each) for each in parameters], forbid_unknown_fields=True, kw_only=True
         )
@@ -174,6 +177,8 @@ class Arguments:
         """Return the positional and keyword arguments to call the function with."""
         if self._by_position and len(bound) == len(self.parameters):
             return tuple(bound.values()), {}
+        if self._mutable:
+            bound = {**copy.deepcopy(self._mutable), **bound}
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for each in self.parameters:
@@ -238,6 +243,15 @@ class Arguments:
 
     def _refused(self, problem: str, parameters: Sequence[str]) -> InputError:
         return InputError(f"{self.name}: {problem}", parameters=parameters, work_type=self.name)
+
+
+def _is_mutable(default: Any) -> bool:
+    """Whether a default can be changed: a list, a dict, an instance of a dataclass that is not frozen."""
+    try:
+        hash(default)
+    except TypeError:
+        return True
+    return False
 
 
 def _name_of(parameters: Sequence[Parameter], kind: Any) -> str | None:

@@ -17,12 +17,13 @@ from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, cast
 
-from treadle.callables import check_not_awaitable, check_plain
+from treadle.callables import check_not_awaitable
 from treadle.clock import Clock
 from treadle.errors import InputError, LifecycleError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
 from treadle.log_lines import log_error
 from treadle.loop_mark import LoopMark
+from treadle.option_checks import check_doer
 
 from .doer import Doer, Task
 
@@ -197,12 +198,7 @@ class AdaptedDoer(BaseDoer):
 
     def __init__(self, doer: Doer) -> None:
         super().__init__()
-        for method in ("available", "submit", "idle"):
-            if not callable(getattr(doer, method, None)):
-                raise InputError.of("doer", doer, f"has no method {method}: see treadle.doers.Doer")
-        for method in ("available", "submit"):
-            check_plain(getattr(doer, method), f"doer.{method}")
-        self.doer = doer
+        self.doer: Doer = check_doer(doer, "doer")
         self._pending: dict[int, Task] = {}
         self._numbers = count()
         self._wants_tenant = _accepts(doer.submit, "tenant")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from treadle.backend import Backend, ChecksUnopened, store_name
+from treadle.backend import Backend, ChecksUnopened, is_in_memory, store_name
 from treadle.doers.base import BaseDoer
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
@@ -17,6 +17,7 @@ from treadle.loop_mark import LoopMark, keep_for_ever
 from treadle.metrics import Metrics
 from treadle.signature import Handler
 from treadle.submit_middleware import SubmitMiddleware
+from treadle.work_type import defined_in
 
 from .guarded_telemetry import GuardedTelemetry, StoreCalls
 from .hooks import Hooks, Phase
@@ -33,6 +34,7 @@ from .tasks import Tasks
 from .telemetry import Telemetry
 from .upkeep.statistics import Statistics
 from .wait.announce import Announcer
+from .wait.no_worker import NoWorkerNotice
 from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import Waiters
 from .wait.wakeups import WakeUps
@@ -93,7 +95,7 @@ class Core:
         hooks.outage.store = store_name(backend)
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered, settings.mask)
-        self.item_builder = ItemBuilder(self.registry, settings, backend)
+        self.item_builder = ItemBuilder(self.registry, settings, backend, self._warn_local)
         self.announcer = Announcer(
             hooks,
             metrics,
@@ -132,7 +134,8 @@ class Core:
         """Make what belongs to one event loop."""
         settings, hooks = self.settings, self.hooks
         self.tasks = Tasks(self._task_died)
-        self.waiters = Waiters(self.backend, settings, hooks, self.tasks)
+        notice = NoWorkerNotice(self.backend, self.registry, settings.clock)
+        self.waiters = Waiters(self.backend, settings, hooks, self.tasks, notice)
         self.wakeups = WakeUps(
             self.backend, hooks, self.tasks, settings.generate_id(), settings.clock, self.waiters.waits
         )
@@ -158,6 +161,20 @@ class Core:
                 WARNING,
                 f"{type.name!r} is not registered, so no worker of this process runs it: add it to "
                 "work=[...], or call app.register. Until a worker has it, its items wait",
+            )
+
+    def _warn_local(self, type: AnyType) -> None:
+        """Warn if other processes cannot import the code of a type, and no worker of this process runs it."""
+        place = defined_in(type)
+        runs_here = bool(self.runtimes) or (
+            self.worker_doer is not None and self.registry.get(type.name) is not None
+        )
+        if place is not None and not runs_here and not is_in_memory(self.backend):
+            log_line(
+                WARNING,
+                f"{place}() defines {type.name!r}, so other processes cannot import it, and no worker of "
+                "this process runs it: define it at the top of a module that the app of a worker imports. "
+                "Until a worker has it, its items wait",
             )
 
     def _fired(self, stored: Sequence[Item], changing: Sequence[Item], at: float) -> None:

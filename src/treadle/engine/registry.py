@@ -16,7 +16,7 @@ from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
 from treadle.signature import Handler
 from treadle.work import Work
-from treadle.work_type import WorkType, check_storable, declared_types, handler_of
+from treadle.work_type import WorkType, check_storable, declared_types, defined_in, handler_of
 
 AnyType = WorkType[..., Any, Any]
 
@@ -135,6 +135,12 @@ class Registry:
             if type.name not in self._by_name:  # an alias: the other type runs it
                 self._on_unregistered(type)
         return type
+
+    def local_place(self, name: str) -> str | None:
+        """The function inside which the handler of a type is defined. None: it has no handler here, or one
+        that another process can import."""
+        type = self._by_name.get(name) or self._unregistered.get(name)
+        return None if type is None else defined_in(type)
 
     def read_result(self, type: str, data: bytes | None) -> Any:
         """Decode a stored result as the type declares it, or with the app's codec if the type is unknown."""

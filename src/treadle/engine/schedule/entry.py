@@ -44,10 +44,8 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleEntry:
     """One recurrence in one process."""
 
-    def __init__(self, recurrence: Recurrence, now: float, *, replaces_stored: bool = False) -> None:
+    def __init__(self, recurrence: Recurrence, now: float) -> None:
         self.recurrence = recurrence
-        self.replaces_stored = replaces_stored
-        """It replaces the stored schedule, even if both have the same spec."""
         self.cancelled = False
         self.reset(now)
 

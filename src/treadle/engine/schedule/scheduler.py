@@ -30,7 +30,6 @@ from treadle.retry import STORE_BACKOFF
 from .entry import Recurrence, ScheduleEntry
 from .fire import OccurrenceFirer, OnFired
 from .fired_items import FiredItems
-from .occurrence import user_function
 from .store_clock import StoreClock
 
 SYNC_POLLS: Final = 10
@@ -120,7 +119,7 @@ class Scheduler:
     # -- what users do ---------------------------------------------------------------------------------
 
     def add(self, recurrence: Recurrence) -> ScheduleEntry:
-        """Add a schedule. It is stored at once, or when a worker starts."""
+        """Add a schedule, whose name no other one here has. It is stored at once, or when a worker starts."""
         entry = self._sync.add(recurrence)
         self._wake.set()
         return entry
@@ -257,18 +256,15 @@ class ScheduleSync:
             entry.reset(now)
 
     def add(self, recurrence: Recurrence) -> ScheduleEntry:
-        known = self.forget(recurrence.name)
-        replaces = known is not None and _differ(known, recurrence)
-        entry = ScheduleEntry(recurrence, self._clock.monotonic(), replaces_stored=replaces)
+        entry = ScheduleEntry(recurrence, self._clock.monotonic())
         self.entries[recurrence.name] = entry
         self.request()
         return entry
 
-    def forget(self, name: str) -> ScheduleEntry | None:
+    def forget(self, name: str) -> None:
         entry = self.entries.pop(name, None)
         if entry is not None:
             entry.cancelled = True
-        return entry
 
     def store_again(self) -> None:
         """The store is new: its schedules were not cancelled, they are lost."""
@@ -330,7 +326,7 @@ class ScheduleSync:
 
     async def _store(self, entry: ScheduleEntry, row: Schedule | None) -> None:
         recurrence = entry.recurrence
-        continues = row is not None and row.spec == recurrence.spec and not entry.replaces_stored
+        continues = row is not None and row.spec == recurrence.spec
         now = self._store_clock.now()
         schedule = Schedule(
             name=recurrence.name,
@@ -339,22 +335,14 @@ class ScheduleSync:
             paused=row is not None and row.paused,
             last_at=None if row is None else row.last_at,
         )
-        if entry.replaces_stored or (row is not None and not continues and schedule.next_at is None):
-            await self._clear_stored(schedule)
+        if row is not None and not continues and schedule.next_at is None:
+            # The store keeps the old one rather than take one that has ended.
+            await self._backend.drop_schedule(schedule.name)
         stored = await self._backend.put_schedule(schedule)
         if not entry.cancelled:
-            entry.stored, entry.replaces_stored, entry.failures = stored, False, 0
+            entry.stored, entry.failures = stored, 0
         elif recurrence.name not in self.entries:
             await self._backend.drop_schedule(recurrence.name)
-
-    async def _clear_stored(self, schedule: Schedule) -> None:
-        """Make the store accept a schedule with the spec that it has already, or one that has ended: it would
-        keep the old one."""
-        if schedule.next_at is None:
-            await self._backend.drop_schedule(schedule.name)
-        else:
-            # Not dropped: to other processes that would look like a cancellation.
-            await self._backend.put_schedule(replace(schedule, spec=b""))
 
     async def _mark_seen(self, entry: ScheduleEntry, row: Schedule) -> None:
         """Tell the store that a running process has the code, unless it was told lately."""
@@ -369,8 +357,3 @@ class ScheduleSync:
 def is_unseen(schedule: Schedule, now: float) -> bool:
     """Whether no process has marked the schedule as seen for so long that none can have its code."""
     return now - schedule.seen_at > UNSEEN * REFRESH
-
-
-def _differ(known: ScheduleEntry, new: Recurrence) -> bool:
-    """Whether two schedules with the same spec differ: two functions may share a name, as lambdas do."""
-    return user_function(known.recurrence.timing) is not user_function(new.timing)

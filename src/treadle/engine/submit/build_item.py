@@ -112,8 +112,17 @@ def encode_stored(options: ItemOptions) -> bytes:
 
 
 class ItemBuilder:
-    def __init__(self, registry: Registry, settings: Settings, backend: Backend) -> None:
+    """on_first: called with each type once, before the first item of it is built."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        settings: Settings,
+        backend: Backend,
+        on_first: Callable[[AnyType], None],
+    ) -> None:
         self._registry = registry
+        self._on_first = on_first
         self._backend = backend
         self._settings = settings
         self._bases: dict[AnyType, Resolved] = {}
@@ -124,6 +133,7 @@ class ItemBuilder:
         """The options of every Work of the type, unless it sets its own."""
         base = self._bases.get(type)
         if base is None:
+            self._on_first(type)
             base = self._bases[type] = resolve(
                 {
                     "retry": self._settings.retry,

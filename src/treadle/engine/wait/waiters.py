@@ -23,6 +23,8 @@ from treadle.engine.timers import first_of
 from treadle.errors import NotFound, Stopped, StoreUnavailable
 from treadle.item import GroupState, ItemState, Ref, Wake, WakeResult
 
+from .no_worker import NoWorkerNotice
+
 T = TypeVar("T")
 
 REMEMBERED = 1000
@@ -96,8 +98,13 @@ class WaiterTable(Generic[T]):
 
 
 class Waiters:
-    def __init__(self, backend: Backend, settings: Settings, hooks: Hooks, tasks: Tasks) -> None:
+    """notice: is told at each poll what is waited for."""
+
+    def __init__(
+        self, backend: Backend, settings: Settings, hooks: Hooks, tasks: Tasks, notice: NoWorkerNotice
+    ) -> None:
         self._backend = backend
+        self._notice = notice
         self._clock = settings.clock
         self._hooks = hooks
         self._tasks = tasks
@@ -225,6 +232,8 @@ class Waiters:
                     self.items.refs_to_read(everything=not named),
                     self.groups.refs_to_read(everything=not named),
                 )
+                if not named:
+                    await self._notice.look(self.items.futures or self.groups.futures)
                 interval = self._interval if answered else min(interval * 2, self._interval * SLOWEST)
         finally:
             if self._reader is asyncio.current_task():
