@@ -64,6 +64,7 @@ from treadle.handle import Handle
 from treadle.ids import set_id_generator
 from treadle.result import Result
 from treadle.retry import Retry, retry_call
+from treadle.schedule import Schedule
 from treadle.secret_values import Secret
 from treadle.version import VERSION
 from treadle.work import Work
@@ -93,6 +94,7 @@ __all__ = [
     "Redrive",
     "Result",
     "Retry",
+    "Schedule",
     "Secret",
     "Treadle",
     "TreadleError",

@@ -20,6 +20,7 @@ from treadle.engine.settings import Lifespan, Middleware
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
 from treadle.item import Lease
 from treadle.result import Result
+from treadle.schedule import Schedule
 from treadle.sync import SyncClient, blocking
 from treadle.timing import Duration
 from treadle.work_type import MaybeAsync, WorkType, substitute_for
@@ -41,6 +42,7 @@ class Treadle(Client):
         backend: str | Backend = "memory://",
         *,
         work: Iterable[AnyType | ModuleType] = (),
+        schedules: Iterable[Schedule] = (),
         tenant: str | None = None,
         worker_id: str | None = None,
         queues: Sequence[str] | None = None,
@@ -58,7 +60,7 @@ class Treadle(Client):
         processes: int | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
-        super().__init__(backend, work=work, tenant=tenant, **settings)
+        super().__init__(backend, work=work, schedules=schedules, tenant=tenant, **settings)
         self.worker = Worker(
             self,
             id=worker_id,

@@ -33,7 +33,7 @@ from treadle.options import (
     Options,
     check_options,
 )
-from treadle.schedule import ScheduleHandle, Schedules, timing_of
+from treadle.schedule import Schedule, ScheduleHandle, Schedules
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
 from treadle.work import Work, no_work, works_of
@@ -47,13 +47,17 @@ G = TypeVar("G")
 
 
 class Client(Operator):
-    """Submits work and observes it. It needs no handlers: see `work.declare`."""
+    """Submits work and observes it. It needs no handlers: see `work.declare`.
+
+    schedules: what its workers submit again and again. `ScheduleError` if two have the same name.
+    """
 
     def __init__(
         self,
         backend: str | Backend = "memory://",
         *,
         work: Iterable[AnyType | ModuleType] = (),
+        schedules: Iterable[Schedule] = (),
         tenant: str | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
@@ -63,6 +67,8 @@ class Client(Operator):
         self.dead = DeadLetters(self)
         self.bulk = Bulk(self)
         self._sync_loop = SyncLoop(core)
+        for each in check_list(schedules, "schedules", "nightly"):
+            self.schedules.add(each)
 
     # -- what it has -----------------------------------------------------------------------------------
 
@@ -235,10 +241,22 @@ class Client(Operator):
             runs once for all of them, `all` runs each, at most the latest 100.
         options: as for `enqueue`.
 
-        It is stored at once if the app runs, otherwise when it starts. See docs/schedules.md.
+        It is stored at once if the app runs, otherwise when it starts. As a value it is a `Schedule`, for
+        `Treadle(schedules=[...])`. See docs/schedules.md.
         """
-        timing = timing_of(cron, tz, every, next, start, end)
-        return self.schedules.add(name, run, timing=timing, catch_up=catch_up, options=options)
+        made = Schedule(
+            name,
+            run=run,
+            cron=cron,
+            tz=tz,
+            every=every,
+            next=next,
+            start=start,
+            end=end,
+            catch_up=catch_up,
+            **options,
+        )
+        return self.schedules.add(made)
 
     @property
     def schedules(self) -> Schedules:

@@ -1,4 +1,4 @@
-"""Schedules: work that recurs. `app.schedule(...)` makes one, `app.schedules` operates on all of them.
+"""Schedules: work that recurs. `app.schedule(...)` or `Schedule` makes one, `app.schedules` operates on all.
 
 A schedule has one name in the whole fleet. The store keeps when it is due next, so it survives restarts. The
 code that makes the work stays in the processes.
@@ -6,11 +6,11 @@ code that makes the work stays in the processes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import Unpack
 
 from treadle.audit_note import check_recording, log_change, noted_for
 from treadle.callables import check_plain
@@ -35,7 +35,7 @@ from treadle.handle import EnqueueCall, Handle
 from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, AuditNote
 from treadle.observer import begin_read
-from treadle.options import QUEUE_OPTIONS, check_options
+from treadle.options import QUEUE_OPTIONS, Options, check_options
 from treadle.records import ScheduleRun
 from treadle.schedule_state import ScheduleState as ScheduleState
 from treadle.schedule_state import StoredSchedules
@@ -46,6 +46,51 @@ from treadle.work_type import needed_arguments
 LEAST_EVERY: Final = 0.001
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class Schedule:
+    """Work that recurs, as a value: `Treadle(schedules=[Schedule("report", every=60, run=report)])`. Several
+    apps may have it, as that of a program and those of its tests."""
+
+    __slots__ = ("_catch_up", "_options", "_run", "_timing", "name")
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        run: RunFn,
+        cron: str | None = None,
+        tz: str | None = None,
+        every: Duration | None = None,
+        next: NextFn | None = None,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        catch_up: CatchUp = "none",
+        **options: Unpack[Options],
+    ) -> None:
+        """As for `app.schedule`, which checks them in the same way."""
+        self.name = check_name(name, field="name")
+        self._timing = timing_of(cron, tz, every, next, start, end)
+        self._run = _checked_run(run)
+        if catch_up not in CATCH_UPS:
+            raise InputError.of("catch_up", catch_up, "must be 'none', 'one' or 'all'")
+        self._catch_up: CatchUp = catch_up
+        self._options = check_options(options, "schedule", QUEUE_OPTIONS)
+
+    def recurrence(self, name: str, tenant: str) -> Recurrence:
+        """What recurs, under its full name, for the engine."""
+        return Recurrence(
+            name=name,
+            tenant=tenant,
+            timing=self._timing,
+            run=self._run,
+            catch_up=self._catch_up,
+            options=self._options,
+            spec=_encoder.encode(self._timing.spec()),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name}>"
 
 
 class ScheduleHandle:
@@ -105,40 +150,27 @@ class Schedules:
         self._stored = StoredSchedules(core, tenant)
         self._prefix = self._stored.prefix
 
-    def add(
-        self, name: str, run: RunFn, *, timing: Timing, catch_up: CatchUp, options: Mapping[str, Any]
-    ) -> ScheduleHandle:
-        """See `app.schedule`."""
+    def add(self, schedule: Schedule) -> ScheduleHandle:
+        """Let this app fire a schedule. It is stored at once if the app runs, otherwise when it starts.
+
+        `ScheduleError` if the app has a schedule of that name already.
+        """
         core = self._core
         if "schedules" not in core.backend.capabilities:
             raise UnsupportedError("schedules", type(core.backend).__name__)
-        if not callable(run):
-            raise InputError.of(
-                "run", run, "must be a function that returns a Work, as in run=lambda: report()"
-            )
-        if missing := needed_arguments(run):
-            raise InputError.of(
-                "run", run, f"is called without arguments, and needs {missing}: use run=lambda: ..."
-            )
-        if catch_up not in CATCH_UPS:
-            raise InputError.of("catch_up", catch_up, "must be 'none', 'one' or 'all'")
-        if self._full(name) in self._scheduler.entries:
+        if not isinstance(schedule, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError.of("schedules", schedule, "must be a Schedule, as Schedule(...) makes one")
+        name, full = schedule.name, self._full(schedule.name)
+        if full in self._scheduler.entries:
             raise ScheduleError(
                 f"this app has a schedule {name!r} already: choose another name, or end the first one "
                 f"before, with `await app.schedules.cancel({name!r})`",
                 parameters=("name",),
             )
-        recurrence = Recurrence(
-            name=self._full(name),
-            tenant=DEFAULT_TENANT if self._tenant is None else self._tenant,
-            timing=timing,
-            run=run,
-            catch_up=catch_up,
-            options=check_options(options, "schedule", QUEUE_OPTIONS),
-            spec=_encoder.encode(timing.spec()),
-        )
-        preview = None if user_function(timing) is not None else timing.first(core.settings.clock.now())
-        return ScheduleHandle(self, name, self._scheduler.add(recurrence), preview)
+        made = schedule.recurrence(full, DEFAULT_TENANT if self._tenant is None else self._tenant)
+        known = user_function(made.timing) is None
+        preview = made.timing.first(core.settings.clock.now()) if known else None
+        return ScheduleHandle(self, name, self._scheduler.add(made), preview)
 
     async def runs(self, count: int = 30) -> dict[str, list[ScheduleRun]]:
         """The last runs of each schedule, by its name, newest first: up to `count` of the 50 that are kept.
@@ -250,6 +282,16 @@ class Schedules:
         backend = self._core.backend
         now = await backend.now()
         return now, Fleet(await backend.workers(), now) if "listing" in backend.capabilities else None
+
+
+def _checked_run(run: RunFn) -> RunFn:
+    if not callable(run):
+        raise InputError.of("run", run, "must be a function that returns a Work, as in run=lambda: report()")
+    if missing := needed_arguments(run):
+        raise InputError.of(
+            "run", run, f"is called without arguments, and needs {missing}: use run=lambda: ..."
+        )
+    return run
 
 
 def timing_of(

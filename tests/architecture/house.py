@@ -37,6 +37,7 @@ LARGE_CLASSES: dict[str, str] = {
 
 SHARED_NAMES: dict[str, str] = {
     "Item": "the model of Django names permissions and pages of the admin after the item that it shows",
+    "Schedule": "SPEC names the value of users so; the store has the same schedule, with its state",
     "LeaseLost": "SPEC names the event so; the error tells of the same fact",
 }
 

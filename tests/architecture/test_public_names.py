@@ -27,6 +27,7 @@ PUBLIC = [
     "Redrive",
     "Result",
     "Retry",
+    "Schedule",
     "Secret",
     "Treadle",
     "TreadleError",

@@ -22,6 +22,7 @@ from treadle import (
     Treadle,
     UnsupportedError,
     Work,
+    next_after,
     work,
 )
 from treadle.backends.memory import MemoryBackend
@@ -29,6 +30,7 @@ from treadle.engine.schedule.scheduler import REFRESH, UNSEEN, Scheduler
 from treadle.engine.schedule.standing import SAID
 from treadle.events import Queued
 from treadle.item import Fire, Heartbeat, ItemState, Schedule
+from treadle.schedule import Schedule as StatedSchedule
 from treadle.schedule import ScheduleHandle
 from treadle.store_metrics import StoreMetrics
 from treadle.testing import ManualClock
@@ -213,6 +215,39 @@ async def test_bad_arguments_are_refused(fleet: Fleet) -> None:
     with pytest.raises(TypeError, match="tx"):
         client.schedule("s", every=60, run=tick, tx=object())  # type: ignore[call-arg]
     assert client._core.scheduler.entries == {}
+
+
+async def test_a_schedule_is_a_value_that_several_apps_may_have() -> None:
+    """As that of a program, and those of its tests."""
+    clock = ManualClock()
+    nightly = StatedSchedule("nightly", cron="0 3 * * *", run=lambda: tick(7), queue="bulk")
+    for _ in range(2):
+        async with Treadle(work=[tick], schedules=[nightly], clock=clock) as app:
+            handle = await app.schedules.trigger("nightly")
+            assert handle is not None
+            assert await handle.result(PATIENCE) == 7
+            assert (await handle.state()).queue == "bulk"
+            (state,) = await app.schedules.list()
+            assert state.next_at == next_after("0 3 * * *", clock.now())
+
+
+@pytest.mark.parametrize(
+    ("schedules", "error", "message"),
+    [
+        (lambda: [hourly("s"), hourly("s")], ScheduleError, "this app has a schedule 's' already"),
+        (lambda: [tick], InputError, "must be a Schedule"),
+        (lambda: hourly("s"), TypeError, "schedules takes a list"),
+        (lambda: [StatedSchedule("s", run=tick)], ScheduleError, "one of cron=, every= and next="),
+        (lambda: [StatedSchedule("s", every=1, run=tick())], InputError, "must be a function"),
+    ],
+)
+def test_bad_values_are_refused(schedules: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Treadle(work=[tick], schedules=schedules())
+
+
+def hourly(name: str) -> StatedSchedule:
+    return StatedSchedule(name, every=3600, run=tick)
 
 
 async def test_a_schedule_needs_a_store_with_schedules(fleet: Fleet) -> None:

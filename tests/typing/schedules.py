@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from tests.typing.definitions import add
-from treadle import Client, Handle, Work, next_after, work
+from treadle import Client, Handle, Schedule, Treadle, Work, next_after, work
 from treadle.schedule import ScheduleHandle, ScheduleState
 
 
@@ -35,6 +35,13 @@ async def scheduling(client: Client) -> None:
     assert_type(await handle.trigger(), Handle[Any, Any] | None)
     assert_type(await client.schedules.list(), list[ScheduleState])
 
+
+nightly = Schedule(
+    "nightly", cron="0 3 * * *", tz="Europe/Paris", run=lambda: add(1, 2), catch_up="one", queue="q"
+)
+Treadle(schedules=[nightly, Schedule("b", every=timedelta(hours=1), run=tidy)])
+Schedule("c", every=1, run=tidy, queues="q")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+Treadle(schedules=["nightly"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 assert_type(next_after("0 3 * * *", 0.0), float | None)
 assert_type(next_after("0 3 * * *", datetime.now(UTC), "Europe/Paris"), datetime | None)

@@ -4,7 +4,7 @@ from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Date, cast, func, select
-from treadle import Context, Treadle, Work, work
+from treadle import Context, Schedule, Work, work
 
 from shop.models import Day, Order, Session
 
@@ -27,6 +27,5 @@ def yesterday() -> Work[int, int]:
     return close_day(datetime.now(PLACE).date() - timedelta(days=1))
 
 
-def schedule(treadle: Treadle) -> None:
-    """At three in the morning, once in the whole fleet. A night that was missed is made up for."""
-    treadle.schedule("close the day", cron="0 3 * * *", tz=PLACE.key, run=yesterday, catch_up="one")
+CLOSING = Schedule("close the day", cron="0 3 * * *", tz=PLACE.key, run=yesterday, catch_up="one")
+"""At three in the morning, once in the whole fleet. A night that was missed is made up for."""

@@ -27,8 +27,12 @@ SHELVES = [{"sku": "lamp", "cents": 2500, "stock": 100}, {"sku": "sofa", "cents"
 engine = create_async_engine(DATABASE)
 Session.configure(bind=engine)
 
-treadle = Treadle(DATABASE, work=[fulfilment, books], lifespan=partial(resources_at, BANK))
-books.schedule(treadle)
+treadle = Treadle(
+    DATABASE,
+    work=[fulfilment, books],
+    schedules=[books.CLOSING],
+    lifespan=partial(resources_at, BANK),
+)
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ def treadle_settings(payments: dict[str, Payment]) -> dict[str, Any]:
         async with httpx.AsyncClient(transport=transport, base_url="http://bank/") as http:
             yield Resources(Bank(http))
 
-    return {"work": [fulfilment, books], "lifespan": resources}
+    return {"work": [fulfilment, books], "schedules": [books.CLOSING], "lifespan": resources}
 
 
 @pytest.fixture(autouse=True)

@@ -99,7 +99,6 @@ async def test_the_books_of_a_day(treadle_app: Treadle) -> None:
 
 
 async def test_the_books_are_closed_every_night(treadle_app: Treadle) -> None:
-    books.schedule(treadle_app)
     handle = await treadle_app.schedules.trigger("close the day")
     assert handle is not None
     assert await handle.result() == 0
