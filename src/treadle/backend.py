@@ -79,8 +79,9 @@ group of their own, with its id, and so do all items that they queue. G waits fo
 `GROUP_MARK` and its own id. When the nested group ends, G is released or doomed like any dependent, and holds
 the outer group open until it has ended. The engine settles it with the value of the nested group as its
 result, and as its contribution unless other works follow the group. A nested group of which no member was
-stored (keys) has ended at once. Nothing of a nested group is pruned before the outermost group around it has
-ended, and it is deleted with that group. `group` finds a nested group by its id.
+stored (keys) ends in the same step: it counts for items that wait for it, and is among the ended groups of
+the effects. Nothing of a nested group is pruned before the outermost group around it has ended, and it is
+deleted with that group. `group` finds a nested group by its id.
 
 ## Capabilities
 

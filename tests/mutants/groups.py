@@ -84,8 +84,8 @@ def nested_does_not_hold(patch: Patch) -> None:
 def nested_not_joined(patch: Patch) -> None:
     real = submit.store_children
 
-    def store_children(store: Any, items: Any, now: float, group: Any) -> None:
-        real(store, [replace(item, group_id=None) for item in items], now, group)
+    def store_children(store: Any, items: Any, now: float, group: Any, effects: Any) -> None:
+        real(store, [replace(item, group_id=None) for item in items], now, group, effects)
 
     plant(patch, settle, real, store_children)
 

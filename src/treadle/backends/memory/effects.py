@@ -12,7 +12,7 @@ from treadle.rules.submission import Dependencies
 
 from .dependencies import is_tolerated, stop_waiting
 from .retention import RetentionBundle
-from .rows import Row
+from .rows import MemoryGroup, Row
 from .tables import MemoryTables
 from .transitions import doom, set_status, unwatch_deadline, wait, withdraw
 
@@ -130,12 +130,17 @@ def member_ended(store: MemoryTables, row: Row, now: float, effects: CollectedEf
         group.cancelled[row] = None
         group.cancellations += 1
     if not group.open:
-        group.ended_at = now
-        ended = EndedGroup(group.id, group.tenant, group.value, group.type, group.failed)
-        effects.ended_groups.append(ended)
-        store.retention.add_group(group)
-        status = group_status(group.failed, group.cancellations)
-        group_ended(store, (group.tenant, group.id), status, now, effects)
+        end_group(store, group, now, effects)
+
+
+def end_group(store: MemoryTables, group: MemoryGroup, now: float, effects: CollectedEffects) -> None:
+    """End a group that has no open members."""
+    group.ended_at = now
+    ended = EndedGroup(group.id, group.tenant, group.value, group.type, group.failed)
+    effects.ended_groups.append(ended)
+    store.retention.add_group(group)
+    status = group_status(group.failed, group.cancellations)
+    group_ended(store, (group.tenant, group.id), status, now, effects)
 
 
 def group_ended(

@@ -239,7 +239,7 @@ def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan =
     group = group_of(store, row) if plan.new else None
     end(store, row, status, now)
     if group is not None:
-        store_children(store, plan.new.values(), now, group)
+        store_children(store, plan.new.values(), now, group, call.effects)
     count_end(store, row, now, call.effects)
     if plan.changes:
         take_over(store, plan.changes.items(), now)

@@ -11,6 +11,7 @@ from treadle.rules.times import deadline_at, due_at
 
 from .audits import record
 from .dependencies import start_waiting, status_if_ended, waits_for
+from .effects import CollectedEffects, end_group
 from .groups import join, nest
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
@@ -107,7 +108,9 @@ def make_plan(
     return plan if cycle is None else Rejected("cycle", cycle)
 
 
-def store_children(store: MemoryTables, items: Collection[Item], now: float, group: MemoryGroup) -> None:
+def store_children(
+    store: MemoryTables, items: Collection[Item], now: float, group: MemoryGroup, effects: CollectedEffects
+) -> None:
     """Store the children of a settled item: in its group, or in groups that are nested in it."""
     if not any(item.closes_group for item in items):
         for item in items:
@@ -122,6 +125,9 @@ def store_children(store: MemoryTables, items: Collection[Item], now: float, gro
     # Only now are all members of the groups known that some of these wait for.
     for row in rows.values():
         _start(store, row, now)
+    for inner in nested.values():
+        if not inner.open:
+            end_group(store, inner, now, effects)
 
 
 def _place_nested(parent: MemoryGroup, outer: MemoryGroup, inner: MemoryGroup, now: float) -> None:

@@ -6,7 +6,7 @@ counts the ends for the items that wait for them, and closes groups.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from treadle.item import Attempt, DeathReason, Effects, EndedGroup, ReleasedItem, Verdict
@@ -147,12 +147,21 @@ class EndingBatch:
             self.groups.write()
             let_prerequisites_expire(tx, array(self._special))
         if any_blocked(tx):
-            counted = count_ends(tx, self._outcomes(failing))
-            self._released += counted.released
-            self._doomed += counted.doomed
+            self._count(self._outcomes(failing))
         self._done = []
         self._alone = []
         self._special = []
+
+    def add_ended_groups(self, groups: Mapping[int, EndedGroup]) -> None:
+        """These nested groups had no members when they were stored, and have ended. By their negated
+        numbers."""
+        self._closed += groups.values()
+        self._count(dict.fromkeys(groups, SUCCESS))
+
+    def _count(self, outcomes: Mapping[int, int]) -> None:
+        counted = count_ends(self._tx, outcomes)
+        self._released += counted.released
+        self._doomed += counted.doomed
 
     def _fail_groups(self) -> set[int]:
         """Decide which deaths fail their groups. Return the items that died so."""

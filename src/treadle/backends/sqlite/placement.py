@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from treadle.item import GROUP_MARK, Item, Ref
+from treadle.item import GROUP_MARK, EndedGroup, Item, Ref
 from treadle.rules.settlement import shortest_keep
 
 from .groups import insert_nested
@@ -78,6 +78,14 @@ class NestedGroups:
 
     def store(self, tx: Tx) -> None:
         insert_nested(tx, [group.row(tx.now) for group in self._groups.values()])
+
+    def ended(self) -> dict[int, EndedGroup]:
+        """Those without members, by their negated numbers."""
+        return {
+            -group.no: EndedGroup(id, tenant, None, group.closer.type, 0)
+            for (tenant, id), group in self._groups.items()
+            if not group.members
+        }
 
     def known(self) -> dict[Ref, tuple[int, int | None]]:
         """These groups by their names in `after`: their numbers, negated, and their outcomes."""

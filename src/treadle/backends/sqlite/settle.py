@@ -32,7 +32,7 @@ from .placement import Home, PlacedItem
 from .settle_plain import settle_plain, stays_alone
 from .statements import Tx, array, statements
 from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .store_items import store
+from .store_items import store_children
 from .submit import TakenIds, is_plain, plan
 from .update import take_over
 
@@ -89,8 +89,10 @@ class _SettleCall:
         self._endings.flush()
         self._endings.groups.write()
         if self._children:
-            store(self._tx, self._children)
+            ended = store_children(self._tx, self._children)
             self._children = []
+            if ended:
+                self._endings.add_ended_groups(ended)
 
     def _settle(self, settlement: Settlement) -> Outcome:
         lease = settlement.lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.item import GROUP_MARK, Item, Lease, Ref, Submitted
+from treadle.item import GROUP_MARK, EndedGroup, Item, Lease, Ref, Submitted
 from treadle.rules.submission import Dependencies, is_tolerant
 from treadle.rules.times import deadline_at, due_at
 
@@ -21,6 +21,14 @@ from .statements import NULL, Row, Tx, array, blob, statements
 from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
 
 _SQL = statements("submit")
+
+
+def store_children(tx: Tx, placed: Sequence[PlacedItem]) -> dict[int, EndedGroup]:
+    """As `store`, for the children of settlements. Return the nested groups that have ended at once."""
+    storage = _ItemStorage(tx, placed)
+    stored = storage.run()
+    assert stored is not None, "the ids were checked"
+    return storage.ended_groups()
 
 
 def store(tx: Tx, placed: Sequence[PlacedItem]) -> list[Submitted]:
@@ -98,6 +106,10 @@ class _ItemStorage:
         if self._any_missing:
             connect_waiting(tx, {**self._numbers(), **{ref: no for ref, (no, _) in self._groups().items()}})
         return answers
+
+    def ended_groups(self) -> dict[int, EndedGroup]:
+        """The nested groups that have ended at once, by their negated numbers."""
+        return {} if self._nested is None else self._nested.ended()
 
     def _item_row(self, no: int, item: Item, home: Home | None) -> tuple[Any, ...]:
         return (

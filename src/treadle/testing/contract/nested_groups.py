@@ -160,6 +160,23 @@ class NestedGroupCases:
         await consistent(backend)
 
     @needs("nested")
+    async def test_a_nested_group_without_members_releases_those_that_wait_for_it(
+        self, backend: Backend
+    ) -> None:
+        """An item may wait for a group that is not there yet. The call says that it has ended."""
+        await submit(backend, dependent(whole("g"), id="early"), dependent(whole("g"), "more", id="later"))
+        root = await start_one(backend, item("root"))
+        settled = await apply(backend, succeed(root, *nested("g"), dependent(whole("g"), id="child")))
+        assert [one.id for one in settled.effects.released] == ["early"]
+        ended = only(settled.effects.ended_groups)
+        assert (ended.id, ended.tenant, ended.value, ended.type) == ("g", "default", None, GROUP_TYPE)
+        assert not ended.failed
+        assert await statuses(backend, "early", "g", "child") == ["ready"] * 3
+        assert (await state(backend, "later")).waiting_for == ("more",)
+        assert sorted(await run(backend)) == ["child", "early", "g"]
+        await consistent(backend)
+
+    @needs("nested")
     async def test_keyed_children_that_are_new_join_the_nested_group(self, backend: Backend) -> None:
         """One of two had an earlier item. It does not hold the group open."""
         await submit(backend, item("old", key="k", delay=1000))

@@ -141,7 +141,9 @@ local function end_row(row, status, plan)
   local group = plan and (plan.plain or #plan.new > 0) and Groups.of(row)
   Effects.end_row(row, status)
   if group and plan.plain then store_plain(row, group, plan.plain) end
-  if group then PlanStore.children(plan, group) end
+  if group then
+    for _, empty in ipairs(PlanStore.children(plan, group)) do Effects.end_group(empty) end
+  end
   Effects.count_end(row)
   if plan then KeyHolders.take_over(plan) end
 end

@@ -61,3 +61,26 @@ begin
     left join treadle.item_group g on g.no = c.group_no
     where c.closes and c.skip is not true;
 end $$;
+
+-- New nested groups without members have ended. Count them towards the items that wait for them, and add them to
+-- `p_effects`. `p_nos`: the new items of a settle.
+create or replace function treadle.end_empty_groups(p_now float8, p_effects treadle.effects, p_nos bigint[])
+returns treadle.effects
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  empty bigint[] := array(select g.no from treadle.item_group g where g.no = any(p_nos) and g.open = 0);
+begin
+  if empty = '{}' then
+    return p_effects;
+  end if;
+  select p_effects.ended_group_id || array_agg(i.id), p_effects.ended_group_tenant || array_agg(i.tenant),
+         p_effects.ended_group_type || array_agg(i.type),
+         p_effects.ended_group_value || array_fill(null::bytea, array[cardinality(empty)])
+    into p_effects.ended_group_id, p_effects.ended_group_tenant, p_effects.ended_group_type,
+      p_effects.ended_group_value
+    from treadle.item i where i.no = any(empty);
+  return treadle.count_ended_groups(p_now, p_effects, empty, array_fill(6::smallint, array[cardinality(empty)]));
+end $$;

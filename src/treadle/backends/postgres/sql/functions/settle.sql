@@ -130,6 +130,9 @@ begin
     select array_agg(case when x.flags & 8 <> 0 then coalesce(x.group_no, x.no) else x.group_no end)
       into ended_group from unnest(ended.group_no, ended.no, ended.flags) x(group_no, no, flags);
   end if;
+  if children.closes is not null then
+    effects := treadle.end_empty_groups(now, effects, stored.nos);
+  end if;
 end $$;
 
 -- The columns of settlements, one element per row. `p_all`: also those that `end_leased_items` can use as

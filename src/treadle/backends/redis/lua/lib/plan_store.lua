@@ -32,7 +32,8 @@ do
     end
   end
 
-  -- Store the children of a settled item: in its group, or in groups that are nested in it.
+  -- Store the children of a settled item: in its group, or in groups that are nested in it. Returns those of the
+  -- latter that have no members. Their end is not counted yet.
   function PlanStore.children(plan, group)
     local closers = {}
     for _, item in ipairs(plan.new) do
@@ -48,9 +49,9 @@ do
         Groups.join(group, row)
         start(row, plan.beside)
       end
-      return
+      return {}
     end
-    local nested = {} -- by id
+    local nested, empty = {}, {} -- the first by id
     for _, item in ipairs(plan.new) do
       local row = insert(item, group.g)
       if item.spec.c then nested[item.id] = Groups.nest(group, row) end
@@ -64,10 +65,12 @@ do
         if inner.open == 0 then
           inner.ended_at = now
           Groups.save(inner)
+          empty[#empty + 1] = inner
         end
       end
     end
     -- Only now are all members of the groups known that some of these wait for.
     for _, item in ipairs(plan.new) do start(item.row, plan.beside) end
+    return empty
   end
 end
