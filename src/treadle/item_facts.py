@@ -152,7 +152,8 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """Up to the cap of the call."""
     capped: bool
     oldest_queued_at: float
-    """When the oldest of them was submitted."""
+    """When the oldest of them was submitted. The cap does not count here. Of one tenant that has hundreds of
+    them, it may be the oldest of those that died first."""
     last_at: float
     """When the newest of them died."""
     sample: str

@@ -223,7 +223,7 @@ class _Mark(NamedTuple):
     cap: int
     """How many were counted at most."""
     total: int
-    """Up to one more than the cap."""
+    """If there are more than the cap: some number above it."""
     first: int
     """The number of the item that was submitted first."""
     newest: int
@@ -234,7 +234,7 @@ def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
     found: list[_Mark] = []
     left = _MOST_MARKED
     for name in _newest_marks(tx, tenant, count):
-        found.append(_mark(tx, name, tenant, min(cap, max(left, _LEAST_MARKED))))
+        found.append(_mark(tx, name, tenant, cap, max(left, _LEAST_MARKED)))
         left -= found[-1].total
     deaths = {row[0]: row for row in tx.rows(_SQL["deaths"], array(one.newest for one in found))}
     queued: dict[int, float] = dict(tx.rows(_SQL["queued_at"], array(one.first for one in found)))
@@ -257,11 +257,14 @@ def _newest_marks(tx: Tx, tenant: str | None, count: int) -> list[str]:
     return list(found)
 
 
-def _mark(tx: Tx, mark: str, tenant: str | None, cap: int) -> _Mark:
+def _mark(tx: Tx, mark: str, tenant: str | None, cap: int, most: int) -> _Mark:
+    """most: how many items may be looked at. Those of a tenant are in the order of their deaths, so the one
+    that was submitted first may be beyond the cap."""
+    cap = min(cap, most)
     if tenant is None:
         row = tx.rows(_SQL["mark"], mark, cap + 1)[0]
     else:
-        row = tx.rows(_SQL["mark_of_tenant"], mark, cap + 1, tenant)[0]
+        row = tx.rows(_SQL["mark_of_tenant"], mark, most + 1, tenant)[0]
     return _Mark(mark, cap, *row)
 
 

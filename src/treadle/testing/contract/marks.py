@@ -146,6 +146,23 @@ class DeadMarkCases:
         }
 
     @needs("watching")
+    async def test_the_oldest_item_of_a_mark_is_found_beyond_the_cap(self, subject: Subject) -> None:
+        """Though it died after others, and though many of another tenant were submitted before it."""
+        backend = subject.backend
+        leases = await start(backend, *items(250, tenant="other"))
+        await apply(backend, *(die_of("m", lease) for lease in leases))
+        await subject.advance(100)
+        begun = await backend.now()
+        (oldest,) = await start(backend, item("oldest", tenant="a"))
+        await subject.advance(100)
+        await kill(backend, "m", *items(4, tenant="a"))
+        await subject.advance(100)
+        await apply(backend, die_of("m", oldest))
+        mine = only(await backend.marks(tenant="a", cap=2))
+        assert (mine.count, mine.capped, mine.oldest_queued_at) == (2, True, near(begun))
+        assert only(await backend.marks(cap=2)).oldest_queued_at == near(begun - 100)
+
+    @needs("watching")
     async def test_deaths_without_a_mark_are_counted_together(self, backend: Backend) -> None:
         """Those of items that died before there were fingerprints, or of a worker that makes none."""
         await end(backend, item("x", "t"), item("y", "u"), how=die)

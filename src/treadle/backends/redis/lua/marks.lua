@@ -35,14 +35,21 @@ local function newest_death(mark)
   return newest
 end
 
--- The row with a mark that was submitted first.
+-- The row with a mark that was submitted first. Of one tenant: if it is among the first of the mark, or among those of
+-- the tenant that died first.
 local function first_number(mark)
   local members = call('ZRANGEBYLEX', K.marked, '[' .. mark, '[' .. mark .. HIGHEST, 'LIMIT', 0, tenant and MOST_FIRST or 1)
   for i = 1, #members do
     local rest = sub(members[i], #mark + 1)
     if not tenant or sub(rest, 7, 10) == tenant then return sub(rest, 1, 6) end
   end
-  return sub(call('ZRANGEBYLEX', K.marks, '[' .. mark .. tenant, '[' .. mark .. tenant .. HIGHEST, 'LIMIT', 0, 1)[1], -6)
+  local prefix, first = mark .. tenant, nil
+  members = call('ZRANGEBYLEX', K.marks, '[' .. prefix, '[' .. prefix .. HIGHEST, 'LIMIT', 0, MOST_FIRST)
+  for i = 1, #members do
+    local n = sub(members[i], -6)
+    if not first or Store.before(n, first) then first = n end
+  end
+  return first
 end
 
 local names = call('ZREVRANGE', K.marks_last, behind, behind + size - 1)

@@ -115,12 +115,10 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM treadle_dead INDEXED BY treadle_dead
 
 -- The first is the first of those counted.
 -- :name mark_of_tenant
-SELECT (SELECT count(*) FROM (SELECT 1 FROM treadle_dead INDEXED BY treadle_dead_tenant
-            WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)),
-       (SELECT min(no) FROM (SELECT no FROM treadle_dead INDEXED BY treadle_dead_tenant
-            WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)),
+SELECT count(*), min(no),
        (SELECT no FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ?3 AND mark = ?1
         ORDER BY ended DESC LIMIT 1)
+FROM (SELECT no FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)
 
 -- :name deaths
 SELECT m.no, m.type, m.tenant, m.ended, i.id, a.error_type, a.message

@@ -54,8 +54,9 @@ begin
 end $$;
 
 -- The marks of one tenant, with the number of items of each, the first of those that were counted, and the last to die.
--- The index has them by queue and type: an item for each of these.
-create or replace function treadle.marks_of_tenant(p_tenant text, p_most int, p_cap int)
+-- `capped`: not all were counted. The index has them by queue and type: an item for each of these, in the order of
+-- deaths, so the one that was submitted first may be beyond the cap of the caller.
+create or replace function treadle.marks_of_tenant(p_tenant text, p_most int)
 returns table (mark text, count int, capped boolean, first bigint, last bigint, ended float8)
 language plpgsql stable as $$
 #variable_conflict use_column
@@ -71,11 +72,11 @@ begin
     select count(*), min(x.no) into count, first from (
       select e.no from treadle.ended_item e
       where e.outcome = 7 and e.tenant = p_tenant and e.queue = at_queue and e.type = at_type and e.mark = at_mark
-      order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit least(p_cap, greatest(bound, 20)) + 1) x;
+      order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit greatest(bound, 20) + 1) x;
     select e.no, e.ended into last, ended from treadle.ended_item e
       where e.outcome = 7 and e.tenant = p_tenant and e.queue = at_queue and e.type = at_type and e.mark = at_mark
       order by e.tenant desc, e.queue desc, e.type desc, e.mark desc, e.ended desc, e.no desc limit 1;
-    capped := count > least(p_cap, greatest(bound, 20));
+    capped := count > greatest(bound, 20);
     bound := bound - count;
     return next;
     select e.queue, e.type, e.mark into at_queue, at_type, at_mark from treadle.ended_item e
@@ -105,7 +106,7 @@ begin
       from (
         select m.mark, sum(m.count) as count, bool_or(m.capped) as capped, min(m.first) as first,
           max(m.ended) as ended, (array_agg(m.last order by m.ended desc, m.last desc))[1] as last
-        from treadle.marks_of_tenant(p_tenant, 2 * most, p_cap) m group by m.mark
+        from treadle.marks_of_tenant(p_tenant, 2 * most) m group by m.mark
         order by ended desc, last desc limit p_count) m
       cross join lateral treadle.describe_death(m.first, m.last) d
       order by m.ended desc, m.last desc;
