@@ -141,7 +141,7 @@ async def _run(core: Core, lease: Lease, began: float) -> PendingSettlement:
 
 def _settlement(lease: Lease, progress: BulkProgress, children: tuple[Item, ...]) -> PendingSettlement:
     """The progress becomes the value of the group, and the result of the item."""
-    value = encode_group_value(BULK_TYPE, encode_bulk(progress))
+    value = encode_group_value(BULK_TYPE, encode_bulk(progress), is_result=True)
     contributions = (PlannedContribution(None, encoded=value),)
     return PendingSettlement(lease, Succeed(NOTHING), value, children, contributions)
 

@@ -2,21 +2,22 @@
 
 It has the names of `ItemState`. Instants are ISO 8601 in UTC, always with microseconds. `input`, `result`
 and `headers` are JSON values, with `***` in place of secrets: see `treadle.secret_values`. What this code
-cannot read is shown as JSON if it is JSON, else as `{"$base64": ...}`, and `unreadable` says why. `options`,
+cannot read is shown as JSON if it is JSON, else as `{"$base64": ...}`, and `unreadable` says why. Where the
+code of a type is unknown, its input and result are `***`: nothing says what in them is secret. `options`,
 which only the engine reads, is left out.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
 from treadle.codec import hooks
 from treadle.engine.registry import Registry
-from treadle.engine.wait.wait_result import decode_group_value, value_type
+from treadle.engine.wait.wait_result import ValueSource, decode_group_value, value_source
 from treadle.errors import DecodeError, class_name, shown
 from treadle.group_ref import GroupRef, shown_names
 from treadle.headers import headers_of
@@ -25,6 +26,7 @@ from treadle.item_facts import DeadMark
 from treadle.log_lines import error_text
 from treadle.masking import MASK
 from treadle.secret_values import holds_secret
+from treadle.signature import GROUP_VALUE
 from treadle.timing import iso
 
 INSTANTS: Final = frozenset(("queued_at", "due_at", "claimed_at", "started_at", "ended_at", "deadline"))
@@ -38,9 +40,11 @@ LARGEST_EXACT: Final = 2**53
 
 def read_input(registry: Registry, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
     """The arguments of an item as a JSON value, read as a worker with this code would, and why that could
-    not be done, or "". reveal: with their secrets."""
+    not be done, or "". reveal: with their secrets. Without the code of its type, all of it is secret."""
     type = registry.get(state.type)
-    declared = [] if reveal else registry.declared_types(state.type)
+    declared = registry.declared_types(state.type)
+    if not (declared or reveal):
+        return MASK, _unknown(state.type)
     try:
         value = (
             registry.codec.decode(state.input)
@@ -54,23 +58,26 @@ def read_input(registry: Registry, state: ItemState, *, reveal: bool = False) ->
 
 def read_result(registry: Registry, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
     """The same for its result."""
-    if state.type == GROUP_TYPE:
-        return _read_value(registry, state.type, state.result, reveal=reveal, group=True)
-    return _read_value(registry, state.type, state.result, reveal=reveal)
+    return _read_value(registry, state.type, state.result, reveal=reveal, group=state.type == GROUP_TYPE)
 
 
 def read_group_value(registry: Registry, group: GroupState, *, reveal: bool = False) -> tuple[object, str]:
-    """The same for the value of a group."""
+    """The same for the value of a group, as the store has it."""
     return _read_value(registry, group.type, group.value, reveal=reveal, group=True)
 
 
 def _read_value(
-    registry: Registry, type: str, data: object, *, reveal: bool, group: bool = False
+    registry: Registry, type: str, data: object, *, reveal: bool, group: bool
 ) -> tuple[object, str]:
     if data is None:
         return None, ""
-    name = value_type(type, data) if group and isinstance(data, bytes) else type
-    declared = [] if reveal else [each["return"] for each in registry.declared_types(name)]
+    source = ValueSource(type, True, b"")
+    if group:  # decoded, it names no type
+        source = value_source(type, data) if isinstance(data, bytes) else ValueSource("", True, b"")
+    types = registry.declared_types(source.type)
+    declared = [each["return" if source.is_result else GROUP_VALUE] for each in types]
+    if not (declared or reveal):
+        return MASK, _unknown(source.type)
     if not isinstance(data, bytes):  # a client has decoded it
         return _shown(registry, to_json(data), [*declared, data.__class__], reveal=reveal), ""
     try:
@@ -80,16 +87,33 @@ def _read_value(
         return _stored(registry, data, declared, reveal=reveal), _why(error, declared, reveal=reveal)
 
 
+def _unknown(type: str) -> str:
+    """Why a value is masked as a whole."""
+    gone = f"the code of {type!r} is not here" if type else "the type of the member that gave it is not known"
+    return f"{gone}, so all of it is masked"
+
+
 def _shown(registry: Registry, value: object, declared: Sequence[Any], *, reveal: bool) -> object:
     return value if reveal else registry.mask.masked(value, *declared)
 
 
 def _stored(registry: Registry, data: bytes, declared: Sequence[Any], *, reveal: bool) -> object:
-    """A value that this code cannot read, as it is stored."""
+    """A value that this code cannot read, as it is stored. If its type has secrets: only those arguments that
+    have none. What has another name today may be one."""
+    hides = not reveal and holds_secret(*declared)
     try:
-        return _shown(registry, msgspec.json.decode(data), declared, reveal=reveal)
+        value: object = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
-        return MASK if holds_secret(*declared) else {"$base64": base64.b64encode(data).decode()}
+        return MASK if hides else {"$base64": base64.b64encode(data).decode()}
+    if not hides:
+        return _shown(registry, value, declared, reveal=reveal)
+    if not isinstance(value, dict) or not all(isinstance(each, Mapping) for each in declared):
+        return MASK
+    fields = cast("dict[str, object]", value)
+    harmless = {
+        name for name in fields if all(name in each and not holds_secret(each[name]) for each in declared)
+    }
+    return registry.mask.masked({name: each if name in harmless else MASK for name, each in fields.items()})
 
 
 def _why(error: Exception, declared: Sequence[Any], *, reveal: bool) -> str:

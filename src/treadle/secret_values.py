@@ -1,7 +1,8 @@
 """Secret values: what is shown as `***` in place of values that only handlers should see.
 
 A value is secret if its type says so (`Annotated[str, Secret]`), or if it stands under a name that tells so,
-such as `password`. In URLs, the password is. It is stored as it is, and handlers get it as it is.
+such as `password`. In URLs, the password is. It is stored as it is, and handlers get it as it is. Only the
+code of a work type has its annotations: without it, everything of the type is secret (`treadle.item_json`).
 """
 
 from __future__ import annotations

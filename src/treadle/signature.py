@@ -227,6 +227,22 @@ def own_type(returned: Any) -> Any:
     return returned
 
 
+GROUP_VALUE: Final = "return to the group"
+"""Names the type of what a handler gives to its group, beside those of its parameters and of `return`."""
+
+
+def group_type(returned: Any) -> Any:
+    """Return V for a handler annotated to return `Result[S, V]`: the type of what it gives to its group.
+    Without a `Result` it is what it returns."""
+    if returned is Result:
+        return Any
+    if get_origin(returned) is Result:
+        return get_args(returned)[-1]
+    if _is_union(returned):
+        return _union([group_type(each) for each in get_args(returned)])
+    return returned
+
+
 # -------------------------------------------------------------------------- handlers of declared types
 
 

@@ -42,7 +42,7 @@ from .context import Context
 from .errors import DecodeError, DefinitionError, InputError, shown
 from .options import Input, RunIn, check_options
 from .result import Result
-from .signature import Handler, batch_item, check_handler, inspect_handler, own_type
+from .signature import GROUP_VALUE, Handler, batch_item, check_handler, group_type, inspect_handler, own_type
 from .work import Work, WorkTypeBase
 
 P = ParamSpec("P")
@@ -275,8 +275,8 @@ def result_shape_of(work_type: AnyWorkType) -> Shape:
 
 
 def declared_types(work_type: AnyWorkType) -> list[Mapping[str, Any]]:
-    """Return the types of what is stored, by the names of the parameters, and as `return` that of the result:
-    as they are declared, and as the handler has them. Without those that cannot be resolved."""
+    """Return the types of what is stored, by the names of the parameters, with those of `return` and
+    `GROUP_VALUE`, as declared and as the handler has them. Without those that cannot be resolved."""
     found: list[Mapping[str, Any]] = []
     handlers = (work_type._declared, work_type._handler)  # pyright: ignore[reportPrivateUsage]
     for each in dict.fromkeys(handler for handler in handlers if handler is not None):
@@ -292,7 +292,7 @@ def _stored_types(handler: Handler) -> Mapping[str, Any]:
         name: stored_type(Parameter(name, types[name], kind=parameter.kind))
         for name, parameter in handler.parameters.items()
     }
-    return {**own, "return": own_type(types["return"])}
+    return {**own, "return": own_type(types["return"]), GROUP_VALUE: group_type(types["return"])}
 
 
 def json_input(work_type: AnyWorkType, given: Mapping[str, Any]) -> Input:

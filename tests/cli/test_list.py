@@ -65,7 +65,7 @@ def test_where_reads_what_is_inside_and_says_how_far_it_looked(store: Store) -> 
         await app.enqueue_many([send(number, f"{number % 7}@example.org") for number in range(40)])
 
     store.fill(fill)
-    found = store.call("list", "--where", "input.user_id>=38", "--json", app=False)
+    found = store.call("list", "--where", "input.user_id>=38", "--json", "--reveal", app=False)
     assert [each["input"]["user_id"] for each in found.objects] == [39, 38]
     assert "looked at 40 items" in found.err
     some = store.call("list", "--where", "input.address~3@", "--where", "input.user_id!=38", "--limit", "2")
@@ -180,7 +180,8 @@ def test_what_this_code_cannot_read_is_shown_as_it_is_stored(store: Store) -> No
     (item,) = store.call("list", "--json").objects
     assert item["input"] == {"user": "x"}
     assert item["unreadable"].startswith("input: ")
-    (item,) = store.call("list", "--json", app=False).objects
+    (item,) = store.call("list", "--json", "--reveal", app=False).objects
+    assert item["input"] == {"user": "x"}
     assert "unreadable" not in item
 
 
@@ -204,7 +205,7 @@ def test_export_writes_all_items(store: Store) -> None:
     store.fill(fill)
     assert [each["input"]["user_id"] for each in store.call("export").objects] == list(range(1203))[::-1]
     assert len(store.call("export", "--limit", "600").objects) == 600
-    process = start("export", "--url", store.url)
+    process = start("export", "--url", store.url, "--reveal")
     assert process.stdout is not None
     assert process.stderr is not None
     assert json.loads(process.stdout.readline())["input"] == {"user_id": 1202}
@@ -266,7 +267,9 @@ def test_a_terminal_that_knows_only_ascii_gets_ascii(store: Store) -> None:
     texts: list[str] = []
     for form in ((), ("--json",)):
         env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-        done = common_server().run(["treadle", "list", "--url", store.url, *form], PROJECT, env, timeout=60)
+        done = common_server().run(
+            ["treadle", "list", "--url", store.url, "--reveal", *form], PROJECT, env, timeout=60
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.isascii()
         texts.append(done.stdout)
@@ -298,6 +301,23 @@ def test_an_app_that_cannot_be_imported_shows_its_traceback(
 def test_tries_count_as_failures_only_what_may_fail(state: ItemState, shown: str) -> None:
     """Attempts that were lost with their workers do not count."""
     assert attempt_words(state) == shown
+
+
+def test_without_the_code_inputs_and_results_are_shown_only_if_asked_for(store: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(log_in("me", "hunter2"), id="one")
+        await app.enqueue(report("hunter2"), id="two")
+        await app.complete("two", {"day": "hunter2"})
+
+    store.fill(fill)
+    for arguments in (("show", "one", "two"), ("list",), ("export",), ("group", "two")):
+        hidden = store.call(*arguments, "--json", app=False)
+        assert hidden.objects
+        assert "hunter2" not in hidden.out
+        assert "is not here, so all of it is masked" in hidden.out
+        assert "hunter2" in store.call(*arguments, "--json", "--reveal", app=False).out
+    assert "hunter2" not in store.call("show", "one", "two", app=False).out
+    assert "hunter2" in store.call("show", "two", "--reveal", app=False).out
 
 
 def test_secrets_are_shown_only_if_asked_for(memory: Store) -> None:

@@ -120,6 +120,15 @@ async def test_secrets_are_masked(app: Treadle) -> None:
     assert "1234" not in answer.text
 
 
+async def test_results_of_types_whose_code_is_unknown_are_masked(app: Treadle) -> None:
+    handle = await app.enqueue(login("ada"))
+    await handle.result(PATIENCE)
+    async with Client(app.backend) as bare:
+        answer = await get(web_of(bare), f"/work/{handle.id}")
+    assert (answer.json()["result"], answer.json()["group"]["value"]) == ("***", "***")
+    assert "1234" not in answer.text
+
+
 @pytest.mark.parametrize(
     ("access", "shown"),
     [

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
-from treadle import Retry, Secret, Treadle, WorkFailed, work
+from treadle import Client, Retry, Secret, Treadle, WorkFailed, work
 from treadle.backend import Backend
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.views import items as items_view
@@ -125,6 +125,27 @@ async def test_every_page_for_every_visitor(mails: Mails, visitor: Visitor) -> N
     await _items_are_found(mails, operator)
     await _an_item_says_all(mails, operator)
     await _the_dead_are_grouped(mails, operator)
+
+
+async def test_without_the_code_of_a_type_no_payload_is_shown(
+    mails_in_memory: Mails, visitor: Visitor
+) -> None:
+    mails = mails_in_memory
+    async with Client(mails.app.backend) as bare:
+        shown = visitor(bare)
+        for path in (f"/items/{mails.good.id}", f"/groups/{mails.good.id}"):
+            for text in ((await shown.get(path)).text, json.dumps(await json_of(shown, path))):
+                assert "s3cret" not in text
+                assert str(2**60 + 1) not in text
+                assert "masked" in text
+        good = await json_of(shown, f"/items/{mails.good.id}")
+        assert (good["input"], good["result"]) == ("***", "***")
+        for what in ("input", "result"):
+            assert (await shown.get(f"/items/{mails.good.id}/{what}")).text == '"***"'
+        assert (await json_of(shown, "/items", q="input.order:1"))["items"] == []
+    known = visitor(mails.app)
+    group = await json_of(known, f"/groups/{mails.good.id}")
+    assert group["value"] == {"order": str(2**60 + 1), "text": PAYLOAD, "password": "***"}
 
 
 async def _items_are_found(mails: Mails, client: httpx.AsyncClient) -> None:

@@ -14,7 +14,7 @@ from treadle.dependency import DEPENDENCY
 from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
 from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
-from treadle.signature import Handler
+from treadle.signature import GROUP_VALUE, Handler
 from treadle.work import Work
 from treadle.work_type import WorkType, check_storable, declared_types, defined_in, handler_of
 
@@ -152,10 +152,13 @@ class Registry:
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)
 
     def declared_types(self, type: str) -> list[Mapping[str, Any]]:
-        """The types of the parameters of a work type, by name, and as `return` that of its result. Empty if
-        its code is not here."""
+        """The types of the parameters of a work type, by name, as `return` that of its result, and as
+        `GROUP_VALUE` that of what it gives to its group. Empty if its code is not here: then nothing says
+        what is secret."""
         known = self._by_name.get(type) or self._unregistered.get(type)
-        return [] if known is None else declared_types(known)
+        if known is None:
+            return [dict.fromkeys(("return", GROUP_VALUE), Any)] if type in BUILT_IN else []
+        return declared_types(known)
 
     def write_result(self, type: str, value: Any, limit: int) -> bytes:
         """Encode a result as `read_result` decodes it. `EncodeError`, `PayloadTooLarge`."""

@@ -19,7 +19,8 @@ class WorkAccess(msgspec.Struct, frozen=True):
     tenant: the tenant whose items are shown. None: those of all tenants, for an app that has none.
     allows: called with each item before it is shown. False: it is not shown. Without it, all items of the
         tenant are. `lambda item: item.headers.get("user") == user.id` shows users their own.
-    results: whether results and the values of groups are shown. Secrets in them are `***`.
+    results: whether results and the values of groups are shown. Secrets in them are `***`, and so are whole
+        results of types that the app does not know.
     errors: whether the class and the message of the last error are shown. They may quote what was
         processed.
     """

@@ -121,7 +121,7 @@ class SettlementBuilder:
         if needs_old(contributions):
             version, old = known or (0, None)
             value, final = fold(contributions, decode_group_value(self.core.registry, lease.type, old))
-            data = encode_group_value("", self._encode_value(value))
+            data = encode_group_value(lease.type, self._encode_value(value), is_result=False)
             drafts[group] = (version + 1, data)
             return Contribution(data, final, version)
         if contributions[0].encoded is not None:
@@ -130,11 +130,8 @@ class SettlementBuilder:
         own = isinstance(decision, Succeed) and value is decision.plan.value
         if own and alone:
             return Contribution(None, final)
-        data = (
-            encode_group_value(lease.type, pending.result or b"")
-            if own
-            else encode_group_value("", self._encode_value(value))
-        )
+        data = (pending.result or b"") if own else self._encode_value(value)
+        data = encode_group_value(lease.type, data, is_result=own)
         return self._contribute(data, final, group, known, drafts)
 
     def _contribute(

@@ -2,10 +2,11 @@
 
 A group's members are of many types, so a stored group value names the type whose result it is. That type's
 codec and declared type decode it. A folded value, and a value given inside `ctx.queue(...)`, is the result of
-no type: the app's codec decodes it. A group of one item stores no value of its own: its value is the item's
-result, as it is.
+no type: the app's codec decodes it, and it names the type that gave it, which says what is secret in it. A
+group of one item stores no value of its own: its value is the item's result, as it is.
 
-    \\x01 <type> \\x00 <bytes>    the result of a member of that type; if empty, by the app's codec
+    \\x01 <type> \\x00 <bytes>    the result of a member of that type
+    \\x02 <type> \\x00 <bytes>    a value that a member of that type gave, by the app's codec
     <bytes>                     the result of the root item
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.large_values import read_value
@@ -23,26 +24,41 @@ from treadle.group_ref import shown_names
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
 
-_MARK: Final = b"\x01"
+_RESULT: Final = b"\x01"
+_GIVEN: Final = b"\x02"
 _END: Final = b"\x00"
 
 
-def encode_group_value(type: str, data: bytes) -> bytes:
-    """Mark the encoded result `data` as one of `type`; an empty `type` stands for the app's codec."""
-    return b"".join((_MARK, type.encode(), _END, data))
+class ValueSource(NamedTuple):
+    """What a stored group value is."""
+
+    type: str
+    """The type of the member that gave it."""
+    is_result: bool
+    """Whether it is a result of this type. Otherwise the app's codec decodes it."""
+    data: bytes
+
+
+def encode_group_value(type: str, data: bytes, *, is_result: bool) -> bytes:
+    """Mark encoded data as a result of `type`, or as a value that a member of `type` gave."""
+    return b"".join((_RESULT if is_result else _GIVEN, type.encode(), _END, data))
 
 
 def decode_group_value(registry: Registry, root_type: str, value: bytes | None) -> Any:
     """Decode a stored group value. None stays None."""
     if value is None:
         return None
-    type = value_type(root_type, value)
-    return registry.read_result(type, value.partition(_END)[2] if value.startswith(_MARK) else value)
+    type, is_result, data = value_source(root_type, value)
+    return registry.read_result(type, data) if is_result else registry.codec.decode(data)
 
 
-def value_type(root_type: str, value: bytes) -> str:
-    """The name of the work type whose result a stored group value is. Empty: of none."""
-    return value[1:].partition(_END)[0].decode() if value.startswith(_MARK) else root_type
+def value_source(root_type: str, value: bytes) -> ValueSource:
+    """What a stored group value is."""
+    mark = value[:1]
+    if mark not in (_RESULT, _GIVEN):
+        return ValueSource(root_type, True, value)
+    type, _, data = value[1:].partition(_END)
+    return ValueSource(type.decode(), mark == _RESULT, data)
 
 
 def item_value(registry: Registry, state: ItemState | None, id: str) -> Any:
