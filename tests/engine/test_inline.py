@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp
-from treadle import Abort, Context, Result, Retry, Treadle, work
+from treadle import Abort, Context, MemoryBackend, Result, Retry, Treadle, work
 from treadle.errors import NotStarted
-from treadle.testing import ManualClock, drain, run_inline
+from treadle.testing import FaultyBackend, ManualClock, drain, run_inline
 
 
 @work
@@ -152,6 +152,47 @@ async def test_drain_runs_collected_batches(make_timed: MakeApp) -> None:
         async with asyncio.timeout(PATIENCE):
             await drain(app)
         assert [await handle.result() for handle in handles] == [0, 2, 4]
+
+
+RAN: list[str] = []
+
+
+@work(name="tick")
+async def tick() -> None:
+    RAN.append("tick")
+
+
+async def test_bursts_one_after_another_fire_what_is_due_at_their_start(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    RAN.clear()
+    for burst in range(4):
+        app = make_timed(tick)
+        app.schedule("s", every=60, run=tick)
+        async with run_inline(app):
+            await drain(app)
+            assert len(RAN) == burst
+        await clock.advance(61)
+
+
+async def test_drain_waits_for_the_first_look_at_the_schedules(clock: ManualClock) -> None:
+    """However slow the store is."""
+    RAN.clear()
+    backend = FaultyBackend(MemoryBackend(clock=clock))
+    app = Treadle(backend, work=[tick], clock=clock)
+    app.schedule("s", every=60, run=tick)
+    async with run_inline(app):
+        await drain(app)
+    await clock.advance(61)
+    slow = backend.faults.hold("schedules")
+    async with run_inline(app), asyncio.timeout(PATIENCE):
+        await slow.reached()
+        draining = asyncio.ensure_future(drain(app))
+        await asyncio.wait({draining}, timeout=0.05)
+        assert not draining.done()
+        slow.release()
+        await draining
+        assert RAN == ["tick"]
 
 
 async def test_drain_needs_a_started_app() -> None:

@@ -206,6 +206,26 @@ async def test_a_crash_undoes_the_transaction_of_a_handler(
     assert ((await handle.state()).attempt, crash.hits) == (2, 1)
 
 
+@pytest.mark.parametrize("url", [on(url) for url in STORES[1:]])
+async def test_a_crash_after_the_commit_of_a_handler_repeats_nothing(
+    treadle_app: Treadle, treadle_crash_at: Callable[..., Fault], url: str
+) -> None:
+    @work(name="note")
+    async def note(ctx: Context) -> int:
+        RAN.append("note")
+        async with ctx.transaction():
+            return ctx.attempt
+
+    treadle_app.register(note)
+    other, crash = treadle_crash_at("settled", send), treadle_crash_at("settled", note)
+    handle = await treadle_app.enqueue(note())
+    assert await handle.result(timeout=10) == 1
+    assert (RAN, crash.hits, other.hits) == (["note"], 1, 0)
+    assert await treadle_app.enqueue(send("bob")).result(timeout=10) == "sent to bob"
+    assert other.hits == 1
+    assert (await handle.state()).attempt == 1
+
+
 async def test_crash_at_needs_a_backend_with_faults() -> None:
     with pytest.raises(InputError, match="FaultyBackend"):
         crash_at(Treadle(MemoryBackend()), "returned")

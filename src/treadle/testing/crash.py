@@ -40,7 +40,7 @@ def crash_at(app: Treadle, point: CrashPoint, type: AnyType | None = None, *, ti
     type: only in an attempt of this type.
 
     A handler that opens `ctx.transaction()` loses its item when the transaction begins, and the transaction
-    is rolled back: as if the process had died before its commit.
+    is rolled back: as if the process had died before its commit. `settled` is after its commit.
 
     Returns the fault: `hits` is how often the worker died, `await fault.reached()` waits for the first time.
     """
@@ -71,7 +71,9 @@ class _Crash(Fault):
             return False
         if verb == "begin" and not args and self._point == "returned":  # of a handler's transaction
             return self._concerns(self._app.active()) and self._count()
-        leases = (settlement.lease for settlement in args[0]) if verb == "settle" else ()
+        # A handler's transaction settles its item: the outcome is stored when it has committed.
+        settles = verb == "settle" or (verb == "commit" and self._point == "settled")
+        leases = (settlement.lease for settlement in args[0]) if settles else ()
         return self._concerns(leases) and self._count()
 
     def _concerns(self, leases: Iterable[Lease]) -> bool:

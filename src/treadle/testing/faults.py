@@ -10,7 +10,7 @@ Faults strike in the order in which they were set. At most one strikes a call. A
 `Backend`, a step of a transaction (`begin`, `settle_within`, `submit_within`,
 `get_within`, `claim_key_within`, `commit`), `heartbeat_connection` for the
 heartbeats of a blocked worker, or `*` for all of them except `close`, which needs no store. `match` is
-called with the positional arguments of the call.
+called with the positional arguments of the call; for `commit`, with the settlements of the transaction.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class WrappedBackend(WrappedReads):
     async def _transaction(self) -> AsyncGenerator[Transaction]:
         manager = self.inner.transaction()
         transaction = await self._begin(manager)
-        committing = False
+        wrapped, committing = WrappedTransaction(transaction, self), False
 
         async def commit() -> None:
             nonlocal committing
@@ -268,8 +268,8 @@ class WrappedBackend(WrappedReads):
             await manager.__aexit__(None, None, None)
 
         try:
-            yield WrappedTransaction(transaction, self)
-            await self.around("commit", (), commit)
+            yield wrapped
+            await self.around("commit", (wrapped.settlements,), commit)
         except BaseException as error:
             if not committing:
                 await manager.__aexit__(type(error), error, error.__traceback__)

@@ -31,12 +31,15 @@ class WrappedTransaction:
     def __init__(self, inner: Transaction, backend: AroundCalls) -> None:
         self._inner = inner
         self._backend = backend
+        self.settlements: list[Settlement] = []
+        """What it commits."""
 
     @property
     def connection(self) -> object:
         return self._inner.connection
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        self.settlements += settlements
         return await self._backend.around(
             "settle_within", (settlements,), lambda: self._inner.settle(settlements)
         )

@@ -80,8 +80,10 @@ class Scheduler:
         if not self._workers or not self._entries:
             return False
         now, monotonic = self._store_clock.now(), self._clock.monotonic()
-        return self._sync.wait() <= 0 or any(
-            entry.firing or entry.may_fire(now, monotonic) for entry in self._entries.values()
+        return (
+            self._sync.under_way > 0
+            or self._sync.wait() <= 0
+            or any(entry.firing or entry.may_fire(now, monotonic) for entry in self._entries.values())
         )
 
     async def idle(self) -> None:
@@ -246,6 +248,8 @@ class ScheduleSync:
         self._interval = min(SYNC_POLLS * settings.poll_interval, REFRESH)
         self._store_clock = store_clock
         self._next_at = 0.0
+        self.under_way = 0
+        """Synchronizations that have not ended: what they read may be due."""
         self.entries: dict[str, ScheduleEntry] = {}
 
     def reset(self) -> None:
@@ -286,6 +290,13 @@ class ScheduleSync:
 
     async def run_once(self) -> None:
         """Read the stored schedules, store those that are new, and mark those of this process as seen."""
+        self.under_way += 1
+        try:
+            await self._run_round()
+        finally:
+            self.under_way -= 1
+
+    async def _run_round(self) -> None:
         await self._store_clock.refresh()
         self.request(after=self._interval)
         before = {name: entry.stored for name, entry in self.entries.items()}
