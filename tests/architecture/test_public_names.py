@@ -123,6 +123,7 @@ WEB = [
     "AcceptedResponse",
     "AcceptedWork",
     "WorkAccess",
+    "WorkDeath",
     "WorkGroup",
     "WorkState",
     "accepted",

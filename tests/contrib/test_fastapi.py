@@ -129,6 +129,7 @@ def test_openapi_shows_the_bodies_and_the_refusals() -> None:
     assert list(body("/work/{id}/events", "get", "404")) == ["application/json"]
     state = schema["components"]["schemas"]["WorkState"]["properties"]
     assert "running" in state["status"]["enum"]
+    assert state["outcome"]["enum"] == ["running", "succeeded", "failed", "cancelled"]
     assert {"type": "string", "format": "date-time"} in state["ended_at"]["anyOf"]
     names = [each["name"] for each in schema["paths"]["/work/{id}"]["get"]["parameters"]]
     assert names == ["id", "wait"]

@@ -17,13 +17,14 @@ from starlette.routing import Mount
 
 from tests.contrib.exchange import Exchange
 from tests.engine.kit import PATIENCE, until
-from treadle import Abort, Client, Context, InputError, Result, Secret, Treadle, work
+from treadle import Abort, Client, Context, Handle, InputError, Result, Secret, Treadle, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
-from treadle.contrib.starlette import WorkAccess, work_router, work_states
+from treadle.contrib.starlette import WorkAccess, member_counts, work_router, work_states
 from treadle.engine.wait.waiters import Waiters
 from treadle.operator import core_of
 from treadle.server_stop import server_stop
+from treadle.testing import counting
 
 
 @dataclass
@@ -59,8 +60,13 @@ async def fan_out(ctx: Context, gate: str) -> Result[None, str]:
     return ctx.queue(gated(gate))
 
 
+@work(name="collect")
+async def collect(ctx: Context, gate: str, fails: bool) -> Result[None, Any]:
+    return ctx.queue(ctx.result(["first"]), refuse(gate) if fails else gated(gate))
+
+
 GATES: dict[str, asyncio.Event] = {}
-WORK = [add, login, refuse, gated, fan_out]
+WORK = [add, login, refuse, gated, fan_out, collect]
 
 
 @pytest.fixture
@@ -266,6 +272,76 @@ async def test_a_root_has_ended_when_everything_it_queued_has(app: Treadle) -> N
     GATES["g"].set()
     state = (await asked).json()
     assert (state["ended"], state["result"], state["group"]["value"]) == (True, None, "open")
+
+
+def progress_of(state: dict[str, Any]) -> tuple[Any, ...]:
+    return state["outcome"], state["done"], state["total"], state["ended"]
+
+
+async def test_the_outcome_is_that_of_the_whole_group(app: Treadle) -> None:
+    handle = await app.enqueue(collect("g", fails=False))
+    web = web_of(app)
+    await handle.result(PATIENCE)
+    await until(lambda: "g" in GATES)
+    state = (await get(web, f"/work/{handle.id}")).json()
+    assert (state["status"], *progress_of(state)) == ("success", "running", 1, 2, False)
+    assert (state["group"]["value"], state["group"]["partial"]) == (None, ["first"])
+    GATES["g"].set()
+    state = (await get(web, f"/work/{handle.id}?wait=30")).json()
+    assert progress_of(state) == ("succeeded", 2, 2, True)
+    assert (state["group"]["value"], state["group"]["partial"]) == ("open", None)
+
+
+@pytest.mark.parametrize("errors", [True, False])
+async def test_a_group_that_failed_is_no_success(app: Treadle, errors: bool) -> None:
+    handle = await app.enqueue(collect("g", fails=True))
+    web = web_of(app, lambda request: WorkAccess(None, errors=errors))
+    state = (await get(web, f"/work/{handle.id}?wait=30")).json()
+    assert (state["status"], *progress_of(state)) == ("success", "failed", 2, 2, True)
+    group = state["group"]
+    assert (group["value"], group["partial"], group["failed"]) == (None, ["first"], 1)
+    if not errors:
+        assert group["death"] is None
+        return
+    assert (group["death"]["type"], group["death"]["reason"]) == ("refuse", "aborted")
+    assert (group["death"]["error_type"], group["death"]["error"]) == ("Abort", "Abort: g is stolen")
+
+
+async def test_an_item_alone_has_an_outcome_too(app: Treadle) -> None:
+    web = web_of(app)
+    for made, outcome in ((add(1, 2), "succeeded"), (refuse("1"), "failed")):
+        handle: Handle[Any, Any] = await app.enqueue(made)
+        assert progress_of((await get(web, f"/work/{handle.id}?wait=30")).json()) == (outcome, 1, 1, True)
+    handle = await app.enqueue(add(1, 2), delay=60)
+    assert progress_of((await get(web, f"/work/{handle.id}")).json()) == ("running", 0, 1, False)
+    await app.cancel(handle)
+    assert progress_of((await get(web, f"/work/{handle.id}")).json()) == ("cancelled", 1, 1, True)
+
+
+async def test_members_are_counted_again_only_after_a_change(app: Treadle) -> None:
+    backend = counting.CountingBackend(app.backend)
+    handle = await app.enqueue(fan_out("g"))
+    await handle.result(PATIENCE)
+    async with Client(backend, work=WORK) as client:
+        web = web_of(client)
+        for _ in range(3):
+            assert progress_of((await get(web, f"/work/{handle.id}")).json()) == ("running", 1, 2, False)
+        assert backend.calls["list"] == 1
+        GATES["g"].set()
+        assert progress_of((await get(web, f"/work/{handle.id}?wait=30")).json())[1:3] == (2, 2)
+        assert backend.calls["list"] == 2
+
+
+async def test_large_groups_are_not_counted(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_counts, "MOST_COUNTED", 1)
+    handle = await app.enqueue(fan_out("g"))
+    await handle.result(PATIENCE)
+    assert progress_of((await get(web_of(app), f"/work/{handle.id}")).json()) == (
+        "running",
+        None,
+        None,
+        False,
+    )
 
 
 async def test_a_member_of_a_group_is_awaited_alone(app: Treadle) -> None:

@@ -46,7 +46,7 @@ from treadle.contrib.celery import ApplyOptions, CeleryGroup, CeleryGroupResult,
 from treadle.contrib.django import testing as django_testing
 from treadle.contrib.flask import FlaskTreadle
 from treadle.contrib.otel import OpenTelemetry, export_metrics
-from treadle.contrib.starlette import AcceptedWork, WorkAccess, WorkGroup, WorkState
+from treadle.contrib.starlette import AcceptedWork, WorkAccess, WorkDeath, WorkGroup, WorkState
 from treadle.dead_letters import DeadLetters
 from treadle.decorators import Definer
 from treadle.handle import EnqueueCall
@@ -108,6 +108,7 @@ def _struct_names(*structs: type[msgspec.Struct]) -> set[str]:
     return {name for each in structs for name in (each.__name__, *each.__struct_fields__)}
 
 
+WEB_STATES = (AcceptedWork, WorkDeath, WorkGroup, WorkState)
 NAMES: dict[str, set[str]] = {
     "treadle": set(treadle.__all__),
     "NextOptions": set(NextOptions.__annotations__),
@@ -172,7 +173,7 @@ NAMES: dict[str, set[str]] = {
     "OpenTelemetry": {OpenTelemetry.__name__, *parameters(OpenTelemetry.__init__)},
     "starlette": {
         *contrib_starlette.__all__,
-        *(name for each in (AcceptedWork, WorkGroup, WorkState) for name in each.__dataclass_fields__),
+        *(name for each in WEB_STATES for name in each.__dataclass_fields__),
         *WorkAccess.__struct_fields__,
         *parameters(contrib_starlette.accepted),
         *parameters(contrib_starlette.work_router),

@@ -20,6 +20,7 @@
 `work_access`           what a caller of the router may see
 `work_router`           the routes: the state of an item, a long poll, a stream of events
 `work_states`           reads the states of items, and waits for their end
+`member_counts`         counts the members of groups
 `work_state`            an item as the router shows it
 ======================  ====================================================================
 
@@ -40,13 +41,14 @@ from .clients import client
 from .lifespan import lifespan
 from .work_access import WorkAccess
 from .work_router import work_router
-from .work_state import WorkGroup, WorkState
+from .work_state import WorkDeath, WorkGroup, WorkState
 
 __all__ = [
     "Accepted",
     "AcceptedResponse",
     "AcceptedWork",
     "WorkAccess",
+    "WorkDeath",
     "WorkGroup",
     "WorkState",
     "accepted",

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from treadle.engine.registry import Registry
+from treadle.engine.wait.group_outcome import group_ended
 from treadle.item import TERMINAL, DeathReason, GroupState, ItemState, Status
 from treadle.item_json import exact_json, read_group_value, read_result
 from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
 
+from .member_counts import Progress
 from .work_access import WorkAccess
+
+Outcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkDeath:
+    """A member whose death failed a group."""
+
+    id: str
+    type: str
+    reason: DeathReason | None
+    error_type: str | None
+    error: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +39,11 @@ class WorkGroup:
     """Dead members whose death no other member tolerates."""
     ended_at: datetime | None
     value: Any
-    """The value of the group so far. Null if it is not shown."""
+    """The value of the group. Null if it has not succeeded, or if it is not shown."""
+    partial: Any
+    """What members gave to the value of a group that runs, or has not succeeded. Null if it is not shown."""
+    death: WorkDeath | None
+    """The first death that failed the group. Null if errors are not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +53,13 @@ class WorkState:
     id: str
     type: str
     status: Status
+    """Of the item itself. What it queued may run still, or have failed: see `outcome`."""
+    outcome: Outcome
+    """Of the item and everything that it queued."""
+    done: int | None
+    """Members of its group that have ended. Null if there are more than 1,000 members."""
+    total: int | None
+    """Members of its group, itself included. A nested group counts as one. Members may queue more."""
     ended: bool
     """Whether it has ended, and everything that it queued. Then nothing changes any more."""
     reason: DeathReason | None
@@ -55,14 +81,24 @@ class WorkState:
 
 
 def work_state(
-    registry: Registry, access: WorkAccess, item: ItemState, group: GroupState | None
+    registry: Registry,
+    access: WorkAccess,
+    item: ItemState,
+    group: GroupState | None,
+    progress: Progress,
+    death: ItemState | None,
 ) -> WorkState:
-    """An item as a caller may see it. `group`: the one whose root it is, if it is one."""
+    """An item as a caller may see it. `group`: the one whose root it is, if it is one. `death`: the first one
+    that failed it."""
     ended = item.status in TERMINAL and (group is None or group.open == 0)
+    outcome = _outcome(item, group) if ended else "running"
     return WorkState(
         id=item.id,
         type=item.type,
         status=item.status,
+        outcome=outcome,
+        done=progress.done,
+        total=progress.total,
         ended=ended,
         reason=item.reason,
         attempt=item.attempt,
@@ -73,16 +109,36 @@ def work_state(
         result=exact_json(read_result(registry, item)[0]) if access.results else None,
         error_type=item.error_type if access.errors else None,
         error=item.error if access.errors else None,
-        group=None if group is None else _work_group(registry, access, group),
+        group=None if group is None else _work_group(registry, access, group, outcome, death),
     )
 
 
-def _work_group(registry: Registry, access: WorkAccess, group: GroupState) -> WorkGroup:
+def _outcome(item: ItemState, group: GroupState | None) -> Outcome:
+    """Of an item that has ended with its group."""
+    if group is not None:
+        return group_ended(group)
+    if item.status == "cancelled":
+        return "cancelled"
+    return "succeeded" if item.status == "success" else "failed"
+
+
+def _work_group(
+    registry: Registry, access: WorkAccess, group: GroupState, outcome: Outcome, death: ItemState | None
+) -> WorkGroup:
+    value = exact_json(read_group_value(registry, group)[0]) if access.results else None
     return WorkGroup(
         open=group.open,
         failed=group.failed,
         ended_at=_instant(group.ended_at),
-        value=exact_json(read_group_value(registry, group)[0]) if access.results else None,
+        value=value if outcome == "succeeded" else None,
+        partial=None if outcome == "succeeded" else value,
+        death=None if death is None or not access.errors else _work_death(death),
+    )
+
+
+def _work_death(item: ItemState) -> WorkDeath:
+    return WorkDeath(
+        id=item.id, type=item.type, reason=item.reason, error_type=item.error_type, error=item.error
     )
 
 
@@ -90,7 +146,7 @@ def _instant(at: float | None) -> datetime | None:
     return None if at is None else to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT))
 
 
-def state_json(state: WorkState | WorkGroup) -> dict[str, Any]:
+def state_json(state: WorkState | WorkGroup | WorkDeath) -> dict[str, Any]:
     """It as JSON values. Instants are ISO 8601 in UTC, always with microseconds."""
     return {each.name: _json(getattr(state, each.name)) for each in fields(state)}
 
@@ -98,4 +154,4 @@ def state_json(state: WorkState | WorkGroup) -> dict[str, Any]:
 def _json(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
-    return state_json(value) if isinstance(value, WorkGroup) else value
+    return state_json(value) if isinstance(value, WorkGroup | WorkDeath) else value

@@ -18,6 +18,7 @@ from starlette.types import Receive
 
 from treadle.client import Client
 from treadle.engine.large_values import read_value
+from treadle.engine.wait.group_outcome import deaths_of
 from treadle.engine.wait.waiters import WaiterTable
 from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
 from treadle.ids import check_id
@@ -25,6 +26,7 @@ from treadle.item import GroupState, ItemState
 from treadle.operator import core_of, tenant_of
 from treadle.server_stop import server_stop
 
+from .member_counts import MemberCounts
 from .work_access import WorkAccess
 from .work_state import WorkState, state_json, work_state
 
@@ -67,6 +69,7 @@ class WorkStates:
         self._app = app
         self._stop = server_stop(app)
         self._reads: dict[str | None, SharedRead] = {}
+        self._counts = MemberCounts(core_of(app).backend)
         self._open = 0
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -80,9 +83,13 @@ class WorkStates:
             raise WorkNotShown(id) from None
         if item is None or (access.allows is not None and not access.allows(item)):
             raise WorkNotShown(id)
-        registry = core_of(self._app).registry
+        core = core_of(self._app)
+        progress, death = await self._counts.count(item, group), None
+        if access.errors and group is not None and group.deaths:
+            death = (await deaths_of(core.backend, group))[0][0]
         large = item.result if group is None else group.value
-        return FoundWork(item, group, await read_value(large, work_state, registry, access, item, group))
+        args = core.registry, access, item, group, progress, death
+        return FoundWork(item, group, await read_value(large, work_state, *args))
 
     def _shared_read(self, tenant: str | None) -> SharedRead:
         read = self._reads.get(tenant)

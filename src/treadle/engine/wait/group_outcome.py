@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from treadle.backend import Backend
 from treadle.engine.large_values import read_value
@@ -15,8 +15,19 @@ from treadle.rules.settlement import SHOWN_DEATHS
 
 from .wait_result import error_fields, group_value, item_error
 
+GroupEnd: TypeAlias = Literal["succeeded", "failed", "cancelled"]
+
 MOST_LEVELS: Final = 10
 """How many levels of nested groups are read to find the deaths inside: one read for each level."""
+
+
+def group_ended(group: GroupState) -> GroupEnd:
+    """How a group that has ended counts."""
+    if group.final and group.contributed:
+        return "succeeded"
+    if group.failed:
+        return "failed"
+    return "cancelled" if group.cancelled is not None and not group.contributed else "succeeded"
 
 
 async def group_outcome(
@@ -25,18 +36,17 @@ async def group_outcome(
     """Return the value of an ended group. `GroupFailed` if deaths failed it, unless its value is final.
     `WorkCancelled` if it has no value, and a member was cancelled. partial: return the value in any case.
     """
-    if partial or (group.final and group.contributed):
-        return await read_value(group.value, group_value, registry, group)
-    if group.failed:
+    end = "succeeded" if partial else group_ended(group)
+    if end == "failed":
         raise await group_failure(backend, registry, group)
-    if group.cancelled is not None and not group.contributed:
+    if end == "cancelled" and group.cancelled is not None:
         raise item_error(group.cancelled)
     return await read_value(group.value, group_value, registry, group)
 
 
 async def group_failure(backend: Backend, registry: Registry, group: GroupState) -> GroupFailed:
     """The error of a group that failed."""
-    deaths, count = await _deaths(backend, group)
+    deaths, count = await deaths_of(backend, group)
     value = None
     with contextlib.suppress(Exception):  # a user's codec may raise anything: the deaths matter more
         value = await read_value(group.value, group_value, registry, group)
@@ -45,7 +55,7 @@ async def group_failure(backend: Backend, registry: Registry, group: GroupState)
     return GroupFailed(*first, group_id=group.id, value=value, failed=failed, count=count)
 
 
-async def _deaths(backend: Backend, group: GroupState) -> tuple[list[ItemState], int]:
+async def deaths_of(backend: Backend, group: GroupState) -> tuple[list[ItemState], int]:
     """The first deaths, causes first, and how many there are. A nested group that failed is replaced by the
     deaths inside."""
     found, count, level = list(group.deaths), group.failed, 0
