@@ -63,7 +63,7 @@ async def embed(names: list[str]) -> list[list[float]]:
 async def report(ctx: Context, pages: list[str]) -> Summary:
     """Runs once, when every document is embedded."""
     read_pages: list[Page] = await ctx.results(pages)
-    vectors = await ctx.results(ctx.dependencies)
+    vectors = await ctx.results(embed)
     longest = sorted(read_pages, key=lambda page: page["words"], reverse=True)[:5]
     return {"words": sum(page["words"] for page in read_pages), "vectors": len(vectors), "longest": longest}
 

@@ -57,7 +57,7 @@ async def reserve(order: int, article: str) -> str:
 @work(name="order.ship", queue="stock")
 async def ship(ctx: Context, order: int) -> str:
     """Runs once everything is paid and reserved."""
-    await ctx.results(ctx.dependencies)
+    await ctx.results(reserve)
     await asyncio.sleep(0.2)
     return f"parcel {order}-{ctx.id[-4:]}"
 

@@ -7,7 +7,7 @@ Run it: python examples/workflow.py
 
 import asyncio
 
-from treadle import Abort, Context, Result, Treadle, WorkFailed, work
+from treadle import Abort, Context, Result, Treadle, TreadleError, WorkFailed, work
 
 PRICES = {
     "Adams & Sons": {"bolt": 0.12, "nut": 0.07},
@@ -27,21 +27,19 @@ async def fetch(supplier: str) -> dict[str, float]:
 
 @work
 async def compare(ctx: Context, suppliers: list[str]) -> list[str]:
-    """Runs when every fetch has ended, with success or not. `ctx.dependencies` are the fetches in order."""
-    answers = await ctx.results(ctx.dependencies, return_exceptions=True)
+    """Runs when every fetch has ended, with success or not. The answers are in the order of the fetches."""
+    answers = await ctx.results(fetch, return_exceptions=True)
     lines: list[str] = []
     for part in ("bolt", "nut"):
         offers = [
-            (prices[part], name) for name, prices in zip(suppliers, answers, strict=True) if is_ok(prices)
+            (prices[part], name)
+            for name, prices in zip(suppliers, answers, strict=True)
+            if not isinstance(prices, TreadleError)
         ]
         price, name = min(offers)
         lines.append(f"{part:5} {price:.2f}  {name}")
     failed = [error for error in answers if isinstance(error, WorkFailed)]
     return [*lines, *(f"no prices: {error.error}" for error in failed)]
-
-
-def is_ok(answer: object) -> bool:
-    return not isinstance(answer, Exception)
 
 
 @work

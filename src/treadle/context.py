@@ -15,7 +15,7 @@ from typing_extensions import TypeVar
 from .callables import check_async
 from .context_log import LOGGER, ContextLogger
 from .context_sync import SyncContext, SyncServices
-from .errors import LeaseLost
+from .errors import LeaseLost, TreadleError
 from .group_ref import shown_names
 from .headers import headers_of
 from .ids import check_name
@@ -25,6 +25,7 @@ from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime
 from .timing import seconds as _seconds
+from .work import WorkTypeBase
 
 InterruptReason: TypeAlias = Literal[
     "taken",  # the lease was lost: another worker may run the item
@@ -128,8 +129,17 @@ class ContextServices(SyncServices, Protocol):
     def states(self, tenant: str, ids: Sequence[str]) -> Coroutine[Any, Any, list[ItemState | None]]: ...
 
     def results(
-        self, tenant: str, ids: Sequence[str], *, return_exceptions: bool
-    ) -> Coroutine[Any, Any, list[Any]]: ...
+        self,
+        tenant: str,
+        ids: Sequence[str],
+        *,
+        return_exceptions: bool,
+        of: WorkTypeBase | None = None,
+    ) -> Coroutine[Any, Any, list[Any]]:
+        """of: only the items of this type."""
+        ...
+
+    def result_of(self, tenant: str, ids: Sequence[str], of: WorkTypeBase) -> Coroutine[Any, Any, Any]: ...
 
     def claim(self, lease: Lease, key: str, ttl: float) -> Coroutine[Any, Any, bool]: ...
 
@@ -190,8 +200,8 @@ class AttemptInfo:
 
     @property
     def dependencies(self) -> tuple[str, ...]:
-        """The ids it waited for: `await ctx.results(ctx.dependencies)` returns their values. That of a whole
-        group is a `GroupRef`."""
+        """The ids it waited for: `await ctx.results(ctx.dependencies)` returns their values, and
+        `await ctx.results(fetch)` those of one work type. That of a whole group is a `GroupRef`."""
         return shown_names(self._lease.after)
 
     @property
@@ -306,16 +316,36 @@ class Context(AttemptInfo, ResultMaker):
         check_async("states")
         return self._services.states(self._lease.tenant, ids)
 
+    @overload
+    def results(
+        self, work_type: WorkTypeBase[V], /, *, return_exceptions: Literal[False] = False
+    ) -> Coroutine[Any, Any, list[V]]: ...
+    @overload
+    def results(
+        self, work_type: WorkTypeBase[V], /, *, return_exceptions: bool
+    ) -> Coroutine[Any, Any, list[V | TreadleError]]: ...
+    @overload
     def results(
         self, ids: Sequence[str], *, return_exceptions: bool = False
+    ) -> Coroutine[Any, Any, list[Any]]: ...
+    def results(
+        self, ids: Sequence[str] | WorkTypeBase, *, return_exceptions: bool = False
     ) -> Coroutine[Any, Any, list[Any]]:
-        """Return the values of ended items, in the order of `ids`.
+        """Return the values of ended items, in the order of `ids`. With a work type: of those dependencies
+        that are of this type, in the order of `ctx.dependencies`. A group is of no type.
 
         For `group(...)`, and for an id of a `ctx.group`, it is the value of the group. A dead item raises
         `WorkFailed`, a failed group `GroupFailed`. With `return_exceptions` the list holds the error instead.
         """
         check_async("results")
-        return self._services.results(self._lease.tenant, ids, return_exceptions=return_exceptions)
+        of = ids if isinstance(ids, WorkTypeBase) else None
+        wanted = self.dependencies if isinstance(ids, WorkTypeBase) else ids
+        return self._services.results(self._lease.tenant, wanted, return_exceptions=return_exceptions, of=of)
+
+    def result_of(self, work_type: WorkTypeBase[V]) -> Coroutine[Any, Any, V]:
+        """Return the value of the one dependency that is of this type. `InputError` if it is not one."""
+        check_async("result_of")
+        return self._services.result_of(self._lease.tenant, self.dependencies, work_type)
 
     def claim(self, key: str, ttl: Duration | None = None) -> Coroutine[Any, Any, bool]:
         """Claim `key` for this item. True for the first item of the tenant that asks, for `ttl` seconds

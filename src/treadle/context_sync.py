@@ -10,11 +10,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from .callables import check_may_block
+from .errors import TreadleError
 from .item import ItemState
 from .timing import Duration
+from .work import WorkTypeBase
 
 if TYPE_CHECKING:
     from .context import Context
@@ -48,9 +50,24 @@ class SyncContext:
         answer: list[ItemState | None] = self._ask("states", ids)
         return answer
 
-    def results(self, ids: Sequence[str], *, return_exceptions: bool = False) -> list[Any]:
+    @overload
+    def results(
+        self, work_type: WorkTypeBase[T], /, *, return_exceptions: Literal[False] = False
+    ) -> list[T]: ...
+    @overload
+    def results(
+        self, work_type: WorkTypeBase[T], /, *, return_exceptions: bool
+    ) -> list[T | TreadleError]: ...
+    @overload
+    def results(self, ids: Sequence[str], *, return_exceptions: bool = False) -> list[Any]: ...
+    def results(self, ids: Sequence[str] | WorkTypeBase, *, return_exceptions: bool = False) -> list[Any]:
         """As `Context.results`."""
         answer: list[Any] = self._ask("results", ids, return_exceptions=return_exceptions)
+        return answer
+
+    def result_of(self, work_type: WorkTypeBase[T]) -> T:
+        """As `Context.result_of`."""
+        answer: T = self._ask("result_of", work_type)
         return answer
 
     def claim(self, key: str, ttl: Duration | None = None) -> bool:

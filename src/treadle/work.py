@@ -16,6 +16,7 @@ from typing_extensions import TypeIs, TypeVar
 from .callables import Unawaitable
 
 S_co = TypeVar("S_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True, default=Any)
 G_co = TypeVar("G_co", covariant=True, default=S_co)
 Q_co = TypeVar("Q_co", covariant=True)
 Q = TypeVar("Q")
@@ -36,11 +37,19 @@ Items: TypeAlias = Queueable[Q] | Sequence[Queueable[Q] | Sequence[Queueable[Q]]
 """A Work, a Result, or sequences of them."""
 
 
-class WorkTypeBase:
-    """The part of a work type that Works, options and Results use. `treadle.work_type` has the rest."""
+class WorkTypeBase(Generic[R_co]):
+    """The part of a work type that Works, options, Results and contexts use. `treadle.work_type` has the
+    rest. The parameter is the type of an item's own value."""
 
     __name__: str
     name: str
+    aliases: tuple[str, ...]
+    """Earlier names: items that are stored under them are run by this type."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which its items are stored."""
+        return (self.name, *self.aliases)
 
     @property
     def _failure_parameter(self) -> str:

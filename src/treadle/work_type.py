@@ -61,7 +61,7 @@ class Batch(msgspec.Struct, frozen=True):
     max_wait: float
 
 
-class WorkType(WorkTypeBase, Generic[P, S, G]):
+class WorkType(WorkTypeBase[S], Generic[P, S, G]):
     """A kind of work. P is the signature of its calls, S the type of the item's value, G of the group's."""
 
     __name__: str
@@ -81,8 +81,7 @@ class WorkType(WorkTypeBase, Generic[P, S, G]):
         self.name = ids.check_name(name, field="name")
         self.options = options
         self.batch = batch
-        self.aliases: tuple[str, ...] = tuple(each for each in options.get("aliases", ()) if each != name)
-        """Earlier names: items that are stored under them are run by this type."""
+        self.aliases = tuple(each for each in options.get("aliases", ()) if each != name)
         self._declared = declared
         self._handler = None if handler is None else self._check_run_in(handler)
 

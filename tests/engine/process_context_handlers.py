@@ -64,6 +64,7 @@ def ask(ctx: Context, dead: str) -> list[Any]:
         [None if state is None else state.status for state in states],
         [type(each).__name__ for each in found],
         [ctx.sync.claim("key"), ctx.sync.claim("key", ttl=60)],
+        ctx.sync.results(value),
     ]
 
 

@@ -20,6 +20,8 @@ from treadle import (
     Retry,
     UnsupportedError,
     WorkFailed,
+    at_least,
+    group,
     work,
 )
 
@@ -189,6 +191,95 @@ async def test_ctx_results_of_dependencies(make_app: MakeApp) -> None:
         last = await app.enqueue(total(), after=works)
         await app.enqueue_many(works)
         assert await last.result(PATIENCE) == 10
+
+
+async def test_ctx_results_of_a_work_type(make_app: MakeApp) -> None:
+    """§19: Of those dependencies that are of the type, in order. Items under its earlier names are, too."""
+
+    @work(name="renamed", aliases=["earlier"])
+    async def renamed(n: int) -> str:
+        return str(n)
+
+    @work(name="earlier")
+    async def earlier(n: int) -> str:
+        return f"earlier {n}"
+
+    @work(name="look")
+    async def look(ctx: Context) -> list[object]:
+        return [await ctx.results(value), await ctx.results(renamed), await ctx.results(look)]
+
+    first = make_app(earlier, value)
+    works = [value(1), earlier(2), value(3)]
+    async with first as app:
+        for handle in await app.enqueue_many(works):
+            await handle.result(PATIENCE)
+    async with make_app(look, value, renamed) as app:
+        last = await app.enqueue(look(), after=[works[2], works[1], works[0], renamed_work := renamed(4)])
+        await app.enqueue(renamed_work)
+        assert await last.result(PATIENCE) == [[3, 1], ["earlier 2", "4"], []]
+
+
+async def test_ctx_results_of_a_work_type_has_dead_and_missing_items(make_app: MakeApp) -> None:
+    """As for ids. An item that is gone may have been of the type."""
+    seen: list[str] = []
+
+    @work(name="look")
+    async def look(ctx: Context) -> None:
+        seen.extend(type(each).__name__ for each in await ctx.results(bad, return_exceptions=True))
+        with pytest.raises(WorkFailed, match="bad"):
+            await ctx.results(bad)
+        with pytest.raises(NotFound):
+            await ctx.results(value)
+
+    async with make_app(look, value, bad) as app:
+        handles = [await app.enqueue(value(1)), await app.enqueue(bad())]
+        await app.enqueue(look(), after=[*handles, "missing"], when=at_least(2, of="done")).result(PATIENCE)
+    assert seen == ["WorkFailed", "NotFound"]
+
+
+async def test_ctx_results_of_a_work_type_leaves_groups_out(make_app: MakeApp) -> None:
+    """The value of a group may be of another type than the items' own values."""
+
+    @work(name="fan out")
+    async def fan_out(ctx: Context) -> Result[None, int]:
+        return ctx.queue(value(7))
+
+    @work(name="look")
+    async def look(ctx: Context) -> list[object]:
+        return [await ctx.results(fan_out), await ctx.results(value), await ctx.results(ctx.dependencies)]
+
+    async with make_app(look, value, fan_out) as app:
+        root = await app.enqueue(fan_out())
+        last = await app.enqueue(look(), after=[group(root), await app.enqueue(value(1))])
+        assert await last.result(PATIENCE) == [[], [1], [7, 1]]
+
+
+async def test_ctx_result_of_is_the_one_of_its_type(make_app: MakeApp) -> None:
+    """§19: Exactly one dependency is of the type. Else the error names them."""
+    messages: list[str] = []
+
+    @work(name="other")
+    async def other() -> str:
+        return "other"
+
+    @work(name="look")
+    async def look(ctx: Context) -> str:
+        for wrong in (value, bad):
+            with pytest.raises(InputError) as caught:
+                await ctx.result_of(wrong)
+            messages.append(str(caught.value))
+        return await ctx.result_of(other)
+
+    async with make_app(look, value, bad, other) as app:
+        ids = [(await app.enqueue(each)).id for each in (value(1), other(), value(2))]
+        assert await app.enqueue(look(), after=ids).result(PATIENCE) == "other"
+    one = "ctx.result_of takes the one dependency that is a"
+    assert messages == [
+        f"{one} {value.name!r}, and 2 dependencies of this item are ({ids[0]}, {ids[2]}): use "
+        "ctx.results(value)",
+        f"{one} {bad.name!r}, and no dependency of this item is: it waited for {value.name} {ids[0]}, "
+        f"other {ids[1]}, {value.name} {ids[2]}",
+    ]
 
 
 async def test_claim_is_once_per_key_and_tenant(make_app: MakeApp) -> None:

@@ -54,6 +54,26 @@ async def test_a_plain_handler_reads_states_and_results(make_app: MakeApp) -> No
         ]
 
 
+async def test_a_plain_handler_reads_results_by_type(make_app: MakeApp) -> None:
+    @work(name="look")
+    def look(ctx: Context) -> list[object]:
+        with pytest.raises(InputError, match=r"ctx\.results\(value\)"):
+            ctx.sync.result_of(value)
+        failed = ctx.sync.results(bad, return_exceptions=True)
+        return [ctx.sync.results(value), ctx.sync.result_of(name), [type(each).__name__ for each in failed]]
+
+    @work(name="name")
+    async def name() -> str:
+        return "x"
+
+    async with make_app(value, bad, name, look) as app:
+        works = [value(3), name(), bad(), value(4)]
+        last = await app.enqueue(look(), after=works, when="all_done")
+        for each in works:
+            await app.enqueue(each)
+        assert await last.result(PATIENCE) == [[3, 4], "x", ["WorkFailed"]]
+
+
 async def test_a_plain_handler_claims_keys(make_app: MakeApp) -> None:
     @work(name="once", retry=AT_ONCE)
     def once(ctx: Context) -> bool:

@@ -44,6 +44,7 @@ async def test_a_process_handler_asks_the_store(make_app: MakeApp) -> None:
             ["success", "success", None],
             ["int", "int", "WorkFailed", "WorkFailed"],
             [True, True],
+            [3, 4],
         ]
         other = await app.enqueue(handlers.ask(dead.id), after=works)
         assert (await other.result(PATIENCE))[3] == [False, False]

@@ -1,9 +1,11 @@
 """The types of Results: exact unions of the values that the group may have."""
 
-from typing import assert_type
+from typing import Any, assert_type
 
+from tests.typing.declarations import Vector, embed
+from tests.typing.declarations import add as declared_add
 from tests.typing.definitions import Receipt, add, flow, notify, resize, send
-from treadle import Context, Result, Work, at_least
+from treadle import Context, Result, TreadleError, Work, at_least
 
 
 def values(ctx: Context) -> None:
@@ -74,6 +76,29 @@ def links(ctx: Context, works: list[Work[int, int]]) -> None:
     assert_type(ctx.queue(send("a")).next(ctx.queue(add(1, 2))), Result[None, Receipt | int])
     assert_type(ctx.result("own").next(add(1, 2)), Result[str, str | int])
     assert_type(ctx.void().next(add(1, 2)), Result[None, int | None])
+
+
+# The results of dependencies have the type that the work type's own value has; those of ids have none.
+
+
+async def fan_in(ctx: Context) -> None:
+    assert_type(await ctx.results(add), list[int])
+    assert_type(await ctx.results(send), list[Receipt])
+    assert_type(await ctx.results(flow), list[None])
+    assert_type(await ctx.results(embed), list[Vector])
+    assert_type(await ctx.results(declared_add), list[int])
+    assert_type(await ctx.results(add, return_exceptions=True), list[int | TreadleError])
+    assert_type(await ctx.results(ctx.dependencies), list[Any])
+    assert_type(await ctx.results(ctx.dependencies, return_exceptions=True), list[Any])
+    assert_type(await ctx.result_of(send), Receipt)
+    assert_type(await ctx.result_of(embed), Vector)
+
+
+def plain_fan_in(ctx: Context) -> None:
+    assert_type(ctx.sync.results(add), list[int])
+    assert_type(ctx.sync.results(add, return_exceptions=True), list[int | TreadleError])
+    assert_type(ctx.sync.results(ctx.dependencies), list[Any])
+    assert_type(ctx.sync.result_of(send), Receipt)
 
 
 # A list of different works: pyright infers the union, mypy needs the declaration of the handler.

@@ -14,6 +14,7 @@ from tests.unit.works import make_context
 from treadle.context import Context, ContextServices, set_interrupt
 from treadle.errors import InputError
 from treadle.item import ItemState, Lease
+from treadle.work import WorkTypeBase
 
 
 class Services:
@@ -30,8 +31,13 @@ class Services:
         known = ItemState(id="a", type="t", status="success", tenant=tenant)
         return [known if each == "a" else None for each in ids]
 
-    async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
+    async def results(
+        self, tenant: str, ids: Sequence[str], *, return_exceptions: bool, of: WorkTypeBase | None = None
+    ) -> list[Any]:
         return [(tenant, each, return_exceptions) for each in ids]
+
+    async def result_of(self, tenant: str, ids: Sequence[str], of: WorkTypeBase) -> Any:
+        return (tenant, ids, of.name)
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
         self.claims.append((lease.tenant, key, ttl))

@@ -32,7 +32,7 @@ async def price(item: str) -> int:
 
 @work
 async def add_up(ctx: Context) -> int:
-    return sum(await ctx.results(ctx.dependencies))
+    return sum(await ctx.results(price))
 
 
 @work

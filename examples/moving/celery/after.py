@@ -30,7 +30,7 @@ def price(item: str) -> int:
 
 @work
 def total(ctx: Context) -> int:
-    return sum(ctx.sync.results(ctx.dependencies))
+    return sum(ctx.sync.results(price))
 
 
 @work

@@ -14,8 +14,7 @@ def charge(ctx: Context, order: int, cents: int) -> str:
 
 @work
 def ship(ctx: Context, order: int) -> str:
-    (receipt,) = ctx.sync.results(ctx.dependencies)
-    return f"{receipt}, shipped"
+    return f"{ctx.sync.result_of(charge)}, shipped"
 
 
 @work(name="checkout", queue="orders")

@@ -24,7 +24,7 @@ def price(item: str) -> int:
 
 @work
 def with_tax(ctx: Context) -> int:
-    cents: int = ctx.sync.results(ctx.dependencies)[0]
+    cents = ctx.sync.result_of(price)
     return cents + cents // 5
 
 

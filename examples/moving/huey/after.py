@@ -24,7 +24,7 @@ def price(item: str) -> int:
 
 @work
 def with_tax(ctx: Context) -> int:
-    cents: int = ctx.sync.results(ctx.dependencies)[0]
+    cents = ctx.sync.result_of(price)
     return cents + cents // 5
 
 
@@ -35,7 +35,7 @@ def taxed_price(ctx: Context, item: str) -> Result[None, int]:
 
 @work
 def total(ctx: Context) -> int:
-    return sum(ctx.sync.results(ctx.dependencies))
+    return sum(ctx.sync.results(price))
 
 
 @work

@@ -24,7 +24,7 @@ def price(item: str) -> int:
 
 @work
 def total(ctx: Context) -> int:
-    return sum(ctx.sync.results(ctx.dependencies))
+    return sum(ctx.sync.results(price))
 
 
 app = Treadle(os.environ.get("STORE_URL", "redis://127.0.0.1:6379/0"), work=[charge, remind, price, total])

@@ -1,7 +1,7 @@
 """Results that cannot be carried out. Wrong lines are marked."""
 
 from tests.typing.definitions import add, resize, send
-from treadle import Context, Result
+from treadle import Context, Result, work
 
 
 def queues(ctx: Context) -> None:
@@ -37,3 +37,24 @@ def widened(ctx: Context) -> Result[None, int]:
 
 def own(ctx: Context) -> Result[int]:
     return ctx.queue(add(1, 2))  # E: a queue has no value of its own
+
+
+def want_words(_: list[str]) -> None: ...
+
+
+@work
+def name() -> str:
+    return ""
+
+
+async def fan_in(ctx: Context) -> None:
+    want_words(await ctx.results(add))  # E: they are ints
+    want_words([await ctx.result_of(add)])  # E: it is an int
+    want_words(await ctx.results(name, return_exceptions=True))  # E: or errors
+    await ctx.results(add(1, 2))  # E: a work, not its type
+    await ctx.result_of(ctx.dependencies)  # E: not a type
+
+
+def plain_fan_in(ctx: Context) -> None:
+    want_words(ctx.sync.results(add))  # E: they are ints
+    want_words([ctx.sync.result_of(add)])  # E: it is an int

@@ -25,6 +25,7 @@ from treadle.engine.wait.read_results import ResultReader
 from treadle.errors import InputError, LeaseLost, Stopped
 from treadle.ids import ids_of
 from treadle.item import ItemState, Lease
+from treadle.work import WorkTypeBase
 
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
@@ -66,9 +67,14 @@ class EngineServices:
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
         return await self._reader.states(self._within, tenant, ids_of(ids))
 
-    async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
-        wanted = ids_of(ids)
-        return await self._reader.results(self._within, tenant, wanted, return_exceptions=return_exceptions)
+    async def results(
+        self, tenant: str, ids: Sequence[str], *, return_exceptions: bool, of: WorkTypeBase | None = None
+    ) -> list[Any]:
+        wanted, within = ids_of(ids), self._within
+        return await self._reader.results(within, tenant, wanted, return_exceptions=return_exceptions, of=of)
+
+    async def result_of(self, tenant: str, ids: Sequence[str], of: WorkTypeBase) -> Any:
+        return await self._reader.result_of(self._within, tenant, ids, of)
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
         return await self._within.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)

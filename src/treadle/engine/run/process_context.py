@@ -29,6 +29,7 @@ from treadle.context_sync import SyncContext
 from treadle.errors import BadResultError, Stopped, message_of, shown
 from treadle.item import ItemState, Lease
 from treadle.result import Result
+from treadle.work import WorkTypeBase
 
 from .process_messages import (
     Asked,
@@ -278,8 +279,13 @@ class ChildServices:
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
         raise RuntimeError(_ON_LOOP.format("states"))
 
-    async def results(self, tenant: str, ids: Sequence[str], *, return_exceptions: bool) -> list[Any]:
+    async def results(
+        self, tenant: str, ids: Sequence[str], *, return_exceptions: bool, of: WorkTypeBase | None = None
+    ) -> list[Any]:
         raise RuntimeError(_ON_LOOP.format("results"))
+
+    async def result_of(self, tenant: str, ids: Sequence[str], of: WorkTypeBase) -> Any:
+        raise RuntimeError(_ON_LOOP.format("result_of"))
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
         raise RuntimeError(_ON_LOOP.format("claim"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.backend import Backend
@@ -10,9 +10,11 @@ from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
 from treadle.engine.tasks import Tasks
-from treadle.errors import NotFound, TreadleError, WorkFailed
+from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
 from treadle.group_ref import GroupRef
 from treadle.item import GroupState, ItemState, Status
+from treadle.wording import listed
+from treadle.work import WorkTypeBase
 
 from .combined_reads import CombinedReads
 from .group_outcome import closed_failed_group, group_outcome
@@ -59,12 +61,20 @@ class ResultReader:
         )
 
     async def results(
-        self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str], *, return_exceptions: bool
+        self,
+        within: Backend | OpenTransaction,
+        tenant: str,
+        ids: Sequence[str],
+        *,
+        return_exceptions: bool,
+        of: WorkTypeBase | None = None,
     ) -> list[Any]:
-        """The values of ended items and groups."""
+        """The values of ended items and groups. of: only those of items of this type."""
         values: list[Any] = []
-        found = await self._read(within, tenant, ids, failed=True)
+        found = await self._read(within, tenant, ids, failed=of is None)
         for id, each in zip(ids, found, strict=True):
+            if of is not None and not _may_be(of, id, each):
+                continue
             try:
                 values.append(await self._value(id, each))
             except TreadleError as error:
@@ -72,6 +82,16 @@ class ResultReader:
                     raise
                 values.append(error)
         return values
+
+    async def result_of(
+        self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str], of: WorkTypeBase
+    ) -> Any:
+        """The value of the one item among `ids` that is of this type."""
+        found = dict(zip(ids, await self._read(within, tenant, ids), strict=True))
+        chosen = [id for id, each in found.items() if _may_be(of, id, each)]
+        if len(chosen) != 1:
+            raise _not_one(of, chosen, found)
+        return await self._value(chosen[0], found[chosen[0]])
 
     async def _value(self, id: str, found: Found) -> Any:
         if isinstance(found, ItemState):
@@ -102,3 +122,21 @@ class ResultReader:
             for at, group in zip(groups, read, strict=True):
                 found[at] = found[at] if group is None else group
         return found
+
+
+def _may_be(of: WorkTypeBase, id: str, found: Found) -> bool:
+    """Whether this is an item of the type, or one that is gone, whose type is not known."""
+    if isinstance(found, ItemState):
+        return found.type in of.names
+    return found is None and not isinstance(id, GroupRef)
+
+
+def _not_one(of: WorkTypeBase, chosen: Sequence[str], found: Mapping[str, Found]) -> InputError:
+    if chosen:
+        which = f"{len(chosen)} dependencies of this item are ({listed(chosen)})"
+        advice = f"use ctx.results({of.__name__})"
+    else:
+        which = "no dependency of this item is"
+        others = listed(f"{each.type} {id}" for id, each in found.items() if each is not None)
+        advice = f"it waited for {others}" if others else "it waited for nothing"
+    return InputError(f"ctx.result_of takes the one dependency that is a {of.name!r}, and {which}: {advice}")

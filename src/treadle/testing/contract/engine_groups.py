@@ -44,12 +44,11 @@ class EngineGroupCases:
 
         @work(name="total")
         async def total(ctx: Context) -> int:
-            return sum(await ctx.results(ctx.dependencies))
+            return sum(await ctx.results(square))
 
         @work(name="double")
         async def double(ctx: Context) -> int:
-            values: list[int] = await ctx.results(ctx.dependencies)
-            return 2 * sum(values)
+            return 2 * await ctx.result_of(total)
 
         @work(name="flow")
         async def flow(ctx: Context, n: int) -> Result[None, int]:
