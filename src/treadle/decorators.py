@@ -1,13 +1,14 @@
 """`work`: the decorator that makes work types of functions.
 
 There is an overload for each form of a handler. A handler may take a Context, which is not part of the call
-signature P. It may return a plain value (S and G are its type) or a Result (S and G are the Result's).
+signature P. It may return a plain value (S and G are its type) or a Result (S and G are the Result's), or
+either of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeAlias, overload
+from typing import Any, Concatenate, Never, ParamSpec, TypeAlias, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -24,6 +25,8 @@ S = TypeVar("S")
 G = TypeVar("G")
 T = TypeVar("T")
 A = TypeVar("A")
+S2 = TypeVar("S2", default=Never)
+G2 = TypeVar("G2", default=Never)
 
 Async: TypeAlias = Coroutine[Any, Any, T]
 Register: TypeAlias = Callable[[AnyWorkType], object]
@@ -51,11 +54,23 @@ class Definer:
         self, fn: Callable[Concatenate[Context, P], Async[Result[S, G]]], /
     ) -> WorkType[P, S, G]: ...
     @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], Async[T]], /) -> WorkType[P, T, T]: ...
+    def __call__(
+        self, fn: Callable[Concatenate[Context, P], Async[T | Result[S2, G2]]], /
+    ) -> WorkType[P, T | S2, T | G2]: ...
+    @overload  # for mypy, which does not infer the union
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self, fn: Callable[Concatenate[Context, P], Async[T]], /
+    ) -> WorkType[P, T, T]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], Result[S, G]], /) -> WorkType[P, S, G]: ...
     @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], T], /) -> WorkType[P, T, T]: ...
+    def __call__(
+        self, fn: Callable[Concatenate[Context, P], T | Result[S2, G2]], /
+    ) -> WorkType[P, T | S2, T | G2]: ...
+    @overload  # for mypy
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self, fn: Callable[Concatenate[Context, P], T], /
+    ) -> WorkType[P, T, T]: ...
     @overload
     def __call__(self, fn: Callable[P, Async[Result[S, G]]], /) -> WorkType[P, S, G]: ...
     @overload

@@ -40,19 +40,45 @@ def blocks(file: Path) -> list[tuple[int, str, bool]]:
     ]
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if blocks(file)], ids=lambda file: file.stem)
-def test_python_blocks_run(
+SERVERS = {"POSTGRES_URL": "postgres_url", "REDIS_URL": "valkey_url", "NATS_URL": "nats_url"}
+"""Names that a block may use, and the fixtures that give their values."""
+
+
+def servers(file: Path) -> dict[str, str]:
+    """The servers that the blocks of a page need."""
+    text = file.read_text()
+    return {name: fixture for name, fixture in SERVERS.items() if name in text}
+
+
+@pytest.fixture
+def module(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+) -> types.ModuleType:
+    """The namespace of a page."""
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType(f"docs_{file.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    if "POSTGRES_URL" in file.read_text():
-        module.__dict__["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
-    if "REDIS_URL" in file.read_text():
-        module.__dict__["REDIS_URL"] = request.getfixturevalue("valkey_url")
-    if "NATS_URL" in file.read_text():
-        module.__dict__["NATS_URL"] = request.getfixturevalue("nats_url")
+    for name, fixture in servers(file).items():
+        module.__dict__[name] = request.getfixturevalue(fixture)
+    return module
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if blocks(file) and not servers(file)], ids=lambda file: file.stem
+)
+def test_python_blocks_run(file: Path, module: types.ModuleType) -> None:
+    run_page(file, module)
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if blocks(file) and servers(file)], ids=lambda file: file.stem
+)
+def test_python_blocks_run_on_servers(file: Path, module: types.ModuleType) -> None:
+    run_page(file, module)
+
+
+def run_page(file: Path, module: types.ModuleType) -> None:
     with asyncio.Runner() as runner:
         for line, source, runs in blocks(file):
             # The empty lines give tracebacks the line numbers of the file.

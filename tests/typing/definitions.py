@@ -77,6 +77,24 @@ assert_type(sync_flow(), Work[str, str | int])
 assert_type(sync_flow(n=2), Work[str, str | int])
 assert_type(nothing(), Work[None, None])
 
+# --------------------------------------------------- a value or a Result: mypy cannot tell the two apart
+
+
+@work
+async def cached(ctx: Context, n: int) -> int | Result[None, int]:
+    return n if n else ctx.queue(add(1, 2))
+
+
+@work
+def sync_cached(ctx: Context, n: int) -> Result[None, int] | None:
+    return ctx.queue(add(1, 2)) if n else None
+
+
+MYPY = False  # mypy takes it for True
+if not MYPY:
+    assert_type(cached(1), Work[int | None, int])
+    assert_type(sync_cached(1), Work[None, int | None])
+
 # -------------------------------------------------------------------------------------- with options
 
 

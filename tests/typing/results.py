@@ -21,6 +21,20 @@ def folds(ctx: Context) -> None:
 
     assert_type(ctx.result(1, append=lambda old: (old or 0) + 1), Result[int, int])
     assert_type(ctx.result(1, append=gather), Result[int, list[int]])
+    assert_type(ctx.result(None, append=gather), Result[None, list[int]])
+
+
+def fold_of_text(ctx: Context, text: str) -> Result[None, str]:
+    return ctx.result(None, append=lambda _: text)
+
+
+def fold_of_set(ctx: Context, text: str) -> Result[None, set[str]]:
+    return ctx.result(None, append=lambda old: {*(old or ()), text})
+
+
+def fold_in_queue(ctx: Context, text: str) -> Result[None, set[str] | int]:
+    found: Result[None, set[str]] = ctx.result(None, append=lambda old: {*(old or ()), text})
+    return ctx.queue(found, add(1, 2))
 
 
 def queues(ctx: Context) -> None:
