@@ -423,10 +423,11 @@ class Backend(Protocol):
         exist. It changes nothing, and takes a bounded number of steps, however many items there are."""
         ...
 
-    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
-        """Return how the store stands. It looks at no more than `cap` items of each queue and status, so that
-        it takes about as long whether a thousand or ten million items are kept. A store may look at fewer
-        of a long queue among many. With a tenant: only its items, pauses and types, and all workers."""
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+        """Return how the store stands. Counts are exact for about a million items, and estimates beyond: a
+        store counts for some tenths of a second, not for longer when ten million items are kept. With
+        `quick`: for some milliseconds, so that only what there is little of is exact. With a tenant: only its
+        items, pauses and types, and all workers."""
         ...
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:

@@ -20,9 +20,9 @@ COUNTED: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked"
 
 
 def counts_json(counts: Mapping[Status, tuple[int, bool]]) -> dict[str, Any]:
-    """How many items are in each status, and whether there are more."""
+    """How many items are in each status, and whether this is an estimate."""
     found = {status: counts.get(status, (0, False)) for status in COUNTED}
-    return {status: {"count": count, "capped": more} for status, (count, more) in found.items()}
+    return {status: {"count": count, "estimated": estimated} for status, (count, estimated) in found.items()}
 
 
 def unserved_json(unserved: UnservedType) -> dict[str, Any]:

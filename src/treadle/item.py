@@ -614,8 +614,8 @@ class Count(msgspec.Struct, frozen=True, gc=False):
     type: str
     status: Status
     count: int
-    capped: bool = False
-    """Whether there may be more: see `Overview.counts`."""
+    estimated: bool = False
+    """Whether it is an estimate: see `Overview.counts`."""
 
 
 class WorkerState(msgspec.Struct, frozen=True, gc=False):

@@ -84,22 +84,22 @@ class UnservedType(msgspec.Struct, frozen=True, gc=False):
 
     type: str
     count: int
-    """Up to the cap of the call."""
+    """An estimate if the counts of its ready items are."""
     since: float | None
     """When the last worker that had it was removed, or its lease lapsed. None: there never was one, as far as
     the store knows, or it is still alive and stops."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How the store stands now. What it costs does not depend on how many items are kept."""
+    """How the store stands now. What it costs has a bound that does not depend on how many items are kept."""
 
     now: float
     """The store's clock."""
     counts: tuple[Count, ...] = ()
-    """Open and dead items by tenant, queue, type and status: at most `cap` of each queue and status. If there
-    may be more, the counts of that queue and status say `capped`: they are lower bounds. What all of them
-    cost together is bounded too, so in a large store fewer than `cap` are counted where there are many. Where
-    there are few, in a queue and status, they are counted exactly."""
+    """Open and dead items by tenant, queue, type and status. A store counts for some tenths of a second:
+    about a million items. If there are more, it counts a part of them, and tells from that part how many
+    there are in all: such counts say `estimated`. Where there are few, in a queue and status, they are
+    exact."""
     ages: tuple[QueueAge, ...] = ()
     unserved: tuple[UnservedType, ...] = ()
     paused: tuple[tuple[str, str | None], ...] = ()
@@ -174,6 +174,6 @@ def counts_by(counts: Iterable[Count], by: By) -> dict[str, list[Count]]:
 
 
 def total(counts: Iterable[Count]) -> tuple[int, bool]:
-    """The sum, and whether there may be more."""
+    """The sum, and whether it is an estimate."""
     given = list(counts)
-    return sum(each.count for each in given), any(each.capped for each in given)
+    return sum(each.count for each in given), any(each.estimated for each in given)

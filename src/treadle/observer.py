@@ -75,11 +75,14 @@ class Observer:
         ]
         return sorted(uses, key=lambda use: use.name)
 
-    async def overview(self, *, cap: int = 10_000) -> Overview:
-        """Return how the store stands: what waits, since when, who works. It looks at no more than `cap`
-        items of each queue and status, so it does not take longer when more items are kept."""
+    async def overview(self, *, quick: bool = False) -> Overview:
+        """Return how the store stands: what waits, since when, who works. Counts are exact for about a
+        million items. Where there are more, `Count.estimated` says so: it does not take longer then.
+
+        quick: count only what there is little of. Other counts are rough estimates.
+        """
         await self._begin_read()
-        overview = await self._core.backend.overview(tenant=self._tenant, cap=cap)
+        overview = await self._core.backend.overview(tenant=self._tenant, quick=quick)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
     async def lines(self, queue: str, *, count: int = 200, cap: int = 1000) -> list[Line]:

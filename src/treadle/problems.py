@@ -71,8 +71,6 @@ QUICK_REACH: Final = 10_000
 """Among so many open items, the oldest, blocked ones are found in some milliseconds."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
-UNSERVED_CAP: Final = 10_000
-"""So many ready items of a type that no worker has are counted."""
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
 
 
@@ -108,7 +106,7 @@ async def look_at(
         submitted: `unseen` says so.
     """
     backend = core.backend
-    stored = await backend.overview(tenant=tenant, cap=UNSERVED_CAP)
+    stored = await backend.overview(tenant=tenant)
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
     stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)
@@ -196,9 +194,9 @@ def find_problems(
         yield Problem("paused", f"queue {queue} is paused{whom}", fix, (queue,))
     dead = [each for each in overview.counts if each.status == "dead"]
     if dead:
-        count, more = total(dead)
+        count, estimated = total(dead)
         types = tuple(dict.fromkeys(each.type for each in sorted(dead, key=lambda each: -each.count)))
-        text = f"{plural(count, 'dead item', more)}: {listed(types, 3)}"
+        text = f"{plural(count, 'dead item', estimated=estimated)}: {listed(types, 3)}"
         yield Problem("dead", text, command("dead", tenant=tenant), types)
 
 
@@ -207,8 +205,9 @@ def _of(kind: ProblemKind, reason: Reason, more: str = "") -> Problem:
     return Problem(kind, f"{reason.text}; {more}" if more else reason.text, reason.fix, reason.refs)
 
 
-def _waits(count: int, noun: str, more: bool = False) -> str:
-    return f"{plural(count, noun, more)} {'waits' if count == 1 and not more else 'wait'}"
+def _waits(count: int, noun: str, more: bool = False, *, estimated: bool = False) -> str:
+    number = plural(count, noun, more, estimated=estimated)
+    return f"{number} {'waits' if count == 1 and not more else 'wait'}"
 
 
 def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
@@ -246,8 +245,8 @@ def _no_worker(
 ) -> Iterator[Problem]:
     waiting = [each for each in overview.counts if each.status in WAITING]
     left = max((each.since for each in overview.unserved if each.since is not None), default=None)
-    count, more = total(waiting)
-    said = [_waits(count, "open item", more) if waiting else "", _unfired_text(schedules)]
+    count, estimated = total(waiting)
+    said = [_waits(count, "open item", estimated=estimated) if waiting else "", _unfired_text(schedules)]
     if any(said):
         yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)))
     else:
@@ -280,7 +279,7 @@ def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str |
         queue
         for queue, counts in ready.items()
         if not any(
-            each.capped or (each.type not in missing and fleet.serves(queue=queue, tenant=each.tenant))
+            each.estimated or (each.type not in missing and fleet.serves(queue=queue, tenant=each.tenant))
             for each in counts
         )
     }
@@ -310,12 +309,12 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
     paused = set(overview.paused)
     ready = [each for each in all_ready if paused.isdisjoint(((each.queue, None), (each.queue, each.tenant)))]
     held = {each.type for each in all_ready} - {each.type for each in ready}
-    cut = {each.type for each in ready if each.capped}
+    estimated = {each.type for each in ready if each.estimated}
     types = [
         _of(
             "no_worker",
             fleet.no_worker_for_type(each.type, each.since, None),
-            _waits(each.count, "ready item", each.count >= UNSERVED_CAP or each.type in cut),
+            _waits(each.count, "ready item", estimated=each.type in estimated),
         )
         for each in overview.unserved
         if each.type not in held
@@ -336,8 +335,8 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
 
 
 def _ready_waits(counts: Sequence[Count]) -> str:
-    count, more = total(counts)
-    return _waits(count, "ready item", more)
+    count, estimated = total(counts)
+    return _waits(count, "ready item", estimated=estimated)
 
 
 def _at_most(noun: By, problems: Sequence[Problem]) -> Iterator[Problem]:
@@ -360,9 +359,11 @@ def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
                 by_type.setdefault(type, []).append((worker, said))
     for type, those in sorted(by_type.items()):
         # What a worker says may be a minute old.
-        there, more = total(each for each in overview.counts if each.type == type and each.status != "dead")
+        there, estimated = total(
+            each for each in overview.counts if each.type == type and each.status != "dead"
+        )
         most = max(said.count for _, said in those)
-        count = most if more else min(most, there)
+        count = most if estimated else min(most, there)
         items = plural(count, "item") if count else "items"
         workers = [worker for worker, _ in those]
         text = misfit_text(f"the arguments of {items} of {type}", workers, those[0][1].error)

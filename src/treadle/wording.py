@@ -82,9 +82,15 @@ def capped(count: int, more: bool) -> str:
     return f"{count:,}+" if more else f"{count:,}"
 
 
-def plural(count: int, noun: str, more: bool = False) -> str:
-    """`1 item`, `2 items`, `10,000+ items`."""
-    return f"{capped(count, more)} {noun if count == 1 and not more else noun + 's'}"
+def approximate(count: int, estimated: bool, sign: str = "≈") -> str:
+    """A count that may be an estimate: `≈1,230,000`. An estimate has three digits that say something."""
+    return f"{sign}{round(count, 3 - len(str(count))):,}" if estimated else f"{count:,}"
+
+
+def plural(count: int, noun: str, more: bool = False, *, estimated: bool = False) -> str:
+    """`1 item`, `2 items`, `10,000+ items`, `about 1,230,000 items`."""
+    number = approximate(count, True, "about ") if estimated else capped(count, more)
+    return f"{number} {noun if count == 1 and not more else noun + 's'}"
 
 
 def listed(names: Iterable[str], most: int = MOST_LISTED, *, total: int | None = None) -> str:

@@ -307,6 +307,6 @@ class RandomCalls:
         await self.backend.list(Filter(group_id=ids[0]), limit=2)
         await self.backend.unknown_leases(self.random.choice(WORKERS), [])
         await self.backend.explain(ids[0], tenant=self.tenant())
-        await self.backend.overview(tenant=self.tenant(), cap=3)
+        await self.backend.overview(tenant=self.tenant(), quick=True)
         await self.backend.marks(tenant=self.tenant(), cap=3)
         await self.backend.limits()

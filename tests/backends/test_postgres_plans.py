@@ -69,7 +69,7 @@ async def work(backend: PostgresBackend) -> None:
     for id in (f"a{name}", f"b{name}", f"k{name}"):
         await backend.explain(id)
     for tenant in (None, "default"):
-        await backend.overview(tenant=tenant)
+        await backend.overview(tenant=tenant, quick=tenant is None)
         await backend.marks(tenant=tenant)
         await backend.lines("default", tenant=tenant)
         await backend.related(f"a{name}", tenant=tenant)

@@ -34,8 +34,8 @@ def page(reach: int | None = None, **where: object) -> Look:
 
 
 LOOKS: dict[str, Look] = {
-    "overview": lambda tx: overview.overview(tx, None, CAP),
-    "overview of a tenant": lambda tx: overview.overview(tx, "a", CAP),
+    "overview": lambda tx: overview.overview(tx, None, quick=True),
+    "overview of a tenant": lambda tx: overview.overview(tx, "a", quick=True),
     "explain ready": lambda tx: watch.explain(tx, "ready-200", None),
     "explain ready, of a tenant": lambda tx: watch.explain(tx, "ready-200", "c"),
     "explain blocked": lambda tx: watch.explain(tx, "blocked-200", None),
@@ -153,3 +153,30 @@ def test_counts_take_steps_for_each_item(files: tuple[Path, Path]) -> None:
     """So this way to measure finds what it looks for."""
     few, many = (steps(path, lambda tx: read.counts(tx, None, with_ended=True)) for path in files)
     assert many > 5 * few
+
+
+def test_what_there_is_no_time_to_count_is_estimated(tmp_path: Path) -> None:
+    """From portions that are spread over the table. What there is little of is exact all the same."""
+    path = tmp_path / "large.db"
+    asyncio.run(fill_ready(path, 14_993))
+    with closing(sqlite3.connect(path)) as connection:
+        counts = overview.overview(Tx(connection, 2e9), None, quick=False, seconds=0.0).counts
+        exact = overview.overview(Tx(connection, 2e9), None, quick=False, seconds=60.0).counts
+    assert [(one.queue, one.count, one.estimated) for one in exact] == [
+        ("few", 7, False),
+        ("many", 14_993, False),
+    ]
+    few, many = counts
+    assert few == exact[0]
+    assert many.estimated
+    assert 0.8 < many.count / 14_993 < 1.2
+
+
+async def fill_ready(path: Path, count: int) -> None:
+    backend = SqliteBackend(path, durability="normal")
+    await backend.open()
+    items = [Item(id=f"few-{n}", type="t", input=b"", queue="few") for n in range(7)]
+    items += [Item(id=f"many-{n}", type="t", input=b"", queue="many") for n in range(count)]
+    for first in range(0, len(items), 2_000):
+        await backend.submit([Submission(tuple(items[first : first + 2_000]))])
+    await backend.close()

@@ -1,4 +1,4 @@
-"""`treadle status`: problems first, capped counts, and an exit code for monitoring."""
+"""`treadle status`: problems first, estimates, and an exit code for monitoring."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ def _found(
     return list(find_problems(overview, fleet, 300.0, items=items, schedules=schedules, tenant=tenant))
 
 
-def _count(status: str, count: int = 1, *, type: str = "t", queue: str = "q", capped: bool = False) -> Count:
-    return Count("default", queue, type, status, count, capped)  # type: ignore[arg-type]
+def _count(
+    status: str, count: int = 1, *, type: str = "t", queue: str = "q", estimated: bool = False
+) -> Count:
+    return Count("default", queue, type, status, count, estimated)  # type: ignore[arg-type]
 
 
 def test_an_empty_store_is_healthy(store: Store) -> None:
@@ -72,25 +74,25 @@ def test_open_items_without_a_worker_are_a_problem() -> None:
 
 
 def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
-    counts = (_count("ready", 5), _count("ready", 2, queue="mial", capped=True))
+    counts = (_count("ready", 5), _count("ready", 2, queue="mial", estimated=True))
     assert _problems(counts=counts, workers=(LIVE,), unserved=(UnservedType("t", 5, NOW - 120),)) == [
         (
             "no_worker",
             "the only live worker, w1, does not have t; the last that had it left 2 min ago; "
-            "5+ ready items wait",
+            "about 5 ready items wait",
         )
     ]
-    bounds = (UnservedType("many", 10_000, None), UnservedType("t", 5, None), UnservedType("u", 5, None))
-    cut = (_count("ready", 5, capped=True),)
-    assert [text for _, text in _problems(workers=(LIVE,), counts=cut, unserved=bounds)] == [
-        "the only live worker, w1, does not have many; 10,000+ ready items wait",
-        "the only live worker, w1, does not have t; 5+ ready items wait",
+    types = (UnservedType("many", 10_000, None), UnservedType("t", 5, None), UnservedType("u", 5, None))
+    estimate = (_count("ready", 5, estimated=True),)
+    assert [text for _, text in _problems(workers=(LIVE,), counts=estimate, unserved=types)] == [
+        "the only live worker, w1, does not have many; 10,000 ready items wait",
+        "the only live worker, w1, does not have t; about 5 ready items wait",
         "the only live worker, w1, does not have u; 5 ready items wait",
     ]
     picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("q",), tenants=("acme",)))
     assert _problems(counts=counts, workers=(picky,)) == [
-        ("no_worker", "no worker serves queue mial: 1 worker serves q; 2+ ready items wait"),
-        ("no_worker", "no worker serves tenant default: 1 worker serves acme; 7+ ready items wait"),
+        ("no_worker", "no worker serves queue mial: 1 worker serves q; about 2 ready items wait"),
+        ("no_worker", "no worker serves tenant default: 1 worker serves acme; about 7 ready items wait"),
     ]
 
 
@@ -190,7 +192,7 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
         workers=(LIVE, silent, blocked),
         ages=(QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 9999), QueueAge("fast", NOW - 299)),
         paused=(("bulk", None), ("q", "acme")),
-        counts=(_count("dead", 10_000, capped=True), _count("dead", 2, type="u")),
+        counts=(_count("dead", 10_000, estimated=True), _count("dead", 2, type="u")),
     )
     assert found == [
         ("silent", "1 worker silent: w2"),
@@ -198,7 +200,7 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
         ("late", "queue q: an item has been ready for 5 min 1 s"),
         ("paused", "queue bulk is paused"),
         ("paused", "queue q is paused for tenant acme"),
-        ("dead", "10,002+ dead items: t, u"),
+        ("dead", "about 10,000 dead items: t, u"),
     ]
 
 
@@ -350,6 +352,22 @@ def test_problems_come_first_and_the_exit_code_says_so(store: Store) -> None:
     assert store.call("status", "--ignore", "no_worker,paused", "--ignore", "dead").code == 0
 
 
+def test_estimates_are_marked_and_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = (
+        _count("ready", 2_345_678, estimated=True),
+        _count("dead", 12_345),
+        _count("ready", queue="few"),
+    )
+    view = StatusView(Overview(now=NOW, counts=counts), WorkerFleet((), NOW), (), "queue")
+    for speaks, sign in ((True, "≈"), (False, "~")):
+        monkeypatch.setattr("treadle.cli.status.speaks_unicode", lambda: speaks)  # noqa: B023
+        rows = [line.split() for line in view.lines(80)]
+        assert next(row for row in rows if row[:1] == ["few"])[:2] == ["few", "1"]
+        for name in ("q", "all"):
+            row = next(row for row in rows if row[:1] == [name])
+            assert (row[1], row[5]) == (f"{sign}2,350,000", "12,345")
+
+
 def test_status_as_json(store: Store) -> None:
     store.work_off(_some)
     answer = store.call("status", "--json", app=False)
@@ -357,7 +375,7 @@ def test_status_as_json(store: Store) -> None:
     (seen,) = answer.objects
     assert seen["healthy"] is False
     assert [each["kind"] for each in seen["problems"]] == ["no_worker", "paused", "dead"]
-    assert seen["statuses"]["ready"] == {"count": 3, "capped": False}
+    assert seen["statuses"]["ready"] == {"count": 3, "estimated": False}
     assert [(each["queue"], each["ready"]["count"]) for each in seen["queues"]] == [
         ("bulk", 3),
         ("default", 0),

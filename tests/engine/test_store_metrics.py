@@ -74,6 +74,11 @@ async def test_the_store_says_how_it_stands(make_app: MakeApp) -> None:
             'treadle_items{queue="default",type="add",status="scheduled"}': 1,
             'treadle_items{queue="default",type="slow",status="running"}': 1,
             'treadle_items{queue="default",type="elsewhere",status="ready"}': 1,
+            'treadle_items_exact{queue="mail",status="dead"}': 1,
+            'treadle_items_exact{queue="mail",status="ready"}': 1,
+            'treadle_items_exact{queue="default",status="scheduled"}': 1,
+            'treadle_items_exact{queue="default",status="running"}': 1,
+            'treadle_items_exact{queue="default",status="ready"}': 1,
             'treadle_unserved_items{type="elsewhere"}': 1,
             "treadle_workers": 1,
             'treadle_queue_paused{queue="mail"}': 1,
@@ -151,6 +156,21 @@ def test_queues_beyond_the_bound_are_shown_as_other() -> None:
     assert found["treadle_items", ("q", "add", "ready")] == 1
     assert found["treadle_items", ("_other", "add", "ready")] == 1
     assert found["treadle_oldest_ready_seconds", ("_other",)] == 109.0
+
+
+def test_an_estimate_is_exported_as_one() -> None:
+    found = Overview(
+        now=100.0,
+        counts=(
+            Count("t", "q", "add", "dead", 3),
+            Count("t", "q", "add", "ready", 2_000_000, estimated=True),
+            Count("t", "q", "mul", "ready", 1),
+        ),
+    )
+    rows = {
+        row.labels: row.value for row in StoreRows().of_overview(found) if row.name == "treadle_items_exact"
+    }
+    assert rows == {("q", "dead"): 1, ("q", "ready"): 0}
 
 
 def test_limits_that_are_used_most_are_shown() -> None:

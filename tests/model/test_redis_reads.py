@@ -69,7 +69,7 @@ async def _read_for_operators(backend: Backend) -> Any:
         ids = sorted({state.id for state in listed if tenant in (None, state.tenant)})
         found += [await backend.explain(id, tenant=tenant) for id in ids]
         found += [await backend.related(id, tenant=tenant, count=2) for id in ids]
-        overview = await backend.overview(tenant=tenant, cap=3)
+        overview = await backend.overview(tenant=tenant)
         found.append(msgspec.structs.replace(overview, workers=(), ages=()))
         found.append([age.queue for age in overview.ages])
         found.append([plain(worker) for worker in overview.workers])

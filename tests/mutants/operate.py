@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from tests.mutants.kit import Patch, mutant
 from treadle import fleet
-from treadle.backends.memory import fair_order, watch
+from treadle.backends.memory import fair_order
+from treadle.backends.sqlite import overview
 from treadle.cli.bulk_verb import BulkVerb
 from treadle.engine.run import fingerprint
 from treadle.engine.submit import carry, enqueue
@@ -52,16 +51,12 @@ def any_queue_served(patch: Patch) -> None:
 
 
 @mutant(
-    "an overview does not say that there are more than it counted",
-    tests=f"{CONTRACT}test_no_more_than_the_cap_are_counted_of_a_queue_and_status",
+    "an overview does not say which counts are estimates",
+    tests="tests/backends/test_sqlite.py::TestSqlite::test_a_quick_look_says_which_counts_are_estimates",
 )
-def cap_untold(patch: Patch) -> None:
-    real = watch.capped_counts
-
-    def capped_counts(found: Any, cap: int, more: Any = ()) -> Any:
-        return tuple(replace(one, capped=False) for one in real(found, cap, more))
-
-    patch(watch, "capped_counts", capped_counts)
+def estimates_untold(patch: Patch) -> None:
+    real = overview.shown_counts
+    patch(overview, "shown_counts", lambda found, estimated=(): real(found))
 
 
 @mutant("lanes that were avoided lose their turns", tests=f"{CONTRACT}test_avoided_lanes_keep_their_place")

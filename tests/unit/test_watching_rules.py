@@ -15,8 +15,8 @@ from treadle.rules.limits import LimitState
 from treadle.rules.watching import (
     MOST_HOLDERS,
     WaitsAgain,
-    capped_counts,
     rate_use,
+    shown_counts,
     shown_prerequisites,
     slots_use,
     unserved_since,
@@ -106,24 +106,20 @@ class TestServing:
 
 
 class TestCounts:
-    def test_counts_are_cut_at_the_cap_of_a_queue_and_status(self) -> None:
+    def test_counts_of_a_queue_and_status_are_estimates_together(self) -> None:
         found: Any = {
-            ("x", "q", "t", "ready"): 3,
             ("y", "q", "t", "ready"): 4,
+            ("x", "q", "t", "ready"): 3,
             ("y", "r", "t", "ready"): 5,
-            ("z", "q", "t", "ready"): 1,
+            ("z", "q", "t", "dead"): 1,
+            ("z", "r", "t", "dead"): 0,
         }
-        assert capped_counts(found, 5) == (
+        assert shown_counts(found, {("q", "ready")}) == (
             Count("x", "q", "t", "ready", 3, True),
-            Count("y", "q", "t", "ready", 2, True),
+            Count("y", "q", "t", "ready", 4, True),
             Count("y", "r", "t", "ready", 5),
+            Count("z", "q", "t", "dead", 1),
         )
-        assert [one.capped for one in capped_counts(found, 8)] == [False] * 4
-
-    def test_a_store_may_look_at_fewer(self) -> None:
-        found: Any = {("x", "q", "t", "ready"): 3, ("x", "q", "t", "dead"): 3}
-        counts = capped_counts(found, 10, {("q", "ready")})
-        assert {one.status: one.capped for one in counts} == {"ready": True, "dead": False}
 
 
 class TestLimits:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from .shell import Shell
 
-CAP: Final = 200
-"""Items of each queue and status that are looked at."""
 MOST_MARKS: Final = 1000
 _WHOLE_MARK: Final = re.compile(rf"[0-9a-f]{{{MARK_LENGTH}}}")
 
@@ -37,14 +35,14 @@ _WHOLE_MARK: Final = re.compile(rf"[0-9a-f]{{{MARK_LENGTH}}}")
 
 async def known_types(client: Client) -> list[str]:
     """Types of the app, and of items and workers in the store."""
-    overview = await client.overview(cap=CAP)
+    overview = await client.overview(quick=True)
     served = (type for worker in overview.workers for type in worker.types or ())
     return sorted({*client.types, *(each.type for each in overview.counts), *served})
 
 
 async def known_queues(client: Client) -> list[str]:
     """Queues of the types of the app, of items and workers in the store, and those that are paused."""
-    overview = await client.overview(cap=CAP)
+    overview = await client.overview(quick=True)
     return sorted({*used_queues(overview, client.types), *(queue for queue, _ in overview.paused)})
 
 
@@ -67,7 +65,7 @@ async def type_remark(client: Client, name: str) -> str:
 async def queue_remark(client: Client, name: str) -> str:
     """The same for a queue."""
     try:
-        known = used_queues(await client.overview(cap=CAP), client.types)
+        known = used_queues(await client.overview(quick=True), client.types)
     except TreadleError:
         return ""
     return _remark("queue", name, known)
@@ -83,7 +81,7 @@ def _remark(what: str, name: str, known: Sequence[str]) -> str:
 async def misspelt_queues(app: Client, backend: Backend, queues: Iterable[str]) -> list[str]:
     """Remarks on queues of a worker that are perhaps misspelt: nothing has them, and a name is close."""
     try:
-        known = used_queues(await backend.overview(cap=CAP), app.types)
+        known = used_queues(await backend.overview(quick=True), app.types)
     except TreadleError:
         return []
     return [

@@ -21,7 +21,7 @@ from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operator import core_of
 from treadle.problems import PROBLEM_KINDS, Problem, look_at
 from treadle.timing import iso
-from treadle.wording import capped, duration, listed, plain, plural
+from treadle.wording import approximate, duration, listed, plain, plural
 
 from .exit_codes import UNHEALTHY
 from .filters import names_in
@@ -195,9 +195,9 @@ def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
 def _count_cells(counts: Sequence[Count]) -> list[Cell]:
     cells: list[Cell] = []
     for status in COUNTED:
-        count, more = total(each for each in counts if each.status == status)
+        count, estimated = total(each for each in counts if each.status == status)
         cells.append(
-            Cell(capped(count, more), STATUS_STYLES[status])
+            Cell(approximate(count, estimated, "≈" if speaks_unicode() else "~"), STATUS_STYLES[status])
             if count
             else Cell("·" if speaks_unicode() else ".", "dim")
         )

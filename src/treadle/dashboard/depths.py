@@ -18,8 +18,8 @@ class Depth(msgspec.Struct, frozen=True):
     """How many items are in each status."""
 
     counts: dict[Status, int] = {}
-    more: list[Status] = []
-    """Statuses of which there are more than were counted."""
+    estimated: list[Status] = []
+    """Statuses of which not all items were counted."""
 
     def of(self, status: Status) -> int:
         return self.counts.get(status, 0)
@@ -28,22 +28,18 @@ class Depth(msgspec.Struct, frozen=True):
     def open(self) -> int:
         return sum(count for status, count in self.counts.items() if status != "dead")
 
-    @property
-    def open_more(self) -> bool:
-        return any(status != "dead" for status in self.more)
-
 
 def depths(counts: Iterable[Count], by: Callable[[Count], K]) -> dict[K, Depth]:
     """The depths by queue, type or tenant: by what `by` returns."""
     found: dict[K, Counter[Status]] = {}
-    more: dict[K, set[Status]] = {}
+    estimated: dict[K, set[Status]] = {}
     for each in counts:
         found.setdefault(by(each), Counter())[each.status] += each.count
-        if each.capped:
-            more.setdefault(by(each), set()).add(each.status)
-    return {key: Depth(dict(found[key]), sorted(more.get(key, ()))) for key in found}
+        if each.estimated:
+            estimated.setdefault(by(each), set()).add(each.status)
+    return {key: Depth(dict(found[key]), sorted(estimated.get(key, ()))) for key in found}
 
 
 def depth_json(depth: Depth) -> dict[str, Any]:
     """A count for each status, as `treadle status --json` has it."""
-    return counts_json({status: (count, status in depth.more) for status, count in depth.counts.items()})
+    return counts_json({status: (count, status in depth.estimated) for status, count in depth.counts.items()})

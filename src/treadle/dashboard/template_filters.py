@@ -12,7 +12,7 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from treadle.metrics.names import SECONDS
-from treadle.wording import capped, duration, plain, plural
+from treadle.wording import approximate, capped, duration, plain, plural
 
 from . import charts, item_filter, reason_links, timeline
 from .addresses import segment
@@ -161,6 +161,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "json": as_json,
     "plain": plain,
     "segment": segment,
+    "approximate": approximate,
     "capped": capped,
     "plural": plural,
     "duration": duration,

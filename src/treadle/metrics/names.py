@@ -200,14 +200,19 @@ STORE_METRICS: Final[tuple[Metric, ...]] = (
     _of_store("store_up", "1 if the store answered in time. If 0, the other values of the store are absent."),
     _of_store(
         "items",
-        "Open and dead items. At most 10,000 of each queue and status are counted, in a large store fewer: "
-        "where there are many, it is a lower bound.",
+        "Open and dead items. Exact for about a million items, an estimate beyond: see items_exact.",
         "queue",
         "type",
         "status",
     ),
+    _of_store(
+        "items_exact",
+        "1 if the items of the queue and status were counted, 0 if their number is an estimate.",
+        "queue",
+        "status",
+    ),
     _of_store("oldest_ready_seconds", "How long the oldest ready item of the queue has waited.", "queue"),
-    _of_store("unserved_items", "Ready items whose type no live worker has, at most 10,000.", "type"),
+    _of_store("unserved_items", "Ready items whose type no live worker has.", "type"),
     _of_store("workers", "Live workers that claim items: no manual leases, and none that is stopping."),
     _of_store("worker_last_beat_timestamp_seconds", "When the last heartbeat of any worker came."),
     _of_store("queue_paused", "1 if the queue is paused for all tenants.", "queue"),

@@ -45,6 +45,7 @@ class StoreRows:
         now, queue, type = overview.now, self._queues.of, self._types.of
         fleet = Fleet(overview.workers, now)
         counts = [((queue(each.queue), type(each.type), each.status), each.count) for each in overview.counts]
+        exact = [((queue(each.queue), each.status), int(not each.estimated)) for each in overview.counts]
         ages = [((queue(each.queue),), max(0.0, now - each.oldest_ready)) for each in overview.ages]
         unserved = [((type(each.type),), each.count) for each in overview.unserved]
         known = {each.queue for each in overview.counts} | {each.queue for each in overview.ages}
@@ -53,6 +54,7 @@ class StoreRows:
         beats = [beat for each in fleet.workers if (beat := last_beat(each)) is not None]
         return [
             *_rows("items", counts, sum),
+            *_rows("items_exact", exact, min),
             *_rows("oldest_ready_seconds", ages, max),
             *_rows("unserved_items", unserved, sum),
             *_rows("workers", [((), len(fleet.taking))], sum),

@@ -175,7 +175,7 @@ class PortsBackend:
     async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
         _unsupported("watching")
 
-    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
         _unsupported("watching")
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -120,26 +119,13 @@ CountKey: TypeAlias = tuple[str, str, str, Status]
 """A tenant, queue, type and status."""
 
 
-def capped_counts(
-    found: Mapping[CountKey, int], cap: int, more: Container[tuple[str, Status]] = ()
+def shown_counts(
+    found: Mapping[CountKey, int], estimated: Container[tuple[str, Status]] = ()
 ) -> tuple[Count, ...]:
-    """The counts of an overview: at most `cap` items of each queue and status.
-
-    `found`: what the store counted. It may stop once it has counted more than `cap` items of a queue and
-    status. `more`: the queues and statuses at which it stopped earlier, so that there may be more.
-    """
-    totals: Counter[tuple[str, Status]] = Counter()
-    for (_, queue, _, status), count in found.items():
-        totals[queue, status] += count
-    left = dict.fromkeys(totals, cap)
-    shown: list[Count] = []
-    for key, count in sorted(found.items()):
-        part = key[1], key[3]
-        least = min(count, left[part])
-        left[part] -= least
-        if least > 0:
-            shown.append(Count(*key, least, totals[part] > cap or part in more))
-    return tuple(shown)
+    """The counts of an overview. `estimated`: the queues and statuses of which not all items were counted."""
+    return tuple(
+        Count(*key, count, (key[1], key[3]) in estimated) for key, count in sorted(found.items()) if count > 0
+    )
 
 
 # --------------------------------------------------------------------------------------------------- limits

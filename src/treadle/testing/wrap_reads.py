@@ -38,8 +38,8 @@ class WrappedReads(Backend):
     async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
         return await self.around("explain", (id,), lambda: self.inner.explain(id, tenant=tenant))
 
-    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
-        return await self.around("overview", (), lambda: self.inner.overview(tenant=tenant, cap=cap))
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+        return await self.around("overview", (), lambda: self.inner.overview(tenant=tenant, quick=quick))
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         return await self.around("limits", (names,), lambda: self.inner.limits(names, count=count))

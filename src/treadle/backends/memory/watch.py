@@ -25,8 +25,8 @@ from treadle.rules.watching import (
     MOST_LANES,
     MOST_WORKERS,
     CountKey,
-    capped_counts,
     rate_use,
+    shown_counts,
     shown_prerequisites,
     slots_use,
     unserved_since,
@@ -176,16 +176,16 @@ def _line(tenant: str, lane: str, parts: Sequence[ReadyLine], cap: int) -> Line:
 # ------------------------------------------------------------------------------------------------- the store
 
 
-def overview(store: MemoryTables, tenant: str | None, cap: int, now: float) -> Overview:
+def overview(store: MemoryTables, tenant: str | None, now: float) -> Overview:
     found: dict[CountKey, int] = {
         (one.tenant, one.queue, one.type, one.status): one.count for one in counts(store, tenant, ended=False)
     }
     workers = _workers(store)
     return Overview(
         now=now,
-        counts=capped_counts(found, cap),
+        counts=shown_counts(found),
         ages=tuple(_ages(store, tenant)),
-        unserved=tuple(_unserved(store, tenant, cap, workers, now)),
+        unserved=tuple(_unserved(store, tenant, workers, now)),
         paused=tuple(sorted(_pauses_of(store, tenant), key=lambda it: (it[0], it[1] or ""))),
         workers=tuple(workers),
     )
@@ -214,7 +214,7 @@ def _names(level: FairLevel) -> Iterable[str]:
 
 
 def _unserved(
-    store: MemoryTables, tenant: str | None, cap: int, workers: Sequence[WorkerState], now: float
+    store: MemoryTables, tenant: str | None, workers: Sequence[WorkerState], now: float
 ) -> Iterator[UnservedType]:
     lost, fleet = _lost_types(store), Fleet(workers, now)
     doomed = Counter(row.kind for row in _doomed(store) if row.status == "ready")
@@ -222,7 +222,7 @@ def _unserved(
         found = [kind for kind in kinds if tenant in (None, kind.tenant)]
         ready = sum(kind.counts["ready"] - doomed[kind] for kind in found)
         if ready and not fleet.serves(type=type):
-            yield UnservedType(type, min(ready, cap), unserved_since(type, workers, lost, now))
+            yield UnservedType(type, ready, unserved_since(type, workers, lost, now))
 
 
 def _doomed(store: MemoryTables) -> Iterator[Row]:

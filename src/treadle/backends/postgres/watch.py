@@ -28,8 +28,8 @@ from treadle.records import Line, Related, RelatedItem
 from treadle.rules.limits import LimitState
 from treadle.rules.watching import (
     CountKey,
-    capped_counts,
     rate_use,
+    shown_counts,
     unserved_since,
     why_again,
 )
@@ -43,6 +43,8 @@ from .statements import statements
 
 _sql = statements("watch")
 
+COUNTING_SECONDS: Final = 0.8
+"""Seconds for which an overview counts open items. It may count dead ones for half as long again."""
 MISSING: Final = -1
 CHILD: Final = 1
 DEPENDENT: Final = 2
@@ -55,8 +57,8 @@ class PostgresWatch(PostgresVerbs):
         found = (await self._read("explain", id, tenant))[0]
         return None if found["id"] is None else _explanation(found)
 
-    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
-        return _overview((await self._read("overview", tenant, cap))[0], cap)
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+        return _overview((await self._read("overview", tenant, 0.0 if quick else COUNTING_SECONDS))[0])
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         rows = await self._read("limits", None if names is None else list(names), count)
@@ -148,8 +150,8 @@ def _workers(found: Record) -> tuple[WorkerState, ...]:
 # -- the whole ---------------------------------------------------------------------------------------------
 
 
-def _overview(found: Record, cap: int) -> Overview:
-    counts, cut = _counted(found)
+def _overview(found: Record) -> Overview:
+    counts, estimated = _counted(found)
     workers, now = _workers(found), found["now"]
     fleet = Fleet(workers, now)
     lost: dict[str, float] = dict(_rows(found, "lost_type", "lost"))
@@ -159,10 +161,10 @@ def _overview(found: Record, cap: int) -> Overview:
             ready[type] += count
     return Overview(
         now=now,
-        counts=capped_counts(counts, cap, cut),
+        counts=shown_counts(counts, estimated),
         ages=tuple(QueueAge(*age) for age in _rows(found, "age_queue", "age")),
         unserved=tuple(
-            UnservedType(type, min(count, cap), unserved_since(type, workers, lost, now))
+            UnservedType(type, count, unserved_since(type, workers, lost, now))
             for type, count in sorted(ready.items())
             if not fleet.serves(type=type)
         ),
@@ -174,8 +176,8 @@ def _overview(found: Record, cap: int) -> Overview:
 
 
 def _counted(found: Record) -> tuple[Counter[CountKey], set[tuple[str, Status]]]:
-    """What was counted, and the queues and statuses of which there are more. What was counted along an index
-    is exact, unless it was cut: then what the pages have may be more."""
+    """The counts, and the queues and statuses of which they are estimates: those that were not counted to
+    their end along an index, if not all pages were read."""
     counts: Counter[CountKey] = Counter()
     cut: set[tuple[str, Status]] = set()
     cut_statuses: set[Status] = set()
@@ -190,14 +192,14 @@ def _counted(found: Record) -> tuple[Counter[CountKey], set[tuple[str, Status]]]
         counts[tenant, queue, type, status] += count
         if is_cut:
             cut.add((queue, status))
+    seen: Counter[CountKey] = Counter()
     for tenant, queue, type, code, count in _rows(found, *(f"seen_{name}" for name in names)):
-        status = status_of(code)
-        if status in cut_statuses:
-            cut.add((queue, status))
-        if found["is_whole"] or (queue, status) in cut:
-            key = tenant, queue, type, status
-            counts[key] = max(counts[key], count)
-    cut.update((queue, status) for _, queue, _, status in counts if status in cut_statuses)
+        seen[tenant, queue, type, status_of(code)] += count
+    share = found["share"]
+    cut.update((queue, status) for _, queue, _, status in (*counts, *seen) if status in cut_statuses)
+    for key, count in seen.items():
+        if share == 1 or (key[1], key[3]) in cut:
+            counts[key] = max(counts[key], round(count / share))
     return counts, cut
 
 

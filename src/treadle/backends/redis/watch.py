@@ -17,7 +17,7 @@ from treadle.rules.watching import (
     MOST_AGED_LINES,
     MOST_WORKERS,
     CountKey,
-    capped_counts,
+    shown_counts,
     shown_prerequisites,
     unserved_since,
     why_again,
@@ -86,7 +86,7 @@ class RedisWatch(RedisRead):
 
     # -- the store -------------------------------------------------------------------------------------
 
-    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
         answer = await self._link.run(_OVERVIEW, on="read")
         now, pauses, unknown, rows = answer
         at, workers = read_double(now), _by_id(rows)
@@ -101,11 +101,11 @@ class RedisWatch(RedisRead):
                 for status, count in counts[number].items():
                     found[kind.tenant, kind.queue, kind.type, status] += count
         ready = {k: kind for k, kind in kinds.items() if "ready" in counts[k]}
-        unserved = await self._unserved(ready, tenant, cap, workers, at)
+        unserved = await self._unserved(ready, tenant, workers, at)
         paused = sorted(map(read_pause, pauses), key=lambda part: (part[0], part[1] or ""))
         return Overview(
             now=at,
-            counts=capped_counts(found, cap),
+            counts=shown_counts(found),
             ages=tuple(await self._ages(ready, tenant)),
             unserved=tuple(
                 UnservedType(type, number, unserved_since(type, workers, lost, at))
@@ -132,7 +132,6 @@ class RedisWatch(RedisRead):
         self,
         ready: Mapping[bytes, KindNames],
         tenant: str | None,
-        cap: int,
         workers: Sequence[WorkerState],
         now: float,
     ) -> list[tuple[str, int]]:
@@ -148,10 +147,8 @@ class RedisWatch(RedisRead):
                 count = 0
                 for some in portions(numbers, _MOST_KINDS):
                     count += sum(head.size for head in (await self._heads(some, counted=True)).values())
-                    if count >= cap:
-                        break
                 if count:
-                    found.append((type, min(count, cap)))
+                    found.append((type, count))
         return found
 
     async def marks(

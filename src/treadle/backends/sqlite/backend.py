@@ -164,8 +164,8 @@ class SqliteBackend(SqliteDatabase):
     async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
         return await self._read(watch.explain, id, tenant)
 
-    async def overview(self, *, tenant: str | None = None, cap: int = 10_000) -> Overview:
-        return await self._read(overview.overview, tenant, cap)
+    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
+        return await self._read(overview.overview, tenant, quick)
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         return await self._read(watch.limits, names, count)

@@ -1,9 +1,17 @@
-"""Overview: how the store stands. Each index is read no further than a bound, however many items it holds."""
+"""Overview: how the store stands.
+
+Open and dead items are counted by reading their tables whole, portion by portion, until the time is up. If
+it is up before the end, the portions that were read are spread over the table, and say about how many items
+there are. Each index is read then, no further than a bound: what there is little of is exact all the same.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from math import ceil, gcd
+from typing import Final, Literal, TypeAlias
 
 from treadle.fleet import Fleet
 from treadle.item import Status, WorkerState
@@ -11,7 +19,7 @@ from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.rules.watching import (
     MOST_AGED_LINES,
     CountKey,
-    capped_counts,
+    shown_counts,
     unserved_since,
 )
 
@@ -25,52 +33,100 @@ _FAIRNESS = statements("fairness")
 
 _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY))
 
-# How many items are looked at in all. A long queue among many is counted less far than the caller asked for.
+COUNTING_SECONDS: Final = 0.3
+"""Seconds for which an overview counts open items, and dead ones."""
+_PORTION = 5_000
+_MOST_PORTIONS = 1_000
+
+# How many items are looked at along indexes, in all.
 _MOST_COUNTED = 5_000
 # Of these, the index does not have the type: each takes a look into the table.
 _MOST_LOOKED_UP = 2_500
 _MOST_HEADS = 600
 _LEAST = 100
+_MOST_OF_TYPE = 10_000
+
+Kind: TypeAlias = Literal["open", "dead"]
 
 
-def overview(tx: Tx, tenant: str | None, cap: int) -> Overview:
+def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float = COUNTING_SECONDS) -> Overview:
+    """seconds: for how long open items are counted, and dead ones, unless it is quick."""
     fleet, tenants = workers(tx), ALL_TENANTS if tenant is None else one_tenant(tenant)
     parked = parked_types(tx)
-    counts = _Counts(tx, tenants, max(0, cap))
-    counts.count_waiting()
-    counts.count_dead()
-    counts.count_ready()
-    counts.count_parked(parked)
-    counts.count_leased()
+    counts = _Counts(tx, tenants, quick=quick)
+    if quick or not counts.scan("open", seconds):
+        counts.count_waiting()
+        counts.count_ready()
+        counts.count_parked(parked)
+        counts.count_leased()
+    if quick or not counts.scan("dead", seconds):
+        counts.count_dead()
     return Overview(
         now=tx.now,
-        counts=capped_counts(counts.found, cap, counts.more),
+        counts=shown_counts(*counts.result()),
         ages=tuple(_ages(tx, tenants, parked)),
-        unserved=tuple(_unserved(tx, fleet, cap, None if tenant is None else counts.ready)),
+        unserved=tuple(_unserved(tx, fleet, counts, tenant)),
         paused=tuple(pauses(tx, tenant)),
         workers=tuple(fleet),
     )
 
 
 class _Counts:
-    def __init__(self, tx: Tx, tenants: Tenants, cap: int) -> None:
+    def __init__(self, tx: Tx, tenants: Tenants, *, quick: bool) -> None:
         self._tx = tx
         self._tenants = tenants
-        self._cap = cap
-        self.found: Counter[CountKey] = Counter()
-        self.more: set[tuple[str, Status]] = set()
-        """The queues and statuses of which there may be more than were counted."""
+        self._quick = quick
+        self._found: Counter[CountKey] = Counter()
+        self._cut: set[tuple[str, Status]] = set()
+        """The queues and statuses of which there may be more than were counted along an index."""
+        self._about: Counter[CountKey] = Counter()
+        """What the portions say that were read, if these were not all."""
         self.ready: Counter[str] = Counter()
-        """By type: those that wait for a worker."""
+        """By type: those that wait for a worker, as far as they were counted."""
+        self.about_ready: Counter[str] = Counter()
+
+    def result(self) -> tuple[Counter[CountKey], set[tuple[str, Status]]]:
+        """The counts, and the queues and statuses of which they are estimates."""
+        counts = self._found.copy()
+        for key, count in self._about.items():
+            if (key[1], key[3]) in self._cut:
+                counts[key] = max(counts[key], count)
+        return counts, self._cut
+
+    def scan(self, kind: Kind, seconds: float) -> bool:
+        """Count by reading the table. Returns whether there was time for all of it."""
+        first, last = self._tx.rows(_SQL[f"{kind}_numbers"])[0]
+        if first is None:
+            return True
+        size = max(_PORTION, ceil((last - first + 1) / _MOST_PORTIONS))
+        portions, done = ceil((last - first + 1) / size), 0
+        seen: Counter[tuple[str, int, str, str]] = Counter()
+        until = time.monotonic() + seconds
+        for place in _spread(portions):
+            if done and time.monotonic() > until:
+                break
+            begin = first + place * size
+            for *labels, count in self._tx.rows(_SQL[kind], begin, begin + size - 1, *self._tenants):
+                queue, status, tenant, type = labels
+                seen[queue, status, tenant, type] += count
+            done += 1
+        for (queue, status, tenant, type), count in seen.items():
+            if done == portions:
+                self._add(queue, status, tenant, type, count)
+            else:
+                about = round(count * portions / done)
+                self._about[tenant, queue, type, STATUS[status]] += about
+                self.about_ready[type] += about if status in (READY, PARKED) else 0
+        return done == portions
 
     def _add(self, queue: str, status: int, tenant: str, type: str, count: int) -> None:
-        self.found[tenant, queue, type, STATUS[status]] += count
+        self._found[tenant, queue, type, STATUS[status]] += count
         if status in (READY, PARKED):
             self.ready[type] += count
 
     def _share(self, most: int, queues: Sequence[str]) -> int:
-        """How many items of each queue are counted. One more than the cap says that there are more."""
-        return min(self._cap + 1, max(_LEAST, most // max(1, len(queues))))
+        """How many items of each queue are counted."""
+        return _LEAST if self._quick else max(_LEAST, most // max(1, len(queues)))
 
     def count_waiting(self) -> None:
         for status in _WAITING:
@@ -83,7 +139,7 @@ class _Counts:
         queues = _queues(self._tx, _SQL["next_dead_queue"])
         most = self._share(_MOST_COUNTED, queues)
         for queue in queues:
-            self._count(queue, DEAD, "dead", (queue, *self._tenants), most)
+            self._count(queue, DEAD, "first_dead", (queue, *self._tenants), most)
 
     def _count(self, queue: str, status: int, name: str, within: tuple[object, ...], most: int) -> None:
         """Count up to `most` items of a queue and status, in the order of the index."""
@@ -93,7 +149,7 @@ class _Counts:
         else:
             rows = self._tx.rows(_SQL[f"{name}_before"], *within, *bound)
             rows.append((*bound, most - sum(count for _, _, count in rows)))
-            self.more.add((queue, STATUS[status]))
+            self._cut.add((queue, STATUS[status]))
         for tenant, type, count in rows:
             self._add(queue, status, tenant, type, count)
 
@@ -105,7 +161,7 @@ class _Counts:
             for tenant, type, count in rows:
                 self._add(queue, READY, tenant, type, count)
             if sum(row[2] for row in rows) == most:
-                self.more.add((queue, "ready"))
+                self._cut.add((queue, "ready"))
 
     def count_parked(self, types: Sequence[str]) -> None:
         for type in types:
@@ -115,12 +171,21 @@ class _Counts:
                 self._count(queue, PARKED, "parked", (type, queue, *self._tenants), most)
 
     def count_leased(self) -> None:
-        rows = self._tx.rows(_SQL["leased"], _MOST_COUNTED)
+        most = _LEAST if self._quick else _MOST_COUNTED
+        rows = self._tx.rows(_SQL["leased"], most)
         for (queue, tenant, type, status), count in Counter(rows).items():
             if self._tenants in (ALL_TENANTS, one_tenant(tenant)):
                 self._add(queue, status, tenant, type, count)
-                if len(rows) == _MOST_COUNTED:
-                    self.more.add((queue, STATUS[status]))
+                if len(rows) == most:
+                    self._cut.add((queue, STATUS[status]))
+
+
+def _spread(count: int) -> Iterator[int]:
+    """The numbers below `count`, each once. The first of them are spread over all, however many are taken."""
+    stride = ceil(count * 0.618)
+    while gcd(stride, count) > 1:
+        stride += 1
+    return (n * stride % count for n in range(count))
 
 
 def _queues(tx: Tx, sql: str, *within: int) -> list[str]:
@@ -145,11 +210,11 @@ def _ages(tx: Tx, tenants: Tenants, parked: Sequence[str]) -> Iterator[QueueAge]
 
 
 def _unserved(
-    tx: Tx, workers: Sequence[WorkerState], cap: int, ready: Mapping[str, int] | None
+    tx: Tx, workers: Sequence[WorkerState], counts: _Counts, tenant: str | None
 ) -> Iterator[UnservedType]:
-    """`ready`: the ready items of a tenant, by type. None: of all tenants."""
-    lost, fleet = lost_types(tx), Fleet(workers, tx.now)
-    for type in tx.names(_SQL["next_ready_type"]) if ready is None else sorted(ready):
+    lost, fleet, ready = lost_types(tx), Fleet(workers, tx.now), counts.ready
+    for type in tx.names(_SQL["next_ready_type"]) if tenant is None else sorted(ready):
         if not fleet.serves(type=type):
-            count = tx.value(_SQL["ready_of_type"], type, cap) if ready is None else min(ready[type], cap)
+            least = tx.value(_SQL["ready_of_type"], type, _MOST_OF_TYPE) if tenant is None else 0
+            count = max(ready[type], counts.about_ready[type], least)
             yield UnservedType(type, count, unserved_since(type, workers, lost, tx.now))

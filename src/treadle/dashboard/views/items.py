@@ -250,7 +250,7 @@ async def _read_names(visit: Visit) -> Names:
     """The types and queues that are in use. None, if the store does not say so in time."""
     types, queues = set(visit.client.types), set[str]()
     with contextlib.suppress(StoreUnavailable):
-        overview = await visit.in_time(visit.client.overview(cap=1))
+        overview = await visit.in_time(visit.client.overview(quick=True))
         if overview is not None:
             types.update(each.type for each in overview.counts)
             types.update(type for worker in overview.workers for type in worker.types or ())

@@ -51,7 +51,7 @@ async def read(visit: Visit) -> TenantsPage:
     ]
     rows.sort(key=lambda row: (-row.depth.open, row.name))
     shown, pages = page_of(visit, rows, PER_PAGE)
-    return TenantsPage(shown, pages, any(count.capped for count in overview.counts))
+    return TenantsPage(shown, pages, any(count.estimated for count in overview.counts))
 
 
 def to_json(visit: Visit, page: TenantsPage) -> dict[str, Any]:

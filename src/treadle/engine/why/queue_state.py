@@ -8,7 +8,7 @@ from typing import Final
 from treadle.fleet import queues_of
 from treadle.item import DEFAULT_QUEUE, Count, Status
 from treadle.why import Reason
-from treadle.wording import capped, close_to, duration, listed, plain
+from treadle.wording import approximate, close_to, duration, listed, plain
 
 from .facts import QueueFacts
 from .fleet import WorkerFleet
@@ -83,4 +83,5 @@ def _sum(counts: Sequence[Count], status: Status) -> int:
 
 
 def _number(counts: Sequence[Count], status: Status) -> str:
-    return capped(_sum(counts, status), any(each.capped for each in counts if each.status == status))
+    estimated = any(each.estimated for each in counts if each.status == status)
+    return approximate(_sum(counts, status), estimated, "about ")

@@ -38,8 +38,6 @@ PREREQUISITES: Final = 1000
 """So many prerequisites of an item that died because of one are read."""
 MOST_TYPES: Final = 3
 """So many types of a queue that no worker has are named."""
-COUNTED: Final = 1000
-"""So many items of each status of a queue are counted."""
 HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_worker_for_tenant"))
 """Reasons of a whole queue: its oldest item has no others that matter."""
 
@@ -250,7 +248,7 @@ async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFac
 async def why_queue(core: Core, name: str, tenant: str | None, overview: Overview | None = None) -> Why:
     """Why the items of a queue wait. overview: one of the same tenant that was just read."""
     if overview is None:
-        overview = await core.backend.overview(tenant=tenant, cap=COUNTED)
+        overview = await core.backend.overview(tenant=tenant)
     counts = tuple(count for count in overview.counts if count.queue == name)
     ready = {count.type for count in counts if count.status == "ready"}
     unserved = tuple(each for each in overview.unserved if each.type in ready)[:MOST_TYPES]

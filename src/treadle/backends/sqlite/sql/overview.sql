@@ -1,5 +1,19 @@
 -- Tenants are those from a least to a greatest name: a blob is greater than every text.
 
+-- :name open_numbers
+SELECT (SELECT min(no) FROM treadle_open), (SELECT max(no) FROM treadle_open)
+
+-- :name open
+SELECT queue, status, tenant, type, count(*) FROM treadle_open NOT INDEXED
+WHERE no >= ? AND no <= ? AND tenant >= ? AND tenant <= ? GROUP BY 1, 2, 3, 4
+
+-- :name dead_numbers
+SELECT (SELECT min(no) FROM treadle_dead), (SELECT max(no) FROM treadle_dead)
+
+-- :name dead
+SELECT queue, 11, tenant, type, count(*) FROM treadle_dead NOT INDEXED
+WHERE no >= ? AND no <= ? AND tenant >= ? AND tenant <= ? GROUP BY 1, 3, 4
+
 -- Items that are blocked, scheduled or doomed, by their status. The index is in the order of the groups, so nothing is
 -- sorted.
 
@@ -26,15 +40,15 @@ WHERE status = ?1 AND status < 2 AND queue = ?2 AND tenant = ?5 AND type < ?6 GR
 -- :name next_dead_queue
 SELECT queue FROM treadle_dead INDEXED BY treadle_dead_queue WHERE queue >= ? ORDER BY queue LIMIT 1
 
--- :name dead_bound
+-- :name first_dead_bound
 SELECT tenant, type FROM treadle_dead INDEXED BY treadle_dead_queue
 WHERE queue = ? AND tenant >= ? AND tenant <= ? ORDER BY tenant, type LIMIT 1 OFFSET ?
 
--- :name dead
+-- :name first_dead
 SELECT tenant, type, count(*) FROM treadle_dead INDEXED BY treadle_dead_queue
 WHERE queue = ? AND tenant >= ? AND tenant <= ? GROUP BY tenant, type
 
--- :name dead_before
+-- :name first_dead_before
 SELECT tenant, type, count(*) FROM treadle_dead INDEXED BY treadle_dead_queue
 WHERE queue = ?1 AND tenant >= ?2 AND tenant < ?4 GROUP BY tenant, type
 UNION ALL

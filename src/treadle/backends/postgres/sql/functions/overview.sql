@@ -2,18 +2,18 @@
 -- functions are stable: all of it is from one instant.
 --
 -- The rows of one queue are all over the table, and to read each from its own page takes ten times as long as to read
--- whole pages. So a small table of open items is read whole. Of a large one, some pages are, and along its indexes the
--- first items of each queue and status: what there is little of is found and counted exactly, and of the rest at least
--- so many are counted as these pages have.
+-- whole pages. So the table of open items is read whole, portion by portion, until the time is up. If it is up before
+-- the end, the portions that were read are spread over the table, and say about how many items there are. The first
+-- items of each queue and status are counted along the indexes then: what there is little of is exact all the same.
 
--- seen_*      open items on the pages that were read
--- is_whole    these were all pages
+-- seen_*      open items on the pages that were read: for each portion
+-- share       how much of the table was read. 1: all of it
 -- first_*     if not: the first items of each queue and status, and the dead
 -- first_cut   whether there are more of the queue and status; without a queue: of the status, in any queue
 -- lost_type, lost  when the last worker that had a type was removed; an empty type: one that had every type
 create or replace function treadle.overview(
-  p_tenant text, p_cap int,
-  out now float8, out is_whole boolean,
+  p_tenant text, p_seconds float8,
+  out now float8, out share float8,
   out seen_tenant text[], out seen_queue text[], out seen_type text[], out seen_status int[], out seen_count int[],
   out first_tenant text[], out first_queue text[], out first_type text[], out first_status int[], out first_count int[],
   out first_cut boolean[], out age_queue text[], out age float8[], out lost_type text[], out lost float8[],
@@ -26,24 +26,45 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  few_pages constant int := 160;
-  some_pages constant float8 := 80;
+  few_portions constant int := 4;
+  most_seen constant int := 50000;  -- rows of the answer: there may be a tenant for each item
   pages int := pg_relation_size('treadle.open_item') / current_setting('block_size')::int;
+  size int := greatest(40, pages / 1000);
+  portions int := greatest(1, ceil(pages::float8 / size));
+  stride int := ceil(portions * 0.618);
+  stop_at timestamptz := clock_timestamp() + p_seconds * interval '1 second';
+  at_portion int := 0; done int := 0; low tid; high tid; part record; is_whole boolean;
 begin
   now := treadle.clock();
-  is_whole := pages <= few_pages;
-  select array_agg(c.tenant), array_agg(c.queue), array_agg(c.type), array_agg(c.status), array_agg(c.count)
-    into seen_tenant, seen_queue, seen_type, seen_status, seen_count from (
-      select o.tenant, o.queue, o.type,
-        case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end::int as status,
-        count(*)::int as count
-      from treadle.open_item o tablesample system (case when is_whole then 100 else 100 * some_pages / pages end) repeatable (1)
-      where p_tenant is null or o.tenant = p_tenant
-      group by 1, 2, 3, 4) c;
+  -- Steps of this length come to every portion once.
+  while gcd(stride, portions) > 1 loop
+    stride := stride + 1;
+  end loop;
+  while done < portions loop
+    exit when done >= few_portions and (clock_timestamp() > stop_at or cardinality(seen_count) > most_seen);
+    low := format('(%s,0)', at_portion::bigint * size)::tid;
+    high := format('(%s,0)', (at_portion + 1)::bigint * size)::tid;
+    select array_agg(c.tenant) as tenant, array_agg(c.queue) as queue, array_agg(c.type) as type,
+      array_agg(c.status) as status, array_agg(c.count) as count
+      into part from (
+        select o.tenant, o.queue, o.type,
+          case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end::int as status,
+          count(*)::int as count
+        from treadle.open_item o
+        where o.ctid >= low and o.ctid < high and (p_tenant is null or o.tenant = p_tenant)
+        group by 1, 2, 3, 4) c;
+    seen_tenant := seen_tenant || part.tenant; seen_queue := seen_queue || part.queue;
+    seen_type := seen_type || part.type; seen_status := seen_status || part.status;
+    seen_count := seen_count || part.count;
+    done := done + 1;
+    at_portion := (at_portion + stride) % portions;
+  end loop;
+  is_whole := done = portions;
+  share := done::float8 / portions;
   select array_agg(c.tenant), array_agg(c.queue), array_agg(c.type), array_agg(c.status), array_agg(c.count),
          array_agg(c.cut)
     into first_tenant, first_queue, first_type, first_status, first_count, first_cut from (
-      select * from treadle.count_dead(p_tenant, p_cap)
+      select * from treadle.count_dead(p_tenant, p_seconds / 2)
       union all select * from treadle.count_ready(p_tenant) where not is_whole
       union all select * from treadle.count_parked(p_tenant) where not is_whole
       union all select * from treadle.count_others(p_tenant) where not is_whole) c;
@@ -56,9 +77,10 @@ begin
   select * into worker_id, worker_until, worker_types, worker_running, worker_info from treadle.worker_states(10000);
 end $$;
 
--- The dead, by their labels: all, if there are few. Otherwise some of each, up to so many labels. A row without a queue
--- says that there are more labels.
-create or replace function treadle.count_dead(p_tenant text, p_cap int)
+-- The dead, by their labels: all, if there are few. Otherwise ever more of each, up to so many labels, until the time is
+-- up; of those that are not counted to the end, about as many as some pages say. A row without a queue says that there
+-- are more labels.
+create or replace function treadle.count_dead(p_tenant text, p_seconds float8)
 returns table (tenant text, queue text, type text, status int, count int, cut boolean)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_hashagg = off
@@ -68,7 +90,10 @@ as $$
 declare
   few constant int := 5000;
   most_labels constant int := 500;
-  is_many boolean; tenants text[]; queues text[]; types text[]; portion int;
+  some_pages constant float8 := 1000;
+  pages float8 := greatest(some_pages, pg_relation_size('treadle.ended_item') / current_setting('block_size')::int);
+  is_many boolean; tenants text[]; queues text[]; types text[]; counts int[]; portion int;
+  stop_at timestamptz := clock_timestamp() + p_seconds * interval '1 second'; began timestamptz;
 begin
   if p_tenant is null then
     is_many := (select count(*) from (
@@ -109,15 +134,31 @@ begin
     tenants := tenants[:most_labels]; queues := queues[:most_labels]; types := types[:most_labels];
     return query select null::text, null::text, null::text, 7, 0, true;
   end if;
-  portion := least(p_cap, greatest(10, few / cardinality(tenants)));
-  return query
-    select l.tenant, l.queue, l.type, 7, least(c.seen, portion)::int, c.seen > portion
-    from unnest(tenants, queues, types) l(tenant, queue, type)
+  portion := greatest(10, few / cardinality(tenants));
+  loop
+    began := clock_timestamp();
+    select array_agg(coalesce(l.known, c.seen) order by l.place) into counts
+    from (select l.*, case when counts[l.place] <= portion / 8 then counts[l.place] end as known
+          from unnest(tenants, queues, types) with ordinality l(tenant, queue, type, place)) l
     cross join lateral (
-      select count(*) as seen from (
+      select count(*)::int as seen from (
         select 1 from treadle.ended_item e
-        where e.outcome = 7 and e.tenant = l.tenant and e.queue = l.queue and e.type = l.type
+        where l.known is null and e.outcome = 7 and e.tenant = l.tenant and e.queue = l.queue and e.type = l.type
         order by e.tenant, e.queue, e.type, e.mark, e.ended, e.no limit portion + 1) x) c;
+    exit when portion >= all(counts);
+    -- The next pass takes about eight times as long as this one.
+    exit when clock_timestamp() + 8 * (clock_timestamp() - began) > stop_at or portion > 100000000;
+    portion := portion * 8;
+  end loop;
+  return query
+    with sampled as materialized (
+      select e.tenant, e.queue, e.type, (count(*) * pages / some_pages)::int as count
+      from treadle.ended_item e tablesample system (100 * some_pages / pages) repeatable (1)
+      where e.outcome = 7 and portion < any(counts) group by e.tenant, e.queue, e.type)
+    select l.tenant, l.queue, l.type, 7,
+      case when l.seen > portion then greatest(portion, s.count) else l.seen end, l.seen > portion
+    from unnest(tenants, queues, types, counts) l(tenant, queue, type, seen)
+    left join sampled s on s.tenant = l.tenant and s.queue = l.queue and s.type = l.type;
 end $$;
 
 -- The first ready items of each queue. A queue that comes late has less of the whole bound.
