@@ -675,7 +675,8 @@ class Backend(Protocol):
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         """Fire one occurrence of a schedule: if it exists, is not paused and its `next_at` is still
-        `fire.at`, submit the items and set the new `next_at`, in one step. None if another process fired it
+        `fire.at`, submit the items and set the new `next_at`, in one step, and keep the run with its error.
+        None if another process fired it
         or the schedule changed."""
         ...
 

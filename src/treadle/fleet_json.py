@@ -94,6 +94,7 @@ def schedule_json(schedule: ScheduleState) -> dict[str, Any]:
         "paused": schedule.paused,
         "orphaned": schedule.orphaned,
         "ended": schedule.ended,
+        "last_error": schedule.last_error or None,
         "timing": dict(schedule.timing),
     }
 

@@ -717,6 +717,8 @@ class Fire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: float
     next_at: float | None
     items: tuple[Item, ...] = ()
+    error: str = ""
+    """Why it submits nothing: what `run` raised, in a line. Empty: it did not fail."""
 
 
 # ------------------------------------------------------------------------------------------------ wake-ups

@@ -18,8 +18,9 @@ from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
 from treadle.option_checks import check_count, check_page_size
 from treadle.options import HasId
-from treadle.problems import MAX_WAIT, Problem, look_at
+from treadle.problems import MAX_WAIT, Problem
 from treadle.records import HOUR, MINUTE, AuditPage, Line, Related, Stat, StatsBy
+from treadle.store_look import look_at
 from treadle.timing import Duration, Instant, instant, seconds
 from treadle.why import Why
 

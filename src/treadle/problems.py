@@ -3,17 +3,18 @@ one place.
 
 The kinds, the most urgent first:
 
-    killing        workers died, one after the other, while they ran an item
-    no_worker      items wait that no live worker can run: none is alive, has the type or serves the queue;
-                   or schedules, and no worker is alive
-    silent         a worker has sent no heartbeat for longer than its lease
-    blocked        the event loop of a worker does not run: a handler blocks it, or the process is stopped
-    undecodable    items whose arguments do not fit the code of the workers that have claimed them
-    late           an item of a queue that is not paused has been ready for longer than it may be
-    schedule       no process has the code of a schedule, or none has fired it
-    not_submitted  blocked items have waited as long for ids that were never submitted
-    paused         a queue is paused
-    dead           there are dead items
+    killing          workers died, one after the other, while they ran an item
+    no_worker        items wait that no live worker can run: none is alive, has the type or serves the queue;
+                     or schedules, and no worker is alive
+    silent           a worker has sent no heartbeat for longer than its lease
+    blocked          the event loop of a worker does not run: a handler blocks it, or the process is stopped
+    undecodable      items whose arguments do not fit the code of the workers that have claimed them
+    late             an item of a queue that is not paused has been ready for longer than it may be
+    schedule         no process has the code of a schedule, or none has fired it
+    schedule_failed  the last run of a schedule raised, and submitted nothing
+    not_submitted    blocked items have waited as long for ids that were never submitted
+    paused           a queue is paused
+    dead             there are dead items
 """
 
 from __future__ import annotations
@@ -21,11 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
-from msgspec.structs import replace
-
-from treadle.backend import Backend
-from treadle.engine.core import Core
-from treadle.engine.tenant_view import seen_workers
 from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
 from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
 from treadle.engine.why.wording import (
@@ -38,10 +34,9 @@ from treadle.engine.why.wording import (
     tenant_option,
     worker_name,
 )
-from treadle.fleet import Fleet
-from treadle.item import KILLING, Count, Filter, ItemState, Status, WorkerState
+from treadle.item import KILLING, Count, ItemState, Status, WorkerState
 from treadle.item_facts import By, Overview, counts_by, total
-from treadle.schedule_state import ScheduleState, StoredSchedules
+from treadle.schedule_state import ScheduleState
 from treadle.why import Reason
 from treadle.wording import duration, listed, plural
 from treadle.worker_info import UndecodableType
@@ -54,6 +49,7 @@ ProblemKind = Literal[
     "undecodable",
     "late",
     "schedule",
+    "schedule_failed",
     "not_submitted",
     "paused",
     "dead",
@@ -63,12 +59,6 @@ MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait."""
 BLOCKED_LOOKED_AT: Final = 50
 """So many blocked items, the oldest, are looked at for what they wait for."""
-RUNNING_LOOKED_AT: Final = 500
-"""So many running items are looked at for those that run where a worker is blocked."""
-KILLERS_LOOKED_AT: Final = 100
-"""So many items that ended workers are looked at, the oldest."""
-QUICK_REACH: Final = 10_000
-"""Among so many open items, the oldest, blocked ones are found in some milliseconds."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
@@ -82,82 +72,6 @@ class Problem(NamedTuple):
     fix: str
     refs: tuple[str, ...] = ()
     """The items, queues, types or workers that it speaks of."""
-
-
-class StoreLook(NamedTuple):
-    """What one look at the store has found."""
-
-    overview: Overview
-    fleet: WorkerFleet
-    problems: tuple[Problem, ...]
-    """The most urgent first."""
-    schedules: tuple[ScheduleState, ...]
-    """Those that have not ended."""
-    unseen: str = ""
-    """What was not looked for, in a sentence. Empty: all was."""
-
-
-async def look_at(
-    core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
-) -> StoreLook:
-    """Look at the store as a client of a tenant may see it, by at most five reads.
-
-    quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
-        submitted: `unseen` says so.
-    """
-    backend = core.backend
-    stored = await backend.overview(tenant=tenant)
-    overview = replace(stored, workers=seen_workers(stored.workers, tenant))
-    fleet = WorkerFleet(overview.workers, overview.now)
-    stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)
-    items = await _read_items(backend, tenant, overview, fleet)
-    schedules: tuple[ScheduleState, ...] = ()
-    if "schedules" in backend.capabilities:
-        reader = StoredSchedules(core, tenant)
-        states = reader.states(await reader.rows(), Fleet(stored.workers, stored.now), stored.now)
-        schedules = tuple(each for each in states if not each.ended)
-    found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
-    return StoreLook(overview, fleet, tuple(found), schedules, unseen)
-
-
-async def _read_items(
-    backend: Backend, tenant: str | None, overview: Overview, fleet: WorkerFleet
-) -> list[ItemState]:
-    """Items that ended workers and, if a worker is blocked, some that run."""
-    there = {count.status for count in overview.counts}
-    found: dict[tuple[str, str], ItemState] = {}
-    reads: list[tuple[Filter, int]] = []
-    if there.intersection(_BEGUN):
-        reads.append((Filter(tenant=tenant, killing=True), KILLERS_LOOKED_AT))
-    if fleet.blocked:
-        reads.append((Filter(tenant=tenant, status=("running",)), RUNNING_LOOKED_AT))
-    for where, limit in reads:
-        page = await backend.list(where, limit=limit, oldest_first=True, reach=QUICK_REACH)
-        found |= {(each.tenant, each.id): each for each in page.items}
-    return list(found.values())
-
-
-_BEGUN: Final[frozenset[Status]] = frozenset(("running", "scheduled", "ready"))
-
-
-async def _read_stuck(
-    backend: Backend, tenant: str | None, overview: Overview, max_wait: float, reach: int | None
-) -> tuple[list[ItemState], str]:
-    """Blocked items that have waited for too long for ids that were never submitted: some of the oldest.
-    Also what was not looked at."""
-    if not any(count.status == "blocked" for count in overview.counts):
-        return [], ""
-    where = Filter(tenant=tenant, status=("blocked",), until=overview.now - max_wait)
-    page = await backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True, history=True, reach=reach)
-    unseen = (
-        ""
-        if page.reached_at is None
-        else (
-            f"only the {QUICK_REACH:,} oldest open items were looked at for ids that were never submitted: "
-            f"{command('doctor', tenant=tenant)} looks at all"
-        )
-    )
-    return [each for each in page.items if each.waiting_for], unseen
 
 
 def find_problems(
@@ -378,7 +292,7 @@ def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
 def _schedule_problems(
     schedules: Sequence[ScheduleState], now: float, tenant: str | None
 ) -> Iterator[Problem]:
-    """Schedules that are not fired although workers are alive."""
+    """Schedules that are not fired although workers are alive, and those whose runs fail."""
     orphaned = _orphaned(schedules)
     for each in orphaned[:MOST_OF_KIND]:
         text = f"no running process has schedule {each.name}: last seen {duration(now - each.seen_at)} ago"
@@ -392,6 +306,15 @@ def _schedule_problems(
     if overdue:
         text = f"{plural(len(overdue), 'schedule')} overdue: no process has fired {listed(overdue, 3)}"
         yield Problem("schedule", text, command("why --schedule", overdue[0], tenant=tenant), overdue)
+    failing = [each for each in schedules if each.state == "failing"]
+    for each in failing[:MOST_OF_KIND]:
+        text = f"schedule {each.name}: its last run failed, and submitted nothing: {each.last_error}"
+        fix = command("why --schedule", each.name, tenant=tenant)
+        yield Problem("schedule_failed", text, fix, (each.name,))
+    more = tuple(each.name for each in failing[MOST_OF_KIND:])
+    if more:
+        text = f"the last runs of these schedules failed too: {listed(more, 3)}"
+        yield Problem("schedule_failed", text, command("schedules", tenant=tenant), more)
 
 
 def _unfired_text(schedules: Sequence[ScheduleState]) -> str:

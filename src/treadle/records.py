@@ -92,11 +92,13 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When it was due."""
     fired_at: float
     id: str | None = None
-    """The first item that it submitted. None: it submitted nothing; it was skipped as missed, or `run`
-    returned None."""
+    """The first item that it submitted. None: it submitted nothing; it was skipped as missed, `run` returned
+    None, or it failed."""
     tenant: str | None = None
     status: Status | None = None
     """Of the item, now. None: there is none, or it is not kept any more."""
+    error: str = ""
+    """Why it submitted nothing: what `run` raised, in a line. Empty: it did not fail."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):

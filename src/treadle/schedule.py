@@ -188,17 +188,19 @@ class Schedules:
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
         rows = await self._stored.rows()
+        errors = await self._stored.errors() if rows else {}
         now, fleet = await self._fleet()
-        return self._stored.states(rows, fleet, now)
+        return self._stored.states(rows, fleet, now, errors)
 
     async def why(self, name: str) -> Why:
         """Say why a schedule has not fired, and when it will."""
         full = self._full(name)
         rows = await self._stored.rows()
         row = next((row for row in rows if row.name == full), None)
+        error = "" if row is None else (await self._stored.errors()).get(full, "")
         now, fleet = await self._fleet()
         names = tuple(row.name.removeprefix(self._prefix) for row in rows)
-        return self._stored.why(name, row, fleet, now, names)
+        return self._stored.why(name, row, fleet, now, error, names)
 
     async def pause(self, name: str) -> None:
         """Pause it, in the whole fleet, until it is resumed. Occurrences in between count as missed.

@@ -32,10 +32,13 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: float
     """When a process that has its code last marked it as seen."""
     state: ScheduleStanding
-    """All of this in a word: `active`, `overdue`, `orphaned`, `paused` or `ended`. Overdue: it is due, and no
-    process has fired it."""
+    """All of this in a word: `active`, `failing`, `overdue`, `orphaned`, `paused` or `ended`. Overdue: it is
+    due, and no process has fired it."""
     reasons: tuple[Reason, ...] = ()
-    """Unless it is active or has ended: why it does not fire, as `why` says it."""
+    """Unless it is active or has ended: why it does not fire, or what failed, as `why` says it."""
+    last_error: str = ""
+    """Why its last run submitted nothing: what `run` raised. Empty: it did not fail, or the store keeps no
+    runs."""
 
     @property
     def ended(self) -> bool:
@@ -60,16 +63,25 @@ class StoredSchedules:
         rows = await self._core.backend.schedules()
         return [row for row in rows if row.name.startswith(self.prefix)]
 
+    async def errors(self) -> dict[str, str]:
+        """By full name: what the last run of a schedule raised. Without those that did not fail."""
+        backend = self._core.backend
+        if "recording" not in backend.capabilities:
+            return {}
+        return {run.name: run.error for run in await backend.schedule_runs(count=1) if run.error}
+
     def is_here(self, full: str) -> bool:
         """Whether a worker of this process has the code of a schedule."""
         return full in self._scheduler.entries and bool(self._scheduler.workers)
 
-    def states(self, rows: Sequence[Schedule], fleet: Fleet | None, now: float) -> list[ScheduleState]:
-        return [self._state(row, fleet, now) for row in rows]
+    def states(
+        self, rows: Sequence[Schedule], fleet: Fleet | None, now: float, errors: Mapping[str, str]
+    ) -> list[ScheduleState]:
+        return [self._state(row, fleet, now, errors.get(row.name, "")) for row in rows]
 
-    def _state(self, row: Schedule, fleet: Fleet | None, now: float) -> ScheduleState:
+    def _state(self, row: Schedule, fleet: Fleet | None, now: float, error: str) -> ScheduleState:
         here, name = self.is_here(row.name), row.name.removeprefix(self.prefix)
-        state = standing_of(row, fleet, now, here=here)
+        state = standing_of(row, fleet, now, here=here, error=error)
         fires = state in ("active", "ended")
         return ScheduleState(
             name=name,
@@ -80,20 +92,29 @@ class StoredSchedules:
             timing=_read_spec(row.spec),
             seen_at=row.seen_at,
             state=state,
-            reasons=() if fires else self.why(name, row, fleet, now).reasons,
+            reasons=() if fires else self.why(name, row, fleet, now, error).reasons,
+            last_error=error,
         )
 
     def why(
-        self, name: str, row: Schedule | None, fleet: Fleet | None, now: float, names: tuple[str, ...] = ()
+        self,
+        name: str,
+        row: Schedule | None,
+        fleet: Fleet | None,
+        now: float,
+        error: str = "",
+        names: tuple[str, ...] = (),
     ) -> Why:
-        """Why a schedule has not fired. names: those of all schedules, to propose one if it is unknown."""
+        """Why a schedule has not fired. error: of its last run. names: those of all schedules, to propose one
+        if it is unknown."""
         here = row is not None and self.is_here(row.name)
         facts = ScheduleFacts(
             name=name,
             tenant=self._tenant,
             now=now,
             stored=row,
-            state="unknown" if row is None else standing_of(row, fleet, now, here=here),
+            state="unknown" if row is None else standing_of(row, fleet, now, here=here, error=error),
+            error=error,
             orphaned=row is not None and is_orphaned(row, fleet, now, here=here),
             taking=0 if fleet is None else len(fleet.taking),
             names=names,

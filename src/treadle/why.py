@@ -40,6 +40,7 @@ ReasonKind: TypeAlias = Literal[
     "open",  # a group: members are open
     "group_failed",  # a group: a member died, and no item tolerates it
     "orphaned",  # a schedule: no process that has its code was seen
+    "run_failed",  # a schedule: its last run submitted nothing
     "not_due",  # a schedule: it fires later
     "empty",  # a queue: nothing waits
 ]
@@ -68,8 +69,8 @@ class Why(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: str
     """The id of the item, or the name of the queue or schedule."""
-    status: Status | Literal["unknown", "open", "ended", "paused", "active", "overdue", "orphaned"]
+    status: Status | Literal["unknown", "open", "ended", "paused", "active", "failing", "overdue", "orphaned"]
     """The status of the item. A group without its root is `open` or `ended`, a queue `active` or `paused`, a
-    schedule `active`, `overdue`, `orphaned`, `paused` or `ended`. `unknown`: there is none."""
+    schedule `active`, `failing`, `overdue`, `orphaned`, `paused` or `ended`. `unknown`: there is none."""
     reasons: tuple[Reason, ...] = ()
     """The most binding reason first."""

@@ -196,18 +196,24 @@ async def test_a_process_of_version_4_that_is_open_goes_on(postgres_url: str) ->
             assert await admin.fetch(query) == [], wrong
 
 
-async def test_a_process_of_version_5_that_is_open_goes_on(postgres_url: str) -> None:
-    """Its call of `fire` has one argument less. The run is recorded."""
-    fire = PostgresSchema("treadle").sql(re.sub(r",\s+\$\d+::int\) f$", ") f", FIRE))
+@pytest.mark.parametrize(
+    ("version", "new"), [(5, r",\s+\$\d+::int, \$\d+::text\) f$"), (6, r", \$\d+::text\) f$")]
+)
+async def test_a_process_of_an_earlier_version_that_is_open_goes_on(
+    postgres_url: str, version: int, new: str
+) -> None:
+    """Its call of `fire` has fewer arguments. The run is recorded."""
+    fire = PostgresSchema("treadle").sql(re.sub(new, ") f", FIRE))
     assert fire != FIRE
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
         await backend.put_schedule(Schedule(name="s", next_at=5.0))
         call = SubmitCall([Submission((item("a"),))], {0: 7})
-        assert (await admin.fetchrow(fire, "s", 5.0, 6.0, *call.arguments))["fired"]
+        arguments = [*call.arguments, call.first_row][: None if version == 6 else -1]
+        assert (await admin.fetchrow(fire, "s", 5.0, 6.0, *arguments))["fired"]
         (run,) = await backend.schedule_runs()
         assert (run.name, run.at, run.id, run.tenant, run.status) == ("s", 5.0, "a", "default", "ready")
-        signatures = "select count(*) from pg_proc where proname = 'fire' and prokind = 'f'"
-        assert await admin.fetchval(signatures) == 1
+        signatures = "select count(*) from pg_proc where proname in ('fire', 'overview') and prokind = 'f'"
+        assert await admin.fetchval(signatures) == 2
 
 
 async def _use_old_items(backend: PostgresBackend) -> None:

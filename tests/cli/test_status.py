@@ -12,13 +12,14 @@ import termios
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.calling import PROJECT, start
 from tests.cli.conftest import Store
 from tests.cli.forks import common_server
 from tests.cli.looked_at import report, send
-from treadle import Treadle, problems
+from treadle import Treadle, store_look
 from treadle.cli.status import StatusView, away_lines
 from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.engine.why.fleet import WorkerFleet
@@ -178,7 +179,7 @@ def test_a_blocked_item_that_waits_in_vain_is_found(store: Store, monkeypatch: p
     (problem,) = [each for each in answer.objects[0]["problems"] if each["kind"] == "not_submitted"]
     assert (problem["refs"], problem["fix"]) == (["stuck"], "treadle why stuck")
     assert "not_submitted" not in store.call("status", "--json").out  # it may come yet
-    monkeypatch.setattr(problems, "QUICK_REACH", 1)  # as in a large store: only the doctor takes the time
+    monkeypatch.setattr(store_look, "QUICK_REACH", 1)  # as in a large store: only the doctor takes the time
     answer = store.call("status", "--max-wait", "0s", "--json")
     assert "not_submitted" not in str(answer.objects[0]["problems"])
     assert answer.objects[0]["unseen"].endswith("never submitted: treadle doctor looks at all")
@@ -301,6 +302,11 @@ def test_schedules_that_no_process_fires_are_problems() -> None:
     many = [schedule(f"s{n}", "orphaned") for n in range(5)]
     *_, more = _found(None, schedules=many, workers=(LIVE,))
     assert (more.kind, more.text) == ("schedule", "nor has one of these schedules: s3, s4")
+    failing = [msgspec.structs.replace(schedule(f"f{n}", "failing"), last_error="E: no") for n in range(4)]
+    first, *_, more = _found(None, schedules=failing, workers=(LIVE,))
+    assert first.text == "schedule f0: its last run failed, and submitted nothing: E: no"
+    assert (first.kind, first.fix) == ("schedule_failed", "treadle why --schedule f0")
+    assert more.text == "the last runs of these schedules failed too: f3"
     (alone,) = _found(None, schedules=schedules)
     assert (alone.kind, alone.text) == ("no_worker", "no worker is alive; 1 schedule is not fired: nightly")
 

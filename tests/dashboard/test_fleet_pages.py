@@ -15,10 +15,11 @@ import pytest
 from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
 from treadle import Retry, Treadle, work
 from treadle.backend import Backend
+from treadle.backends.memory import MemoryBackend
 from treadle.dashboard.addresses import segment
 from treadle.doers import concurrency
 from treadle.fleet import Fleet
-from treadle.item import Heartbeat, WorkerState
+from treadle.item import Fire, Heartbeat, Schedule, WorkerState
 from treadle.records import Stat
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -282,3 +283,22 @@ async def test_a_tenant_is_told_nothing_of_what_others_use(
         for path in ("/types/pay.charge", "/queues/theirs", QUEUE):
             assert (await acme.get(path)).status_code == 404, path
             assert (await all_tenants.get(path)).status_code == 200, path
+
+
+async def test_a_run_that_failed_is_no_skipped_one(make_app: MakeApp, visitor: Visitor) -> None:
+    """The page says what it raised, to those who see payloads."""
+    app = make_app(MemoryBackend)
+    await app.connect()
+    await app.backend.put_schedule(Schedule(name="odd", next_at=1000.0))
+    await app.backend.fire(Fire(name="odd", at=1000.0, next_at=2000.0))
+    await app.backend.fire(Fire(name="odd", at=2000.0, next_at=None, error="ValueError: for ann@example.org"))
+    text = await text_of(visitor(app), "/schedules")
+    assert "1 failed" in text
+    assert "1 skipped" in text
+    assert text.count("ValueError: for ann@example.org") == 1
+    (row,) = (await json_of(visitor(app), "/schedules"))["schedules"]
+    assert [run["error"] for run in row["runs"]] == ["", "ValueError: for ann@example.org"]
+    blind = visitor(app, payloads=False)
+    assert "ann@example.org" not in await text_of(blind, "/schedules")
+    assert "ann@example.org" not in str(await json_of(blind, "/schedules"))
+    assert "1 failed" in await text_of(blind, "/schedules")

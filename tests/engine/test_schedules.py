@@ -438,6 +438,8 @@ async def test_an_occurrence_whose_work_cannot_be_stored_is_skipped(fleet: Fleet
         "DuplicateIdError"
     ]
     assert (await fleet.row()).last_at == process.connection.fired[-1].at == fleet.clock.now()
+    newest, first = (await process.client.schedules.runs())["s"]
+    assert (first.error, newest.error.partition(":")[0]) == ("", "DuplicateIdError")
 
 
 @pytest.mark.parametrize("wrong", [ValueError("no"), "tick", 5])
@@ -458,6 +460,54 @@ async def test_a_run_that_fails_is_reported_and_its_occurrence_is_skipped(fleet:
     assert [phase for _, phase in process.errors] == ["schedule"]
     assert len(process.connection.fired) == 3
     assert len(await process.items()) == 1
+
+
+async def test_a_schedule_whose_run_failed_is_shown_as_failing(fleet: Fleet) -> None:
+    """In lists, runs, `why` and problems, until a run does not fail. One that returns None has not failed."""
+    answers: list[Any] = [None, ValueError("no"), None]
+
+    def run() -> Any:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return answer
+
+    app = Treadle(fleet.store, clock=fleet.clock)
+    app.schedule("s", every=60, run=run)
+
+    async def seen() -> list[Any]:
+        (state,), why, problems = (
+            await app.schedules.list(),
+            await app.schedules.why("s"),
+            await app.problems(),
+        )
+        return [
+            state.state,
+            state.last_error,
+            why.status,
+            why.reasons[0].kind,
+            [each.text for each in problems],
+        ]
+
+    async with app:
+        await run_tasks()
+        await fleet.run_for(61)
+        assert await seen() == ["active", "", "active", "not_due", []]
+        await fleet.run_for(61)
+        text = "its last run failed, and submitted nothing: ValueError: no"
+        assert await seen() == [
+            "failing",
+            "ValueError: no",
+            "failing",
+            "run_failed",
+            [f"schedule s: {text}"],
+        ]
+        assert (await app.schedules.why("s")).reasons[0].text == text
+        (problem,) = await app.problems()
+        assert (problem.kind, problem.fix) == ("schedule_failed", "treadle why --schedule s")
+        await fleet.run_for(61)
+        assert await seen() == ["active", "", "active", "not_due", []]
+        assert [run.error for run in (await app.schedules.runs())["s"]] == ["", "ValueError: no", ""]
 
 
 async def test_a_run_that_hangs_delays_only_its_own_schedule(fleet: Fleet) -> None:

@@ -21,7 +21,8 @@ from treadle.errors import WakeupsLost
 from treadle.fleet import Fleet
 from treadle.item import Wake
 from treadle.operator import core_of
-from treadle.problems import MAX_WAIT, ProblemKind, StoreLook, look_at
+from treadle.problems import MAX_WAIT, ProblemKind
+from treadle.store_look import StoreLook, look_at
 from treadle.wording import duration, listed, plural
 
 from .exit_codes import UNHEALTHY
@@ -54,6 +55,7 @@ CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
     "undecodable": "items",
     "late": "queues",
     "schedule": "schedules",
+    "schedule_failed": "schedules",
     "not_submitted": "items",
     "paused": "queues",
     "dead": "items",

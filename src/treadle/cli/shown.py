@@ -45,6 +45,7 @@ OTHER_SHAPES: Final = {
     "open": ("●", "*", "cyan"),
     "ended": ("–", "-", "dim"),
     "paused": ("‖", "=", "yellow"),
+    "failing": ("✕", "x", "red"),
     "overdue": ("✕", "x", "yellow"),
     "orphaned": ("✕", "x", "red"),
 }

@@ -19,7 +19,8 @@ from treadle.fleet_json import COUNTED, counts_json, unserved_json, worker_json
 from treadle.item import Count, Status
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operator import core_of
-from treadle.problems import PROBLEM_KINDS, Problem, look_at
+from treadle.problems import PROBLEM_KINDS, Problem
+from treadle.store_look import look_at
 from treadle.timing import iso
 from treadle.wording import approximate, duration, listed, plain, plural
 

@@ -30,6 +30,8 @@ UNQUOTED: Final[Mapping[ReasonKind | ProblemKind, str]] = {
     "doomed": "it can only end dead",
     "undecodable": "arguments do not fit the code of workers",
     "group_failed": "a member of the group died",
+    "run_failed": "its last run failed, and submitted nothing",
+    "schedule_failed": "the last run of a schedule failed, and submitted nothing",
 }
 """What is said in place of reasons and problems that quote messages."""
 

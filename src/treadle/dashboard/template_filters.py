@@ -31,6 +31,7 @@ SHAPES: Final = {
     "open": "●",
     "ended": "–",
     "paused": "‖",
+    "failing": "✕",
     "overdue": "✕",
     "orphaned": "✕",
     "missing": "?",

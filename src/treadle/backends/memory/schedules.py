@@ -48,7 +48,9 @@ def drop(store: MemoryTables, name: str) -> bool:
 def _record_run(store: MemoryTables, fire: Fire, answer: tuple[Submitted, ...], now: float) -> None:
     runs = store.schedule_runs.setdefault(fire.name, {})
     id, tenant = (answer[0].id, fire.items[0].tenant) if answer else (None, None)
-    runs[fire.at] = ScheduleRun(name=fire.name, at=fire.at, fired_at=now, id=id, tenant=tenant)
+    runs[fire.at] = ScheduleRun(
+        name=fire.name, at=fire.at, fired_at=now, id=id, tenant=tenant, error=fire.error
+    )
     if len(runs) > KEPT_RUNS:
         del runs[min(runs)]
 

@@ -46,8 +46,9 @@ class PostgresSchedules(PostgresVerbs):
                 id=id,
                 tenant=tenant,
                 status=None if state is None else status_of(state),
+                error=error or "",
             )
-            for name, at, fired_at, id, tenant, state in rows
+            for name, at, fired_at, id, tenant, state, error in rows
         ]
 
     async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:

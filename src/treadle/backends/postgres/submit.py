@@ -198,7 +198,13 @@ class PostgresSubmit(PostgresWorkers):
         answers: dict[int, Answer] = {}
         try:
             record = await self._calls.row(
-                FIRE, fire.name, fire.at, fire.next_at, *call.arguments, call.first_row
+                FIRE,
+                fire.name,
+                fire.at,
+                fire.next_at,
+                *call.arguments,
+                call.first_row,
+                fire.error or None,
             )
         except asyncpg.PostgresError as error:
             answers.update(refused(error))

@@ -48,8 +48,10 @@ def read_runs(name: str, data: bytes) -> list[ScheduleRun]:
         due, fired_at = _RUN.unpack_from(data, at)
         tenant, at = _read_text(data, at + _RUN.size)
         id, at = _read_text(data, at)
+        error, at = _read_text(data, at)
+        whose = tenant if id else None
         found.append(
-            ScheduleRun(name=name, at=due, fired_at=fired_at, id=id or None, tenant=tenant if id else None)
+            ScheduleRun(name=name, at=due, fired_at=fired_at, id=id or None, tenant=whose, error=error)
         )
     return sorted(found, key=lambda run: run.at, reverse=True)
 

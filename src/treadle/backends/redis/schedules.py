@@ -49,7 +49,7 @@ class RedisSchedules(RedisVerbs):
 
     async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
         next_at = b"" if fire.next_at is None else pack_double(fire.next_at)
-        arguments: list[Argument] = [os.urandom(3), fire.name, pack_double(fire.at), next_at]
+        arguments: list[Argument] = [os.urandom(3), fire.name, pack_double(fire.at), next_at, fire.error]
         answer = await self._link.run(_FIRE, [*arguments, *item_arguments(fire.items)])
         if answer is None:
             return None

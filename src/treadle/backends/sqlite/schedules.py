@@ -45,7 +45,7 @@ def fire(tx: Tx, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
     if not isinstance(answer, Rejected):
         tx.run(_SQL["set_fired"], after.next_at, after.last_at, fire.name)
         id, tenant = (answer[0].id, fire.items[0].tenant) if answer else (None, None)
-        tx.run(_SQL["add_run"], fire.name, fire.at, tx.now, id, tenant)
+        tx.run(_SQL["add_run"], fire.name, fire.at, tx.now, id, tenant, fire.error or None)
         tx.run(_SQL["drop_old_runs"], fire.name, KEPT_RUNS)
     return answer
 
@@ -59,8 +59,9 @@ def schedule_runs(tx: Tx, count: int) -> list[ScheduleRun]:
             id=id,
             tenant=tenant,
             status=None if status is None else STATUS[status],
+            error=error or "",
         )
-        for name, at, fired_at, id, tenant, status in tx.rows(_SQL["runs"], count)
+        for name, at, fired_at, id, tenant, status, error in tx.rows(_SQL["runs"], count)
     ]
 
 

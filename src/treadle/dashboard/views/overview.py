@@ -15,7 +15,8 @@ from treadle.dashboard.throughput import Throughput, read_throughput, span_of, t
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.operator import core_of
-from treadle.problems import Problem, ProblemKind, look_at
+from treadle.problems import Problem, ProblemKind
+from treadle.store_look import look_at
 
 from .limits import limit_rows
 

@@ -13,6 +13,7 @@ import msgspec
 from treadle.cron import CronSchedule
 from treadle.dashboard.cron_words import MOST_CHARACTERS, timing_words
 from treadle.dashboard.paging import Pages, page_of, pages_json
+from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.schedule.standing import ScheduleStanding
@@ -30,7 +31,7 @@ MOST_RUNS: Final = 30
 MOST_NEXT: Final = 5
 FAR: Final = 5 * 366 * 86_400.0
 """Seconds. If occurrences are further apart, no more of them are looked for: each takes long."""
-ORDER: Final[tuple[ScheduleStanding, ...]] = ("overdue", "orphaned", "active", "paused", "ended")
+ORDER: Final[tuple[ScheduleStanding, ...]] = ("failing", "overdue", "orphaned", "active", "paused", "ended")
 
 
 class RunDot(msgspec.Struct, frozen=True):
@@ -43,9 +44,13 @@ class RunDot(msgspec.Struct, frozen=True):
     tenant: str | None
     status: Status | None
     """None: there is no item, or it is not kept any more."""
+    error: str = ""
+    """What `run` raised."""
 
     @property
     def word(self) -> str:
+        if self.error:
+            return "failed"
         if self.id is None:
             return "skipped"
         return self.status or "missing"
@@ -65,6 +70,8 @@ class ScheduleRow(msgspec.Struct, frozen=True):
     last_at: float | None
     runs: list[RunDot]
     """The oldest first."""
+    failed: int
+    """How many of these submitted nothing because `run` raised."""
     skipped: int
     """How many of these were skipped or missed."""
     reasons: list[Reason]
@@ -89,7 +96,8 @@ async def read(visit: Visit) -> SchedulesPage:
     known = core_of(visit.client).scheduler.entries
     return SchedulesPage(
         schedules=[
-            schedule_row(state, (runs or {}).get(state.name, []), here=state.name in known) for state in shown
+            schedule_row(_shown(visit, state), _shown_runs(visit, runs, state), here=state.name in known)
+            for state in shown
         ],
         pages=pages,
         states=dict(Counter(state.state for state in states)),
@@ -103,11 +111,31 @@ async def _runs(visit: Visit) -> dict[str, list[ScheduleRun]] | None:
     return await visit.in_time(visit.client.schedules.runs(MOST_RUNS))
 
 
+HIDDEN: Final = "what was raised is hidden"
+
+
+def _shown(visit: Visit, state: ScheduleState) -> ScheduleState:
+    """What a visitor sees of it. An error is a payload."""
+    if visit.access.payloads or not state.last_error:
+        return state
+    reasons = tuple(msgspec.structs.replace(each, text=shown_text(visit, each)) for each in state.reasons)
+    return msgspec.structs.replace(state, last_error=HIDDEN, reasons=reasons)
+
+
+def _shown_runs(
+    visit: Visit, runs: Mapping[str, list[ScheduleRun]] | None, state: ScheduleState
+) -> list[ScheduleRun]:
+    found = (runs or {}).get(state.name, [])
+    if visit.access.payloads:
+        return found
+    return [msgspec.structs.replace(run, error=HIDDEN) if run.error else run for run in found]
+
+
 def schedule_row(state: ScheduleState, runs: list[ScheduleRun], *, here: bool = True) -> ScheduleRow:
     """A schedule, with its runs, newest first. here: this process has its code."""
     words, expression = timing_words(state.timing), str(state.timing.get("cron", ""))
-    fires = state.state in ("active", "overdue")
-    dots = [RunDot(run.at, run.fired_at, run.id, run.tenant, run.status) for run in reversed(runs)]
+    fires = state.state in ("active", "failing", "overdue")
+    dots = [RunDot(run.at, run.fired_at, run.id, run.tenant, run.status, run.error) for run in reversed(runs)]
     return ScheduleRow(
         schedule=state,
         name=state.name,
@@ -119,7 +147,8 @@ def schedule_row(state: ScheduleState, runs: list[ScheduleRun], *, here: bool = 
         next=next_times(state) if fires else [],
         last_at=state.last_at,
         runs=dots,
-        skipped=sum(dot.id is None for dot in dots),
+        failed=sum(dot.word == "failed" for dot in dots),
+        skipped=sum(dot.word == "skipped" for dot in dots),
         reasons=list(state.reasons),
         here=here,
     )

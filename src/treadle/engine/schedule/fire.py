@@ -20,7 +20,7 @@ from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
-from treadle.log_lines import INFO, log_line
+from treadle.log_lines import INFO, error_text, log_line
 from treadle.rules.submission import may_change, rejection_error
 from treadle.timing import to_datetime
 from treadle.wording import one_line
@@ -76,8 +76,9 @@ class OccurrenceFirer:
             when = f"{to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"
             name = one_line(recurrence.name, 100)
             log_line(INFO, f"schedule {name} was missed at {when}; catch_up={recurrence.catch_up!r}")
-        items, entry.span = await self._items.build(recurrence) if fires else BuiltItems()
-        return Fire(name=recurrence.name, at=at, next_at=next_at, items=items)
+        built = await self._items.build(recurrence) if fires else BuiltItems()
+        entry.span = built.span
+        return Fire(name=recurrence.name, at=at, next_at=next_at, items=built.items, error=built.error)
 
     async def _claim(self, name: str, at: float) -> bool:
         # A digest: the name alone may be as long as a key can be.
@@ -102,7 +103,7 @@ class OccurrenceFirer:
             if span is not None:
                 span.end(error)
             self._report(error, f"the work of schedule {fire.name!r} cannot be stored")
-            entry.pending = replace(fire, items=())
+            entry.pending = replace(fire, items=(), error=error_text(error))
             return True
         if span is not None:
             span.end()

@@ -11,6 +11,7 @@ from treadle.engine.hooks import Hooks
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.submit.carry import with_traces
 from treadle.item import Item
+from treadle.log_lines import error_text
 from treadle.submit_middleware import NewItem, SubmitMiddleware, options_of, submit_through
 from treadle.work import Work
 
@@ -23,6 +24,8 @@ class BuiltItems(NamedTuple):
 
     items: tuple[Item, ...] = ()
     span: GuardedSubmission | None = None
+    error: str = ""
+    """What the user's code raised, in a line."""
 
 
 class FiredItems:
@@ -49,7 +52,7 @@ class FiredItems:
                 raise
             what = f"run of schedule {recurrence.name!r} failed: nothing is submitted this time"
             self._hooks.report(error, "schedule", what)
-            return BuiltItems()
+            return BuiltItems(error=error_text(error))
 
     async def _build(self, recurrence: Recurrence, work: Work[Any, Any]) -> BuiltItems:
         new, built = NewItem(work, recurrence.tenant, recurrence.options), list[Item]()

@@ -1,4 +1,4 @@
-"""Standing: whether a schedule fires: it is active, overdue, orphaned, paused, or it has ended."""
+"""Standing: whether a schedule fires: it is active, failing, overdue, orphaned, paused, or it has ended."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ SAID: Final = 15.0
 """A worker marks a schedule as seen first, and says that it has it in a heartbeat so many seconds later at
 the latest."""
 
-ScheduleStanding: TypeAlias = Literal["active", "overdue", "orphaned", "paused", "ended"]
-"""`overdue`: it is due, and nothing has fired it. `orphaned`: no live worker has its code."""
+ScheduleStanding: TypeAlias = Literal["active", "failing", "overdue", "orphaned", "paused", "ended"]
+"""`failing`: it fires, and its last run failed. `overdue`: it is due, and nothing has fired it. `orphaned`:
+no live worker has its code."""
 
 
 def standing_of(
-    schedule: Schedule, fleet: Fleet | None, now: float, *, here: bool = False
+    schedule: Schedule, fleet: Fleet | None, now: float, *, here: bool = False, error: str = ""
 ) -> ScheduleStanding:
     """How a schedule stands. fleet: None if the store cannot list workers. here: a worker of this process has
-    its code."""
+    its code. error: of its last run."""
     if schedule.next_at is None:
         return "ended"
     if schedule.paused:
         return "paused"
     if is_orphaned(schedule, fleet, now, here=here):
         return "orphaned"
-    return "overdue" if now - schedule.next_at > LATE else "active"
+    if now - schedule.next_at > LATE:
+        return "overdue"
+    return "failing" if error else "active"
 
 
 def is_orphaned(schedule: Schedule, fleet: Fleet | None, now: float, *, here: bool = False) -> bool:

@@ -94,6 +94,8 @@ class ScheduleFacts(msgspec.Struct, frozen=True, kw_only=True):
     state: ScheduleStanding | Literal["unknown"] = "unknown"
     orphaned: bool = False
     """No live worker has its code."""
+    error: str = ""
+    """What its last run raised. Empty: it did not fail."""
     taking: int = 0
     """How many workers claim items."""
     names: tuple[str, ...] = ()

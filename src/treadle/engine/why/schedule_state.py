@@ -25,6 +25,10 @@ def schedule_reasons(facts: ScheduleFacts) -> list[Reason]:
         reasons.append(Reason(kind="paused", text=f"it is paused; {last}", refs=(name,), fix=fix))
     if facts.orphaned:
         reasons.append(_orphaned(facts, row.seen_at))
+    if facts.error:
+        text = f"its last run failed, and submitted nothing: {facts.error}"
+        fix = "correct its `run`: the logs of the workers that have its code have the traceback"
+        reasons.append(Reason(kind="run_failed", text=text, refs=(name,), fix=fix))
     if row.next_at > now:
         text = f"it is due {until_text(now, row.next_at)}; {last}"
         fix = f"to run it now: {command('schedules trigger', name, tenant=facts.tenant)}"

@@ -169,6 +169,18 @@ class ScheduleRunCases:
         await apply(backend, succeed(lease))
         assert [run.status for run in await backend.schedule_runs(count=1)] == ["success", None]
 
+    @needs("recording", "schedules")
+    async def test_a_run_that_failed_keeps_its_error(self, backend: Backend) -> None:
+        """Others have none, also one that submitted nothing, and one in place of a failed one."""
+        await backend.put_schedule(Schedule(name="s", next_at=1000.0))
+        await fire_due(backend, Fire(name="s", at=1000.0, next_at=2000.0))
+        await fire_due(backend, Fire(name="s", at=2000.0, next_at=3000.0, error="ValueError: größer"))
+        await fire_due(backend, Fire(name="s", at=3000.0, next_at=2000.0, items=(item("a"),)))
+        found = [(run.at, run.id, run.error) for run in await backend.schedule_runs()]
+        assert found == [(3000.0, "a", ""), (2000.0, None, "ValueError: größer"), (1000.0, None, "")]
+        await fire_due(backend, Fire(name="s", at=2000.0, next_at=4000.0))
+        assert [run.error for run in await backend.schedule_runs()] == ["", "", ""]
+
     @needs("recording", "schedules", "operating")
     async def test_a_run_whose_item_is_gone_has_no_status(self, backend: Backend) -> None:
         """And one that was answered by an earlier item, by its key, has that item."""

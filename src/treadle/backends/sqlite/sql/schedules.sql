@@ -20,7 +20,8 @@ UPDATE treadle_schedule SET next_at = ?, last_at = ? WHERE name = ?
 
 -- An occurrence may come again: in a schedule that was changed.
 -- :name add_run
-INSERT OR REPLACE INTO treadle_schedule_run (name, at, fired_at, id, tenant) VALUES (?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO treadle_schedule_run (name, at, fired_at, id, tenant, error)
+VALUES (?, ?, ?, ?, ?, ?)
 
 -- :name drop_old_runs
 DELETE FROM treadle_schedule_run WHERE name = ?1
@@ -31,7 +32,7 @@ DELETE FROM treadle_schedule_run WHERE name = ?
 
 -- The last runs of each schedule, with the status of their items.
 -- :name runs
-SELECT r.name, r.at, r.fired_at, r.id, r.tenant, coalesce(o.status, d.outcome)
+SELECT r.name, r.at, r.fired_at, r.id, r.tenant, coalesce(o.status, d.outcome), r.error
 FROM treadle_schedule AS s
 CROSS JOIN treadle_schedule_run AS r ON r.name = s.name AND r.at >= coalesce(
     (SELECT at FROM treadle_schedule_run WHERE name = s.name ORDER BY at DESC LIMIT 1 OFFSET ?1 - 1), -9e999)

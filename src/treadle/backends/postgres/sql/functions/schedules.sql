@@ -22,10 +22,10 @@ begin
 end $$;
 
 -- Fire one occurrence of a schedule: store its items, move the schedule on and record the run, if `p_at` is still due.
--- `p_first`: the row of the first item.
+-- `p_first`: the row of the first item. `p_error`: what the run raised.
 create or replace function treadle.fire(
   p_name text, p_at float8, p_next_at float8, items treadle.new_items, p_plain boolean, p_cycles boolean,
-  p_first int default 1, out fired boolean, out stored treadle.stored_items)
+  p_first int default 1, p_error text default null, out fired boolean, out stored treadle.stored_items)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
 as $$
@@ -51,25 +51,26 @@ begin
   end if;
   update treadle.schedule s set last_at = p_at, next_at = p_next_at where s.name = p_name and s.next_at = p_at;
   if found then
-    perform treadle.record_run(p_name, p_at, first_id, first_tenant);
+    perform treadle.record_run(p_name, p_at, first_id, first_tenant, p_error);
   end if;
 end $$;
 
 -- Record the run of a schedule, and keep the newest ones only. An occurrence may come again: in a schedule that was
 -- changed.
-create or replace function treadle.record_run(p_name text, p_at float8, p_id text, p_tenant text) returns void
-language plpgsql as $$
+create or replace function treadle.record_run(p_name text, p_at float8, p_id text, p_tenant text, p_error text)
+returns void language plpgsql as $$
 begin
-  insert into treadle.schedule_run as r (name, at, fired_at, id, tenant)
-    values (p_name, p_at, treadle.clock(), p_id, p_tenant)
-    on conflict (name, at) do update set fired_at = excluded.fired_at, id = excluded.id, tenant = excluded.tenant;
+  insert into treadle.schedule_run as r (name, at, fired_at, id, tenant, error)
+    values (p_name, p_at, treadle.clock(), p_id, p_tenant, p_error)
+    on conflict (name, at) do update set
+      fired_at = excluded.fired_at, id = excluded.id, tenant = excluded.tenant, error = excluded.error;
   delete from treadle.schedule_run r where r.name = p_name and r.at <= (
     select x.at from treadle.schedule_run x where x.name = p_name order by x.at desc limit 1 offset 50);
 end $$;
 
 -- The last runs of each schedule, with the status of their items.
 create or replace function treadle.schedule_runs(p_count int)
-returns table (name text, at float8, fired_at float8, id text, tenant text, state smallint)
+returns table (name text, at float8, fired_at float8, id text, tenant text, state smallint, error text)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -79,7 +80,7 @@ begin
   return query
     select r.name, r.at, r.fired_at, r.id, r.tenant,
       coalesce(case when o.verdict is not null then o.shown_status when o.status = 3 then 2 else o.status end,
-        e.outcome)::smallint
+        e.outcome)::smallint, r.error
     from treadle.schedule s
     cross join lateral (
       select x.* from treadle.schedule_run x where x.name = s.name order by x.at desc limit p_count) r

@@ -19,7 +19,7 @@ select * from treadle.store_items({new_items}, :plain::boolean, :cycles::boolean
 -- :name fire
 select f.fired, (f.stored).*
 from treadle.fire(:name::text, :at::float8, :next_at::float8, {new_items}, :plain::boolean, :cycles::boolean,
-  :first::int) f
+  :first::int, :error::text) f
 
 -- The condition is checked once, before the function is called: in another store nothing is done, and no row
 -- is the answer.

@@ -5,7 +5,7 @@ select (e.item).*, e.now, e.verdict, e.need, e.met, e.open, e.counting, e.name, 
 from treadle.explain(:id, :tenant) e
 
 -- :name overview
-select * from treadle.overview(:tenant, :seconds)
+select * from treadle.overview(:tenant, :seconds::float8)
 
 -- :name marks
 select * from treadle.dead_marks(:tenant, :count, :cap)

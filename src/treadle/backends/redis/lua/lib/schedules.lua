@@ -2,8 +2,8 @@
 -- Schedules: recurring work. schedule_bytes.py has the same formats for Python.
 --
 --   schedules      name -> flags(1: paused, 2: has next_at, 4: has last_at) next_at(8) last_at(8) seen_at(8) spec
---   schedule_runs  name -> the last runs: at(8) fired_at(8) length(2) tenant length(2) id each. The id is empty
---                  for a run that submitted nothing.
+--   schedule_runs  name -> the last runs: at(8) fired_at(8) length(2) tenant length(2) id length(2) error each.
+--                  The id is empty for a run that submitted nothing, the error for one that did not fail.
 
 local Schedules = {}
 
@@ -73,17 +73,18 @@ do
   end
 
   -- Keep a run. `tenant`, `id`: of the first item that it submitted, empty if there is none.
-  function Schedules.record_run(name, at, tenant, id)
+  function Schedules.record_run(name, at, tenant, id, error)
     local runs, place, oldest = {}, 1, nil
     local stored = Store.get(K.schedule_runs, name) or ''
     while place <= #stored do
       local first = place
       place = place + 16
-      for _ = 1, 2 do place = place + 2 + struct.unpack('>I2', stored, place) end
+      for _ = 1, 3 do place = place + 2 + struct.unpack('>I2', stored, place) end
       local run = sub(stored, first, place - 1)
       if sub(run, 1, 8) ~= at then runs[#runs + 1] = run end
     end
     runs[#runs + 1] = at .. now8 .. struct.pack('>I2', #tenant) .. tenant .. struct.pack('>I2', #id) .. id
+      .. struct.pack('>I2', #error) .. error
     if #runs > KEPT_RUNS then
       for i = 1, #runs do
         if not oldest or struct.unpack('>d', runs[i]) < struct.unpack('>d', runs[oldest]) then oldest = i end
