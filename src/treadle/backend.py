@@ -349,7 +349,8 @@ class Backend(Protocol):
         - Contributions are applied in the order of the settlements. If one has a `version` that is not the
           group's, its whole settlement is refused: `moved`, with the version and value to fold from. A fold
           after a refused one in the same call is `moved` too. If the group's value is final, a contribution
-          without a version is ignored and the settlement applies.
+          without a version is ignored and the settlement applies. A version never stands for two values: the
+          next one is that of `next_version` in treadle.rules.
         - A token that does not own its item: `stale`, and why. If this token has settled the item before (the
           answer was lost): `applied`, with `again`.
         - Children that cannot be stored: `rejected`, and why. Nothing of the settlement happened, and the

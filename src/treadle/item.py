@@ -377,7 +377,7 @@ class Contribution(msgspec.Struct, frozen=True, gc=False):
     """Lock the group's value. Later contributions are ignored."""
     version: int | None = None
     """If given, apply the contribution only if the group has this version: the value was folded from the
-    value of that version. Every applied contribution raises the version by one."""
+    value of that version. An applied contribution makes another one: see `next_version` in treadle.rules."""
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -545,6 +545,8 @@ class GroupState(msgspec.Struct, kw_only=True, gc=False):
     """Whether a member contributed a value."""
     final: bool = False
     version: int = 0
+    """Stands for the value: another value has another version, also in a later group with this id. 0: no
+    member has contributed."""
     ended_at: float | None = None
     """When the last member ended. None while the group is open."""
     failed: int = 0

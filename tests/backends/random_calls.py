@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.support.folds import with_present_versions
 from treadle.errors import TreadleError
 from treadle.item import (
     GROUP_MARK,
@@ -196,7 +197,8 @@ class RandomCalls:
     async def settle(self) -> None:
         self.random.shuffle(self.leases)
         some, self.leases = self.leases[:4], self.leases[4:]
-        await self.backend.settle([self.settlement(lease) for lease in some])
+        given = [self.settlement(lease) for lease in some]
+        await self.backend.settle(await with_present_versions(self.backend, given))
 
     def settlement(self, lease: Lease) -> Settlement:
         kinds: list[Any] = ["success", "success", "retry", "defer", "release", "dead", "cancelled"]

@@ -25,7 +25,7 @@ ENDED = b"SDC"
 
 ITEM = Struct(">B4s6sd4sd")
 STATE = Struct(">c8sBBBIIHH6sdddddd")
-GROUP = Struct(">IIBIIddI6s4s")
+GROUP = Struct(">IdBIIddI6s4s")
 NO_GROUP = bytes(6)
 
 COUNTERS = {"seq", "names", "tokens", "served", "batches", "worker_numbers", "audit_numbers"}

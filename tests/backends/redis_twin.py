@@ -15,14 +15,17 @@ from treadle.backends.redis import RedisBackend
 from treadle.errors import TreadleError
 from treadle.item import (
     Claim,
+    Contribution,
     Count,
     Demand,
     EndedGroup,
+    GroupState,
     Heartbeat,
     Item,
     ItemUpdate,
     KeyPolicy,
     Lease,
+    Outcome,
     Page,
     ReleasedItem,
 )
@@ -51,6 +54,8 @@ class Twins:
         self._memory, self._redis = memory, redis
         self._leases: dict[int, Lease] = {}
         """The leases of the Redis backend, by the token of the same lease of the memory backend."""
+        self._versions: dict[int | None, int | None] = {}
+        """The same for versions of groups."""
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         async def call(*args: Any, **options: Any) -> Any:
@@ -80,6 +85,8 @@ class Twins:
         """An argument for the Redis backend."""
         if isinstance(value, Lease):
             return self._leases[value.token]
+        if isinstance(value, Contribution):
+            return replace(value, version=self._versions.get(value.version, value.version))
         if isinstance(value, list | tuple):
             return type(value)(self._translated(each) for each in value)
         if isinstance(value, msgspec.Struct):
@@ -90,7 +97,9 @@ class Twins:
         return value
 
     def _learn(self, answer: Any, twin: Any) -> None:
-        """Find the leases in two answers."""
+        """Find the leases, and the versions of groups, in two answers."""
+        if isinstance(answer, GroupState) and isinstance(twin, GroupState):
+            self._versions[answer.version] = twin.version
         if isinstance(answer, Lease) and isinstance(twin, Lease):
             self._leases[answer.token] = twin
         elif isinstance(answer, list | tuple) and isinstance(twin, list | tuple):
@@ -131,6 +140,10 @@ def _comparable(value: Any, tokens: Mapping[int, int]) -> Any:
     if isinstance(value, msgspec.Struct):
         own = OWN if isinstance(value, Lease | Claim | Page) else ()
         fields = {name: each for name, each in asdict(value).items() if name not in own}
+        if isinstance(value, GroupState | Outcome):
+            fields["version"] = value.version > 0
+        if isinstance(value, GroupState):
+            fields["cancelled"] = value.cancelled is not None  # any of the cancelled members
         return type(value).__name__, _comparable(fields, tokens)
     return value
 

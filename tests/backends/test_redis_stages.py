@@ -31,6 +31,7 @@ from treadle.item import (
     Settlement,
     Submission,
 )
+from treadle.rules.settlement import next_version
 
 DECIDE = RedisScript("decide_stage")
 KEYS = {"stages", "staged", "stage_rows"}
@@ -267,7 +268,8 @@ class TestChildren:
     async def test_they_are_stored_with_the_end_of_their_parent(self, subject: RedisSubject) -> None:
         lease = await leased(subject, "root")
         found = settlement(lease, items("a", "b", "c", "d", "e"))
-        assert (await subject.backend.settle([found])).outcomes[0].version == 1
+        outcome = (await subject.backend.settle([found])).outcomes[0]
+        assert outcome.version == next_version(lease.token, None)
         assert await states(subject, "root", "a", "e") == ["success", "ready", "ready"]
         (group,) = await subject.backend.group(["root"])
         assert group is not None

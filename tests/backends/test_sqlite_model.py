@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args
 import pytest
 from msgspec.structs import asdict, replace
 
+from tests.support.folds import with_present_versions
 from tests.support.tiers import examples
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
@@ -34,6 +35,7 @@ from treadle.item import (
     Limit,
     PermitRequest,
     Rejected,
+    Settled,
     Settlement,
     SettlementKind,
     Status,
@@ -188,7 +190,7 @@ class History:
         pairs = self.random.sample(self.leases, min(len(self.leases), self.random.randint(1, 6)))
         settlements = [self.settlement(pair) for pair in pairs]
         ours, theirs = await self.both(
-            lambda backend, place: backend.settle([both[place] for both in settlements])
+            lambda backend, place: settle_at_present(backend, [both[place] for both in settlements])
         )
         assert [shown_outcome(one) for one in ours.outcomes] == [
             shown_outcome(one) for one in theirs.outcomes
@@ -397,9 +399,16 @@ def shown_lease(lease: Lease) -> Lease:
     return replace(lease, token=0, ref=0)
 
 
+async def settle_at_present(backend: Backend, settlements: Sequence[Settlement]) -> Settled:
+    return await backend.settle(await with_present_versions(backend, settlements))
+
+
 def shown_outcome(outcome: Any) -> object:
     rejected = outcome.rejected and outcome.rejected.why
-    return replace(outcome, rejected=None, existing=dict(outcome.existing or {})), rejected
+    shown = replace(
+        outcome, rejected=None, existing=dict(outcome.existing or {}), version=outcome.version > 0
+    )
+    return shown, rejected
 
 
 def shown_effects(effects: Effects) -> object:
@@ -422,7 +431,7 @@ def shown_group(group: Any) -> object:
     if group is None:
         return None
     return (
-        replace(group, cancelled=None, deaths=()),
+        replace(group, cancelled=None, deaths=(), version=group.version > 0),
         group.cancelled is None,
         [one.id for one in group.deaths],
     )

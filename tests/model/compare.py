@@ -1,7 +1,8 @@
 """How two answers are compared.
 
-What a backend may choose is left out: tokens, its own numbers, cursors, the position of the rotation, which
-of several failed members a group names, the types that a claim left, and the order of effects of one step.
+What a backend may choose is left out: tokens and versions, its own numbers, cursors, the position of the
+rotation, which of several failed members a group names, the types that a claim left, and the order of effects
+of one step.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.item import Ended, EndedGroup, GroupState, Lease
+from treadle.item import Ended, EndedGroup, GroupState, Lease, Outcome
 
 HIDDEN = frozenset(("token", "ref", "fairness", "cursor", "left"))
 
@@ -28,6 +29,8 @@ def plain(value: Any) -> Any:
         if isinstance(value, GroupState):
             # Those of one step may be in any order.
             fields["deaths"] = tuple(sorted(fields["deaths"], key=repr))
+        if isinstance(value, (GroupState, Outcome)):
+            fields["version"] = value.version > 0  # it depends on tokens
         return (type(value).__name__, tuple(sorted(fields.items())))
     if isinstance(value, float):
         return round(value, 4)

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model import values as v
 from tests.model.compare import as_listed, differences, plain, unordered, without_claim_time
+from tests.support.folds import with_present_versions
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import TreadleError
@@ -162,10 +163,13 @@ class BackendMachine(RuleBasedStateMachine):
         ends = [self._settlement(given.draw, pair[0]) for pair in pairs]
         if not keep:
             self.leases = [pair for pair in self.leases if pair not in pairs]
+
+        async def settle(backend: Backend, side: int) -> Any:
+            given = [Settlement(lease=pair[side], **end) for pair, end in zip(pairs, ends, strict=True)]
+            return await backend.settle(await with_present_versions(backend, given))
+
         self.both(
-            lambda backend, side: backend.settle(
-                [Settlement(lease=pair[side], **end) for pair, end in zip(pairs, ends, strict=True)]
-            ),
+            settle,
             lambda settled: (
                 [_plain_outcome(outcome, end) for outcome, end in zip(settled.outcomes, ends, strict=True)],
                 unordered(settled.effects),

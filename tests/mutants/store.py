@@ -233,8 +233,8 @@ def version_ignored(patch: Patch) -> None:
 
 @mutant("a final value is not final")
 def not_final(patch: Patch) -> None:
-    def contribute(store: Any, row: Any, contribution: Contribution) -> Any:
-        return groups.contribute(store, row, replace(contribution, final=False))
+    def contribute(store: Any, row: Any, contribution: Contribution, token: int) -> Any:
+        return groups.contribute(store, row, replace(contribution, final=False), token)
 
     plant(patch, settle, groups.contribute, contribute)
 

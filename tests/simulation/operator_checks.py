@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.simulation.reference import ReferenceEffects, must, refs_of
 from tests.simulation.work_checks import WorkChecks
+from treadle.backends.memory.read import group_state
 from treadle.item import Changed, Contribution, Ended, Fire, ItemUpdate, Schedule
 
 
@@ -47,7 +48,9 @@ class OperatorChecks(WorkChecks):
         self.note(f"completed {expected}")
         effects = ReferenceEffects()
         expected.result = result
-        self.reference.contribute(expected, Contribution())
+        group = self._store.store.find_group(*expected.group.ref)
+        assert group is not None
+        self.reference.contribute(expected, Contribution(), group_state(group).version)
         self.reference.end(expected, "success", now)
         self.reference.count_end(expected, now, effects)
         self._check_effects(effects, changed.effects)

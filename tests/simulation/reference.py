@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Item, Ref, Status
+from treadle.rules.settlement import LONE_VERSION
 
 TERMINAL = ("success", "dead", "cancelled")
 LONGEST_LOSS_DELAY = 30.0
@@ -165,6 +166,8 @@ class ReferenceStore:
         self.paused: set[tuple[str, str | None]] = set()
         self._lanes: dict[tuple[str, str, str], tuple[ReferenceItem, int]] = {}
         """Strict lanes: the item that was handed out last, and how often it had ended before."""
+        self._versions: dict[tuple[Ref, int], bytes | None] = {}
+        """The values that versions stand for, also of groups that are gone."""
         self.last_token = 0
         self._number = 0
 
@@ -369,13 +372,18 @@ class ReferenceStore:
             effects.doomed += 1
             self.doom(waiter, "unsatisfiable")
 
-    def contribute(self, expected: ReferenceItem, contribution: Contribution) -> None:
+    def contribute(self, expected: ReferenceItem, contribution: Contribution, version: int) -> None:
+        """version: the one that the store has made."""
         group = expected.group
         if group.final or not expected.item.contributes:
             return
-        group.version += 1
         group.value = expected.result if contribution.value is None else contribution.value
         group.final = contribution.final
+        group.version = version
+        must(version, f"group {group.ref} has a value and no version")
+        if version != LONE_VERSION:
+            value = self._versions.setdefault((group.ref, version), group.value)
+            must(value == group.value, f"version {version} of group {group.ref} stands for two values")
 
     # -- leases ----------------------------------------------------------------------------------------
 

@@ -374,7 +374,7 @@ class WorkChecks:
             self._check_deadline(now, expected)
             expected.result = settlement.result
             if settlement.contribution is not None:
-                self.reference.contribute(expected, settlement.contribution)
+                self.reference.contribute(expected, settlement.contribution, outcome.version)
         if settlement.kind == "dead":
             self._check_death(now, expected, settlement)
             expected.reason = settlement.reason

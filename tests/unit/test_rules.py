@@ -1,6 +1,7 @@
 """Rules: the storage rules that the Python backends share."""
 
 import math
+from functools import reduce
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from treadle.item import (
 from treadle.rules.limits import LimitState, idle_at, permit
 from treadle.rules.repair import Condition, RepairLookups, plan_repair
 from treadle.rules.settlement import (
+    VERSIONS,
     Counters,
     GroupValue,
     WaitingAgain,
@@ -36,6 +38,7 @@ from treadle.rules.settlement import (
     contribution_state,
     loss_delay,
     loss_of,
+    next_version,
     put_back,
     recorded_failure,
     redrive,
@@ -170,8 +173,17 @@ def test_an_append_changes_the_value_unless_it_is_final() -> None:
     assert contribution_state(fold, 2, final=False, refused=True) == "moved"
     assert contribution_state(plain, 2, final=False, refused=True) == "applies"
     assert contribution_state(plain, 2, final=True, refused=False) == "ignored"
-    assert contributed(fold, b"r", 2) == GroupValue(3, b"v", True)
-    assert contributed(plain, b"r", 0) == GroupValue(1, b"r", False)
+    assert contributed(fold, b"r", 7) == GroupValue(next_version(7, 2), b"v", True)
+    assert contributed(plain, b"r", 7) == GroupValue(7, b"r", False)
+
+
+def test_versions_of_a_group_depend_on_who_folded_from_what_and_in_which_order() -> None:
+    one, other = 2**62 + 5, 2**40 + 11
+    chains = [(one, other), (other, one), (one,), (other,), (one, one), ()]
+    versions = [reduce(lambda version, token: next_version(token, version), chain, 0) for chain in chains]
+    assert len(set(versions)) == len(chains)
+    assert all(0 <= version < VERSIONS for version in versions)
+    assert next_version(VERSIONS, None) == 1, "0 is for groups without a value"
 
 
 # ------------------------------------------------------------------------------------------------- submission

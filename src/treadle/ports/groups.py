@@ -215,7 +215,7 @@ def end_by_settlement(
     for child in children:
         add_member(record, child, lease.id)
     if status == "success" and settlement.contribution is not None and not record.final:
-        value = rules.contributed(settlement.contribution, settlement.result, record.version)
+        value = rules.contributed(settlement.contribution, settlement.result, lease.token)
         record.value_token, record.version, record.final = lease.token, value.version, value.final
     fails = rules.can_fail_group(lease.type, contributes=record.open[lease.id].contributes)
     if status == "dead" and fails and not tolerated and lease.id not in record.tolerated:

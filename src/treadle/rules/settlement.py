@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from treadle.item import (
     GROUP_TYPE,
@@ -180,7 +180,7 @@ def group_status(failed: int, cancelled: int) -> Literal["success", "dead"]:
 
 class GroupValue(NamedTuple):
     version: int = 0
-    """How many contributions were applied."""
+    """Stands for this value: see `next_version`. 0: no member has contributed."""
     value: bytes | None = None
     final: bool = False
 
@@ -210,10 +210,27 @@ def contribution_state(
     return "ignored" if final else "applies"
 
 
-def contributed(contribution: Contribution, result: bytes | None, version: int) -> GroupValue:
-    """The group's value after a contribution. `result`: the item's. `version`: the group's so far."""
+def contributed(contribution: Contribution, result: bytes | None, token: int) -> GroupValue:
+    """The group's value after a contribution. `result`: the item's. `token`: that of its lease."""
     value = result if contribution.value is None else contribution.value
-    return GroupValue(version + 1, value, contribution.final)
+    return GroupValue(next_version(token, contribution.version), value, contribution.final)
+
+
+VERSIONS: Final = 2**50
+"""Versions are smaller than this: numbers that Lua and JSON have exactly, and threefold."""
+LONE_VERSION: Final = 1
+"""The version of a group that ended with its only member. Nothing is ever folded from it."""
+
+
+def next_version(token: int, folded_from: int | None) -> int:
+    """The version that a contribution makes. `token`: that of its lease. `folded_from`: if it is a fold, the
+    version of the value that it was computed from.
+
+    So a version stands for one value: no token is given twice, and a member that folds from the same value
+    gives the same. A later group with the same id has other versions. So has a store that has forgotten some
+    contributions. A worker knows the version of its fold before the store answers.
+    """
+    return max((token + 3 * (folded_from or 0)) % VERSIONS, LONE_VERSION)
 
 
 def shortest_keep(keep: float, keep_dead: float | None) -> float:

@@ -6,7 +6,7 @@ A root that never had children is a group without an object. `Row.contributed` i
 from __future__ import annotations
 
 from treadle.item import Contribution
-from treadle.rules.settlement import GroupValue, contributed, shortest_keep
+from treadle.rules.settlement import LONE_VERSION, GroupValue, contributed, shortest_keep
 
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
@@ -17,9 +17,6 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
     if row.group is not None:
         return row.group
     group = MemoryGroup(row.kind.tenant, row.item.id, row.kind.type)
-    if row.contributed:
-        group.contributed, group.version, group.value = True, 1, row.result
-        row.contributed = False
     store.groups.setdefault(group.id, {})[group.tenant] = group
     join(group, row)
     return group
@@ -62,18 +59,19 @@ def value_of(row: Row) -> GroupValue:
     group = row.group
     if group is not None:
         return GroupValue(group.version, group.value, group.final)
-    return GroupValue(1, row.result) if row.contributed else GroupValue()
+    return GroupValue(LONE_VERSION, row.result) if row.contributed else GroupValue()
 
 
-def contribute(store: MemoryTables, row: Row, contribution: Contribution) -> GroupValue | None:
-    """Set the group's value. The row's result must be set already. None: the value is final, and stays."""
+def contribute(store: MemoryTables, row: Row, contribution: Contribution, token: int) -> GroupValue | None:
+    """Set the group's value. The row's result must be set already, and its group be there if it has children.
+    None: the value is final, and stays."""
     if row.group is None and contribution.value is None and not contribution.final:
         row.contributed = True
-        return GroupValue(1, row.result)
+        return GroupValue(LONE_VERSION, row.result)
     group = group_of(store, row)
     if group.final:
         return None
-    value = contributed(contribution, row.result, group.version)
+    value = contributed(contribution, row.result, token)
     group.version, group.value, group.final = value
     group.contributed = True
     return value

@@ -55,7 +55,8 @@ def complete(store: MemoryTables, id: str, result: bytes | None, tenant: str | N
     row.claimed_by = None
     row.result = result
     if row.item.contributes:
-        contribute(store, row, Contribution())
+        store.token += 1
+        contribute(store, row, Contribution(), store.token)
     end_all(store, [row], "success", now, effects)
     return Changed((before,), effects.result())
 

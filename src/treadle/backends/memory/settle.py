@@ -21,6 +21,7 @@ from treadle.item import (
 )
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
+    LONE_VERSION,
     applied_contribution,
     contribution_state,
     death_reason,
@@ -118,7 +119,7 @@ def succeed_plain(
         return APPLIED
     row.contributed = True
     effects.ended_groups.append(EndedGroup(id, kind.tenant, result, kind.type, 0))
-    return Outcome(verb="applied", version=1, value=result)
+    return Outcome(verb="applied", version=LONE_VERSION, value=result)
 
 
 def _is_awaited(store: MemoryTables, row: Row) -> bool:
@@ -195,7 +196,9 @@ def _succeed(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcom
             return moved
     _record_token(row)
     row.result = settlement.result
-    value = None if contribution is None else contribute(call.store, row, contribution)
+    if plan.new:
+        group_of(call.store, row)
+    value = None if contribution is None else contribute(call.store, row, contribution, row.token)
     _end(call, row, "success", plan)
     existing = plan.existing or None
     if value is not None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from treadle.clock import Clock
 from treadle.item import GROUP_MARK, Item, Ref, Schedule
 from treadle.records import AuditEntry, ScheduleRun, Stat
+from treadle.rules.settlement import LONE_VERSION
 from treadle.rules.statistics import STEPS
 from treadle.rules.submission import KeyHolder, KeyRef
 
@@ -76,7 +77,8 @@ class MemoryTables:
         self.unmet: dict[Ref, dict[Row, None]] = {}
         """The rows that died `unsatisfiable` and name an item, or a group, in `after`."""
 
-        self.token = 0
+        self.token = LONE_VERSION
+        """The last one that was given. None is that of a lone group's version."""
         self.workers: dict[str, MemoryWorker] = {}
         self.worker_ends: PriorityQueue[MemoryWorker] = PriorityQueue()
         """Workers by the end of their lease, or earlier."""

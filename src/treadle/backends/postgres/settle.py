@@ -23,6 +23,7 @@ from treadle.item import (
     SettlementKind,
 )
 from treadle.retry import Retry
+from treadle.rules.settlement import LONE_VERSION, next_version
 
 from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split
@@ -308,7 +309,7 @@ class SettleCall:
     def _read_ended(self, record: Record, outcomes: list[Outcome], effects: EffectsReader) -> None:
         """The items that ended. The group of an item without a group row ended with it, and is not in the
         store's answer."""
-        versions = dict(zip(record["version_row"] or (), record["version_no"] or (), strict=True))
+        contributed = record["contributed_row"] or ()
         silent = record["silent_row"] or ()
         settlements, ended_groups = self._settlements, effects.ended_groups
         for row, group in zip(record["ended_row"] or (), record["ended_group"] or (), strict=True):
@@ -319,8 +320,10 @@ class SettleCall:
             value = None
             if contribution is not None:
                 value = settlement.result if contribution.value is None else contribution.value
-                version = versions.get(row, 0) if group is not None else 1
-                if version:
+                if group is None:
+                    outcomes[row - 1] = Outcome(verb="applied", version=LONE_VERSION, value=value)
+                elif row in contributed:
+                    version = next_version(settlement.lease.token, contribution.version)
                     outcomes[row - 1] = Outcome(verb="applied", version=version, value=value)
             if group is None:
                 lease = settlement.lease

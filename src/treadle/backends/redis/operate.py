@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -51,7 +52,7 @@ class RedisOperate(RedisStages):
     ) -> Changed:
         packed = pack_note(note, "complete", [id], tenant)
         value = b"" if result is None else b"r" + result
-        answer = await self._link.run(_COMPLETE, [packed, tenant_argument(tenant), value, id])
+        answer = await self._link.run(_COMPLETE, [packed, tenant_argument(tenant), value, os.urandom(3), id])
         if not answer:
             raise NotFound(id)
         if len(answer) == 1:

@@ -13,6 +13,7 @@ from struct import Struct as Bytes
 from typing import Any, Final, TypeVar
 
 from treadle.item import Count, Ended, GroupState, ItemState, Ref, Status
+from treadle.rules.settlement import LONE_VERSION
 
 from .item_bytes import STATUSES, KindNames, item_state, read_item, read_kind
 from .scripts import RedisScript
@@ -30,7 +31,7 @@ _MOST_GROUPS: Final = 100
 _MOST_ENDED: Final = 150
 _MOST_KINDS: Final = 2000
 
-_GROUP_ROW: Final = Bytes(">IIBIIddI6s4s")
+_GROUP_ROW: Final = Bytes(">IdBIIddI6s4s")
 _CONTRIBUTED: Final = 1
 _FINAL: Final = 2
 _HAS_VALUE: Final = 4
@@ -150,7 +151,7 @@ def _group_state(raw: Sequence[Any]) -> GroupState:
         value=row[at:] if flags & _HAS_VALUE else None,
         contributed=bool(flags & _CONTRIBUTED),
         final=bool(flags & _FINAL),
-        version=version,
+        version=int(version),
         ended_at=ended_at or None,
         failed=failed,
         deaths=tuple(item_state(read_item(death)) for death in deaths),
@@ -170,7 +171,7 @@ def _lone_group(raw: Sequence[bytes]) -> GroupState:
         open=int(found.ended_at is None),
         value=found.result if found.contributed else None,
         contributed=found.contributed,
-        version=int(found.contributed),
+        version=LONE_VERSION if found.contributed else 0,
         ended_at=found.ended_at,
         failed=int(found.failed_group),
         deaths=(state,) if found.failed_group else (),

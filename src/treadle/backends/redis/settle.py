@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from treadle.errors import StoreFull
 from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Settled, Settlement
-from treadle.rules.settlement import is_fold
+from treadle.rules.settlement import LONE_VERSION, is_fold, next_version
 from treadle.rules.submission import as_child
 
 from .effects import NO_EFFECTS, read_effects
@@ -24,7 +24,6 @@ from .item_bytes import Argument
 from .scripts import RedisScript
 from .settlement_bytes import (
     APPLIED,
-    LENGTH,
     PLAIN_CHILDREN,
     STAGE,
     SentChildren,
@@ -44,8 +43,8 @@ _GENERAL: Final = RedisScript("settle")
 _PLAIN_CONTRIBUTIONS: Final = (None, Contribution())
 
 _INSTANT: Final = Bytes(">d")
-_NOTHING_DONE: Final = 2**32 - 1
-"""What settle_members.lua answers for a settlement that it has not applied."""
+_NOTHING_DONE, _CONTRIBUTED = b"nc"
+"""What settle_members.lua answers for a settlement."""
 
 PORTION: Final = 300
 """How many plain settlements one script gets, so that it does not hold the server for long."""
@@ -142,15 +141,14 @@ class RedisSettle(RedisStages):
         """Apply those of these successes of members that are plain. Returns the others."""
         settlements = [call.settlements[place] for place in places]
         arguments = _arguments(settlements, member_argument)
-        at, effects, versions = await self._link.run(_MEMBERS, arguments)
+        at, effects, answers = await self._link.run(_MEMBERS, arguments)
         call.add(read_effects(effects))
         left: list[int] = []
-        answers = zip(places, settlements, LENGTH.iter_unpack(versions), strict=True)
-        for place, settlement, (version,) in answers:
-            if version == _NOTHING_DONE:
+        for place, settlement, answer in zip(places, settlements, answers, strict=True):
+            if answer == _NOTHING_DONE:
                 left.append(place)
-            elif version:
-                value = contributed(settlement)
+            elif answer == _CONTRIBUTED:
+                version, value = next_version(settlement.lease.token, None), contributed(settlement)
                 call.outcomes[place] = Outcome(verb="applied", version=version, value=value)
             else:
                 call.outcomes[place] = APPLIED
@@ -297,7 +295,7 @@ def _count_plain(call: RedisSettleCall, places: Sequence[int]) -> None:
             outcomes[place], value = APPLIED, None
         else:
             value = settlement.result
-            outcomes[place] = Outcome(verb="applied", version=1, value=value)
+            outcomes[place] = Outcome(verb="applied", version=LONE_VERSION, value=value)
         ended_groups.append(EndedGroup(lease.id, lease.tenant, value, lease.type, 0))
 
 

@@ -61,17 +61,17 @@ def complete(tx: Tx, id: str, result: bytes | None, tenant: str | None) -> Chang
         raise AlreadyEnded(id, STATUS[tx.value(_SQL["outcome"], no)])
     before = _shown(tx, [no])
     endings = EndingBatch(tx)
-    _complete(endings, item, result)
+    _complete(tx, endings, item, result)
     return Changed(before, endings.effects())
 
 
-def _complete(endings: EndingBatch, item: OpenItem, result: bytes | None) -> None:
+def _complete(tx: Tx, endings: EndingBatch, item: OpenItem, result: bytes | None) -> None:
     if item.group is None:
         endings.end(item, SUCCESS, result=result, contributed=item.contributes)
         return
     group = endings.groups.get(item.group)
     if item.contributes and not group.final:
-        group.set_value(contributed(Contribution(), result, group.version))
+        group.set_value(contributed(Contribution(), result, tx.numbers(token=1).token))
     endings.end(item, SUCCESS, result=result)
 
 

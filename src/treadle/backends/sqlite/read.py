@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from treadle.item import Count, Ended, GroupState, ItemState, Ref
-from treadle.rules.settlement import SHOWN_DEATHS
+from treadle.rules.settlement import LONE_VERSION, SHOWN_DEATHS
 
 from .rows import full_states, numbers, states
 from .statements import Tx, statements
@@ -79,7 +79,7 @@ def _group(tx: Tx, no: int) -> GroupState:
             _SQL["lone_item"], no
         )[0]
         value = result if contributed else None
-        version, final = 1 if contributed else 0, contributed == 3
+        version, final = LONE_VERSION if contributed else 0, contributed == 3
         outer = None
     return GroupState(
         id=id,

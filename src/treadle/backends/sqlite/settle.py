@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from treadle.item import Contribution, Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
 from treadle.rules.settlement import (
     KEPT_ATTEMPTS,
+    LONE_VERSION,
     GroupValue,
     WaitingAgain,
     contributed,
@@ -152,7 +153,7 @@ class _SettleCall:
         given = settlement.contribution
         code = 0 if given is None or outcome != SUCCESS or not item.contributes else 3 if given.final else 1
         self._add_ending(settlement, item, outcome, code)
-        return Outcome(verb="applied", version=1, value=settlement.result) if code else _APPLIED
+        return Outcome(verb="applied", version=LONE_VERSION, value=settlement.result) if code else _APPLIED
 
     def _end(self, settlement: Settlement, item: OpenItem, outcome: int) -> Outcome:
         planned = self._plan_children(settlement, item)
@@ -239,7 +240,7 @@ class _SettleCall:
         given = _contribution(settlement, item)
         if given is None or group.final:
             return _APPLIED
-        group.set_value(contributed(given, settlement.result, group.version))
+        group.set_value(contributed(given, settlement.result, settlement.lease.token))
         return Outcome(verb="applied", version=group.version, value=group.value)
 
     def _add_children(self, children: Sequence[Item], home: Home) -> None:

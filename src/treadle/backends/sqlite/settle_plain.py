@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.item import Effects, EndedGroup, Outcome, Settled, Settlement
+from treadle.rules.settlement import LONE_VERSION
 
 from .dependencies import any_blocked, count_ends
 from .statements import NULL, Tx, array, blob, statements
@@ -52,7 +53,7 @@ def settle_plain(tx: Tx, settlements: Sequence[Settlement]) -> Settled | None:
         )
         nos[lease.ref] = SUCCESS
         if code:
-            outcomes.append(Outcome(verb="applied", version=1, value=result))
+            outcomes.append(Outcome(verb="applied", version=LONE_VERSION, value=result))
             ended.append(EndedGroup(lease.id, lease.tenant, result, lease.type, 0))
         else:
             outcomes.append(_APPLIED)

@@ -5,6 +5,7 @@ Each file is named after a verb. It holds several statements, each under a `-- :
 
 from __future__ import annotations
 
+import random
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,6 +53,8 @@ def statements(verb: str) -> dict[str, str]:
 
 
 _SQL = statements("counter")
+
+_random = random.SystemRandom()
 
 
 class Numbers(NamedTuple):
@@ -126,9 +129,15 @@ class Tx:
 
     def numbers(self, *, no: int = 0, seq: int = 0, token: int = 0) -> Numbers:
         """Take this many numbers of each kind from the counter."""
-        self.run(_SQL["take_numbers"], no, seq, token)
+        self.run(_SQL["take_numbers"], no, seq, token_step(token))
         last = self.rows(_SQL["numbers_taken"])[0]
         return Numbers(last[0] - no + 1, last[1] - seq + 1, last[2] - token + 1)
+
+
+def token_step(count: int) -> int:
+    """How far to move the counter for this many tokens. They are the last ones of the step; those before
+    are left out. A random number of them, so that a file that lost its last changes gives other tokens."""
+    return count and count + _random.getrandbits(24)
 
 
 def array(values: Iterable[Any]) -> str:

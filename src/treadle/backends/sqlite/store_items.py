@@ -17,7 +17,7 @@ from .dependencies import (
     store_dependencies,
 )
 from .placement import Home, NestedGroups, PlacedItem, tenant_of
-from .statements import NULL, Row, Tx, array, blob, statements
+from .statements import NULL, Row, Tx, array, blob, statements, token_step
 from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
 
 _SQL = statements("submit")
@@ -70,7 +70,7 @@ class _ItemStorage:
         self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
         leases = sum(item.lease_to in self._workers for item, _ in placed) if leased else 0
         count = len(placed)
-        tx.run(_SQL["take_numbers"], count, count, leases)
+        tx.run(_SQL["take_numbers"], count, count, token_step(leases))
         no, seq, token, any_missing = tx.rows(_SQL["numbers_taken"])[0]
         self._first = no - count + 1
         """The number of the first item."""

@@ -14,6 +14,7 @@ from treadle.engine.wait.wait_result import decode_group_value, encode_group_val
 from treadle.errors import PayloadError
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Rejected, Settlement
 from treadle.result_plan import ResultPlan, fold, needs_old
+from treadle.rules.settlement import next_version
 from treadle.rules.submission import rejection_error
 
 from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
@@ -122,24 +123,24 @@ class SettlementBuilder:
             version, old = known or (0, None)
             value, final = fold(contributions, decode_group_value(self.core.registry, lease.type, old))
             data = encode_group_value(lease.type, self._encode_value(value), is_result=False)
-            drafts[group] = (version + 1, data)
+            drafts[group] = (next_version(lease.token, version), data)
             return Contribution(data, final, version)
         if contributions[0].encoded is not None:
-            return self._contribute(contributions[0].encoded, False, group, known, drafts)
+            return self._contribute(contributions[0].encoded, False, lease, known, drafts)
         value, final = fold(contributions, None)
         own = isinstance(decision, Succeed) and value is decision.plan.value
         if own and alone:
             return Contribution(None, final)
         data = (pending.result or b"") if own else self._encode_value(value)
         data = encode_group_value(lease.type, data, is_result=own)
-        return self._contribute(data, final, group, known, drafts)
+        return self._contribute(data, final, lease, known, drafts)
 
     def _contribute(
-        self, data: bytes, final: bool, group: Ref, known: tuple[int, bytes | None] | None, drafts: Folds
+        self, data: bytes, final: bool, lease: Lease, known: tuple[int, bytes | None] | None, drafts: Folds
     ) -> Contribution:
         """A contribution that replaces the value. Later folds in the batch start from it."""
         if known is not None:
-            drafts[group] = (known[0] + 1, data)
+            drafts[lease.tenant, lease.group_id] = (next_version(lease.token, None), data)
         return Contribution(data, final)
 
     def _encode_value(self, value: Any) -> bytes:

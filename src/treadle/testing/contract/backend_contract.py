@@ -46,6 +46,7 @@ from .repair import RepairCases
 from .repair_reach import RepairReachCases
 from .requeue import RequeueCases, TriggerCases
 from .retention import RetentionCases
+from .reused_ids import ReusedIdCases
 from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
 from .statistics import ScheduleRunCases, StatisticsCases
@@ -117,6 +118,7 @@ class BackendContract(
     TimeCases,
     DeleteCases,
     RetentionCases,
+    ReusedIdCases,
     ReadCases,
     ListCases,
     CountCases,

@@ -10,6 +10,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.item import Demand, Heartbeat, Rejected, Submission
+from treadle.rules.settlement import next_version
 
 from .build import (
     LEASE,
@@ -194,7 +195,8 @@ class BatchedSettleCases:
         )
         assert [outcome.verb for outcome in settled.outcomes] == ["applied", "moved", "applied"]
         moved = settled.outcomes[1]
-        assert (moved.version, moved.value, moved.final) == (1, b"locked", True)
+        assert moved.version == next_version(leases[0].token, None)
+        assert (moved.value, moved.final) == (b"locked", True)
         assert await open_members(backend, "root") == 1
 
     async def test_a_group_that_is_never_empty_does_not_end(self, backend: Backend) -> None:

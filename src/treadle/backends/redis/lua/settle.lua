@@ -137,8 +137,10 @@ local function store_plain(row, group, settlement)
   Bulk.store(settlement.portion, Store.reserve(K.seq, settlement.count), now8, group.g, row.n)
 end
 
+local function has_new(plan) return plan and (plan.plain or #plan.new > 0) end
+
 local function end_row(row, status, plan)
-  local group = plan and (plan.plain or #plan.new > 0) and Groups.of(row)
+  local group = has_new(plan) and Groups.of(row)
   Effects.end_row(row, status)
   if group and plan.plain then store_plain(row, group, plan.plain) end
   if group then
@@ -176,7 +178,10 @@ local function succeed(row, settlement)
   Rows.record_token(row)
   row.result = settlement.result
   local version
-  if contributes then version = Groups.contribute(row, settlement.value, settlement.final) end
+  if has_new(plan) then Groups.of(row) end
+  if contributes then
+    version = Groups.contribute(row, settlement.value, settlement.final, settlement.token, settlement.version)
+  end
   end_row(row, 'S', plan)
   return applied(version, plan)
 end

@@ -7,9 +7,9 @@
 -- ARGV: how many tenants, their names, and then for each settlement
 --   n(6) token(8) tenant(2: which one) flags(1: contributes, 2: has a result, 4: has run, 8: has a value) ran(8)
 --   and, with a value, length(4) value; then the result
--- Returns the instant(8), the effects and, for each settlement, four bytes: the new version of its group; 0 if it
--- was applied and has not contributed; the highest number if nothing was done with it, and settle.lua must look
--- at it. Call it without two settlements of one item.
+-- Returns the instant(8), the effects and, for each settlement, one byte: c if it was applied and has contributed,
+-- a if it was applied and has not; n if nothing was done with it, and settle.lua must look at it. Call it without
+-- two settlements of one item.
 --
 -- It does what settle.lua does, on the bytes themselves: see row_bytes.lua for the formats.
 
@@ -19,7 +19,7 @@ local SHORT, GENERAL = byte('p'), byte('R')
 local CONTRIBUTES, HAS_RESULT, HAS_RUN, HAS_VALUE = 1, 2, 4, 8
 local OWNED, BEGUN = 64, 1
 local NOT_CONTRIBUTING = '\161x\195' -- `x = true` in `extra`
-local APPLIED, NOTHING_DONE = '\0\0\0\0', '\255\255\255\255'
+local CONTRIBUTED, APPLIED, NOTHING_DONE = 'c', 'a', 'n'
 local MOST_TOKENS = 10
 local NONE = string.rep('\0', 8)
 
@@ -176,9 +176,8 @@ local function apply(i, k, group, contributes)
   pages[page] = (pages[page] or 0) + 1
   local answer = APPLIED
   if contributes and not group.final then
-    local version = group.version + 1
-    group.version, group.value, group.contributed = version, values[i], true
-    answer = pack('>I4', version)
+    group.version, group.value, group.contributed = Groups.next_version(sub(ARGV[first + i], 7, 14)), values[i], true
+    answer = CONTRIBUTED
   end
   if awaited[i] then count_prerequisite(ids[i], awaited[i]) end
   group.open = group.open - 1

@@ -5,7 +5,7 @@
 -- apply, no later one of its group can be right.
 create or replace function treadle.check_folds(
   settlements treadle.settlements,
-  out "row" int[], out version int[], out value bytea[], out final boolean[])
+  out "row" int[], out version bigint[], out value bytea[], out final boolean[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -13,7 +13,7 @@ as $$
 #variable_conflict use_column
 declare
   owned_no bigint[]; group_nos bigint[]; c record;
-  at int; now_version int; now_value bytea; now_final boolean; broken boolean;
+  at int; now_version bigint; now_value bytea; now_final boolean; broken boolean;
 begin
   select array_agg(x.no), array_agg(distinct x.group_no) into owned_no, group_nos
     from (select o.no, o.token, o.group_no from treadle.open_item o
@@ -27,7 +27,7 @@ begin
 
   -- In the order of the settlements, group by group.
   for c in
-    select u.row, u.version, u.flags, u.group_index, o.no is not null as owned, g.version as group_version,
+    select u.row, u.token, u.version, u.flags, u.group_index, o.no is not null as owned, g.version as group_version,
       g.final, g.value, case when u.flags & 4 <> 0 then u.value else u.result end as contributed
     from unnest(settlements.no, settlements.token, settlements.tenant, settlements.flags, settlements.version,
            settlements.group_index, settlements.result, settlements.value) with ordinality
@@ -55,7 +55,7 @@ begin
       value := array_append(value, now_value); final := final || now_final;
       broken := true;
     elsif not now_final then
-      now_version := now_version + 1; now_value := c.contributed; now_final := c.flags & 2 <> 0;
+      now_version := treadle.next_version(c.token, c.version); now_value := c.contributed; now_final := c.flags & 2 <> 0;
     end if;
   end loop;
 end $$;

@@ -125,7 +125,7 @@ begin
   if unleased <> '{}' then
     return query
       with leases as (
-        update treadle.open_item o set status = 5, token = nextval('treadle.token'), worker = worker_no,
+        update treadle.open_item o set status = 5, token = treadle.new_token(), worker = worker_no,
             claimed = greatest(now, o.ready_since), begun = treadle.begins(o.losses, o.type, p_demand.buffered),
             attempt = o.attempt + treadle.begins(o.losses, o.type, p_demand.buffered)::int
           where o.no = any(unleased)

@@ -141,7 +141,7 @@ begin
       unleased := chosen;
       room := 0;
     elsif chosen <> '{}' then
-      update treadle.open_item o set status = 5, token = nextval('treadle.token'), worker = p_worker,
+      update treadle.open_item o set status = 5, token = treadle.new_token(), worker = p_worker,
           claimed = greatest(p_now, o.ready_since), begun = treadle.begins(o.losses, o.type, p_demand.buffered),
           attempt = o.attempt + treadle.begins(o.losses, o.type, p_demand.buffered)::int
         where o.no = any(chosen);

@@ -37,7 +37,7 @@ begin
     exit when cardinality(chosen) >= p_limit;
   end loop;
   if chosen <> '{}' then
-    update treadle.open_item o set status = 5, begun = true, token = nextval('treadle.token'), worker = p_worker
+    update treadle.open_item o set status = 5, begun = true, token = treadle.new_token(), worker = p_worker
       where o.no = any(chosen);
   end if;
   return chosen;

@@ -54,7 +54,8 @@ begin
   if groups is not null then
     perform 1 from treadle.item_group g where g.no = any(groups) order by g.no for no key update;
     select * into grouped from treadle.update_groups(
-      p_now, groups, ended_rows, array_fill(p_result, array[n]), null, null);
+      p_now, groups, ended_rows, array_fill(p_result, array[n]), null,
+      array(select treadle.new_token() from generate_series(1, n)), null, null);
     effects.ended_group_id := grouped.id; effects.ended_group_tenant := grouped.tenant;
     effects.ended_group_type := grouped.type; effects.ended_group_value := grouped.value;
     if grouped.no is not null then

@@ -18,7 +18,7 @@ begin
             where w.id = any(items.lease_to) and not w.gone and w.until > p_now for key share) x;
   end if;
   with new as materialized (
-    select x.*, case when x.status = 5 then nextval('treadle.token') end as token
+    select x.*, case when x.status = 5 then treadle.new_token() end as token
     from (
       select u.*, w.no as worker, coalesce(b.met, 0) as met, coalesce(b.pending, 0) as pending,
         coalesce(u.run_at, p_now + u.delay) as due_at,

@@ -23,8 +23,8 @@ create or replace function treadle.settle(
   p_plain boolean, p_cycles boolean, p_marks text[] default null,
   out settled_at float8,
   out ended_row int[], out ended_group bigint[],      -- items that ended; their groups, if those have a row
-  out moved_row int[], out moved_version int[], out moved_value bytea[], out moved_final boolean[],
-  out version_row int[], out version_no int[],        -- contributions that were applied
+  out moved_row int[], out moved_version bigint[], out moved_value bytea[], out moved_final boolean[],
+  out contributed_row int[],                          -- contributions that were applied to groups with a row
   out lost_row int[], out lost_code smallint[],       -- see `lease_losses`
   out silent_row int[],                               -- items that ended and do not contribute
   out existing_row int[], out existing_id text[],     -- children that were not stored
@@ -119,8 +119,9 @@ begin
   -- one item.)
   if groups is not null or ended.flags && '{8,9,10,11,12,13,14,15}'::smallint[] then
     select * into grouped
-      from treadle.update_groups(now, groups, ended, settlements.result, settlements.value, children);
-    version_row := grouped.version_row; version_no := grouped.version_no;
+      from treadle.update_groups(now, groups, ended, settlements.result, settlements.value, settlements.token,
+        settlements.version, children);
+    contributed_row := grouped.contributed_row;
     effects.ended_group_id := grouped.id; effects.ended_group_tenant := grouped.tenant;
     effects.ended_group_type := grouped.type; effects.ended_group_value := grouped.value;
     if grouped.no is not null then

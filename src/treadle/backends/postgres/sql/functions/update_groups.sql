@@ -1,11 +1,13 @@
 -- Groups: count members that ended and members that are new, apply contributions in the order of the
 -- settlements, and end the groups that have no open member left.
 --
--- Answers the version that each contribution made, and the groups that ended.
+-- Answers which contributions were applied, and the groups that ended.
+--
+-- p_token, p_version  of each settlement: its token, and the version that it was folded from
 create or replace function treadle.update_groups(
   p_now float8, p_groups bigint[], ended treadle.ended_rows, p_result bytea[], p_value bytea[],
-  children treadle.new_items,
-  out version_row int[], out version_no int[],
+  p_token bigint[], p_version bigint[], children treadle.new_items,
+  out contributed_row int[],
   out no bigint[], out kind smallint[],         -- 6: it counts as success  7: it does not
   out id text[], out tenant text[], out type text[], out value bytea[])
 language plpgsql
@@ -64,7 +66,8 @@ begin
         open = g.open + s.open, dead = g.dead + s.dead, failed = g.failed + s.failed,
         cancelled = g.cancelled + s.cancelled,
         keep = least(g.keep, s.keep),
-        version = case when g.final then g.version else g.version + coalesce(l.rank, 0) end,
+        version = case when g.final or l.row is null then g.version
+                       else treadle.next_version(p_token[l.row], p_version[l.row]) end,
         contributed = g.contributed or l.row is not null,
         final = g.final or coalesce(l.final, false),
         value = case when g.final or l.row is null then g.value
@@ -73,12 +76,11 @@ begin
         prune_at = case when g.open + s.open = 0 and g.outermost is null then p_now + least(g.keep, s.keep) end
       from sums s left join last l on l.group_no = s.group_no
       where g.no = any(p_groups) and g.no = s.group_no
-      returning g.no, g.open, g.version, coalesce(l.rank, 0) as rank, g.final, l.final as is_locked_now
+      returning g.no, g.open, g.final, l.final as is_locked_now
   )
   select array_agg(distinct c.no) filter (where c.open = 0),
-         array_agg(v.row order by v.row) filter (where v.row is not null),
-         array_agg(c.version - c.rank + v.rank order by v.row) filter (where v.row is not null)
-    into ended_nos, version_row, version_no
+         array_agg(v.row) filter (where v.row is not null)
+    into ended_nos, contributed_row
     from changed c left join valid v on v.group_no = c.no and (not c.final or c.is_locked_now);
 
   -- The groups that ended. An item that is about to wait for one of them has its row locked: after this, its

@@ -1,10 +1,10 @@
 -- :name settle
 select s.settled_at, s.ended_row, s.ended_group, s.moved_row, s.moved_version, s.moved_value, s.moved_final,
-  s.version_row, s.version_no, s.lost_row, s.lost_code, s.silent_row, s.existing_row, s.existing_id, (s.effects).*
+  s.contributed_row, s.lost_row, s.lost_code, s.silent_row, s.existing_row, s.existing_id, (s.effects).*
 from treadle.settle(
   row(:no::text::bigint[], :token::text::bigint[], treadle.names(:lease_tenant), :kind::text::smallint[],
     :flags::text::smallint[], :reason::text::smallint[], :result::bytea[], :return_at::text::float8[],
-    :return_delay::text::float8[], :version::text::int[], :group_index::text::int[], :value::bytea[],
+    :return_delay::text::float8[], :version::text::bigint[], :group_index::text::int[], :value::bytea[],
     :failed_row::text::int[], :error_type::bytea[], :error_message::bytea[], :traceback::bytea[],
     :ran::text::float8[]
   )::treadle.settlements,

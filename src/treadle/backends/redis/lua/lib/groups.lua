@@ -4,7 +4,7 @@
 -- A root that never had children is a group without a row in `groups`: `contributed` of its own row is all there
 -- is to know of it.
 --
---   groups     group(6) -> open(4) version(4) flags(1) failed(4) cancelled(4) ended_at(8) keep(8) members(4)
+--   groups     group(6) -> open(4) version(8) flags(1) failed(4) cancelled(4) ended_at(8) keep(8) members(4)
 --              outer(6) tenant(4) and, each with its length, id, tenant and type; then the value
 --   group_ids  id -> for each tenant, in the order of submission: group(6) tenant(4)
 --   members    group / n        nested  outer group / group
@@ -17,8 +17,9 @@ do
   local known = {} -- by number; false if there is none
   local changed = {}
 
-  local FIXED = '>I4I4BI4I4ddI4c6c4'
+  local FIXED = '>I4dBI4I4ddI4c6c4'
   local NONE = string.rep('\0', 6)
+  local LONE_VERSION = 1 -- of a group that ended with its only member
   local CONTRIBUTED, FINAL, HAS_VALUE, HAS_CLOSER, HAS_KEEP = 1, 2, 4, 8, 16
 
   local function has(flags, bit) return math.floor(flags / bit) % 2 == 1 end
@@ -84,11 +85,6 @@ do
     local group = Groups.get(row.group)
     if group then return group end
     group = new(row)
-    if row.contributed then
-      group.contributed, group.version, group.value = true, 1, row.result
-      row.contributed = false
-      Rows.save(row)
-    end
     Groups.join(group, row)
     return group
   end
@@ -232,28 +228,31 @@ do
   function Groups.value_of(row)
     local group = Groups.get(row.group)
     if group then return group.version, group.value, group.final end
-    if row.contributed then return 1, row.result, false end
+    if row.contributed then return LONE_VERSION, row.result, false end
     return 0, nil, false
   end
 
-  -- Set the group's value. The row's result must be set already. `value`: nil for the row's own result. Returns
-  -- the new version and value, or nil if the value is final, and stays.
-  function Groups.contribute(row, value, final)
+  -- The version that a contribution makes: see `next_version` in treadle.rules. `from`: what it was folded from.
+  function Groups.next_version(token, from)
+    local high, low = struct.unpack('>I4I4', token)
+    return math.max((high % 2 ^ 18 * 2 ^ 32 + low + 3 * (from or 0)) % 2 ^ 50, LONE_VERSION)
+  end
+
+  -- Set the group's value. The row's result must be set already, and its group be there if it has children.
+  -- `value`: nil for the row's own result. `token`, `from`: see `next_version`. Returns the new version, or nil if
+  -- the value is final, and stays.
+  function Groups.contribute(row, value, final, token, from)
     if not Groups.get(row.group) and value == nil and not final then
       row.contributed = true
       Rows.save(row)
-      return 1, row.result
+      return LONE_VERSION
     end
-    if value == nil then value = row.result end
-    return Groups.set_value(Groups.of(row), value, final)
-  end
-
-  -- Set the value of a group. Returns the new version and value, or nil if the value is final, and stays.
-  function Groups.set_value(group, value, final)
+    local group = Groups.of(row)
     if group.final then return nil end
-    group.version, group.value, group.final, group.contributed = group.version + 1, value, final, true
+    if value == nil then value = row.result end
+    group.version, group.value, group.final, group.contributed = Groups.next_version(token, from), value, final, true
     Groups.save(group)
-    return group.version, value
+    return group.version
   end
 
   Store.before_flush[#Store.before_flush + 1] = function()
