@@ -654,12 +654,16 @@ class Backend(Protocol):
         permit of that lease, if it has one. The permits of a dead worker are returned when it is removed."""
         ...
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         """Store a schedule. If one of that name with the same `spec` exists, set only its `seen_at` to now:
         `next_at`, `last_at` and `paused` stay as stored. A new or changed schedule is stored as given, except
         that one with `next_at` None is not stored. So a process that only reports that it has the code does
-        not bring back a schedule that was removed or changed meanwhile. Returns what is stored now, or what
-        was given if nothing is stored."""
+        not bring back a schedule that was removed or changed meanwhile.
+
+        again: the schedule was stored, and is missed now. Nothing is stored if it was removed by
+        `drop_schedule` since, or if one of that name exists. Otherwise the store has lost it.
+
+        Returns what is stored now. If nothing is stored: what was given, with `next_at` None."""
         ...
 
     async def schedules(self) -> Sequence[Schedule]:
@@ -667,7 +671,8 @@ class Backend(Protocol):
         ...
 
     async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
-        """Remove a schedule. False if it does not exist."""
+        """Remove a schedule. False if it does not exist. That it was removed is kept for `KEPT_REMOVALS`
+        seconds, or until it is stored again: see `put_schedule`."""
         ...
 
     async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:

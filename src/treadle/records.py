@@ -23,6 +23,8 @@ KEPT_AUDIT: Final = 365 * 86_400.0
 """Seconds for which audit entries are kept."""
 KEPT_RUNS: Final = 50
 """So many runs of each schedule are kept, the newest."""
+KEPT_REMOVALS: Final = 30 * 86_400.0
+"""Seconds for which the store knows that a schedule was removed."""
 MOST_AUDIT_IDS: Final = 100
 """So many ids of an audit entry are kept, the first ones."""
 

@@ -38,7 +38,16 @@ OTHERS = {
     *("dead", "cancelled", "killing", "marks", "marked", "marks_last"),
     *("workers", "workers_until", "worker_info", "known_types", "unknown_since", "held", "paused"),
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
-    *("claimed", "claimed_until", "schedules", "schedule_runs", "stats", "stats_at", "audits"),
+    *(
+        "claimed",
+        "claimed_until",
+        "schedules",
+        "removed_schedules",
+        "schedule_runs",
+        "stats",
+        "stats_at",
+        "audits",
+    ),
     *("stages", "stage_rows", "staged"),
     *("meta", "shift", "wake", "writes", "unknown_searches"),
 }

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,9 +94,9 @@ class Place:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def app(self, parts: Parts, **settings: object) -> Treadle:
+    def app(self, *types: Any, **settings: Any) -> Treadle:
         url = self._url if "://" in self._url else f"sqlite:///{self._url}"
-        return Treadle(url, work=parts.types, **{**FAST, **settings})  # type: ignore[arg-type]
+        return Treadle(url, work=types, **{**FAST, **settings})
 
     async def copy(self) -> Restore:
         return await copy_of(self._url)
@@ -120,7 +121,7 @@ async def test_what_was_folded_from_a_forgotten_value_is_folded_again(
 ) -> None:
     """The second worker has folded `x2`, and the store has forgotten it. Others fold on, and then it does."""
     parts = Parts()
-    first, second = place.app(parts, queues=["one"]), place.app(parts, queues=["two"])
+    first, second = (place.app(*parts.types, queues=[queue]) for queue in ("one", "two"))
     for app in (first, second):
         await app.start()
         stack.push_async_callback(app.stop, drain=0)
@@ -133,3 +134,25 @@ async def test_what_was_folded_from_a_forgotten_value_is_folded_again(
     assert await value_of(first) == ["x1"]
     await parts.let_go(first, "x3", "x4")
     assert await value_of(first) == ["x1", "x3", "x4"]
+
+
+async def test_a_forgotten_schedule_fires_on(place: Place, stack: AsyncExitStack) -> None:
+    """The store has never heard of it, and its worker goes on."""
+    fired: list[float] = []
+
+    @work(name="tick")
+    async def tick() -> None:
+        fired.append(asyncio.get_running_loop().time())
+
+    app = place.app(tick)
+    await app.connect()
+    restore = await place.copy()
+    app.schedule("s", every=0.1, run=tick)
+    await app.start()
+    stack.push_async_callback(app.stop, drain=0)
+    await until(lambda: fired)
+    await restore()
+    fired.clear()
+    await until(lambda: len(fired) >= 2)
+    (state,) = await app.schedules.list()
+    assert state.state == "active"

@@ -858,10 +858,10 @@ async def test_a_schedule_cancelled_while_it_is_stored_is_removed(fleet: Fleet) 
     writing, go = asyncio.Event(), asyncio.Event()
     put = fleet.store.put_schedule
 
-    async def slow(schedule: Schedule) -> Schedule:
+    async def slow(schedule: Schedule, **how: Any) -> Schedule:
         writing.set()
         await go.wait()
-        return await put(schedule)
+        return await put(schedule, **how)
 
     fleet.store.put_schedule = slow
     handle = every_minute(process)
@@ -876,15 +876,66 @@ async def test_cancelled_while_another_process_marks_it_as_seen(fleet: Fleet) ->
     first, second = await fleet.processes(2, lambda p: p.client.schedule("s", every=86400, run=tick))
     put = fleet.store.put_schedule
 
-    async def late(schedule: Schedule) -> Schedule:
+    async def late(schedule: Schedule, **how: Any) -> Schedule:
         await fleet.store.drop_schedule("s")
-        return await put(schedule)
+        return await put(schedule, **how)
 
     fleet.store.put_schedule = late
     await fleet.run_for(3 * REFRESH)
     assert await fleet.store.schedules() == []
     assert not first.scheduler.busy
     assert second.errors == []
+
+
+async def test_a_schedule_that_the_store_has_lost_is_stored_again(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was stored in changes that the store has forgotten. No occurrence is lost, and none fires twice."""
+    processes = await fleet.processes(2, every_minute)
+    began = fleet.clock.now()
+    await fleet.run_for(50)
+    fleet.store.store.schedules.clear()
+    await fleet.run_for(130)
+    fired = sorted(at - began for process in processes for at in process.fired)
+    assert fired == [60.0, 120.0, 180.0]
+    assert "the store has lost schedule 's'" in caplog.text
+
+
+async def test_a_lost_schedule_is_paused_as_it_was(fleet: Fleet) -> None:
+    processes = await fleet.processes(2, every_minute)
+    await processes[0].client.schedules.pause("s")
+    await fleet.run_for(20)
+    fleet.store.store.schedules.clear()
+    await fleet.run_for(300)
+    assert (await fleet.row()).paused
+    assert [process.fired for process in processes] == [[], []]
+
+
+async def test_a_schedule_lost_while_it_is_marked_as_seen_is_stored_again(fleet: Fleet) -> None:
+    process = (await fleet.processes(1, every_minute))[0]
+    put = fleet.store.put_schedule
+
+    async def lost(schedule: Schedule, **how: Any) -> Schedule:
+        fleet.store.store.schedules.clear()
+        fleet.store.put_schedule = put
+        return await put(schedule, **how)
+
+    fleet.store.put_schedule = lost
+    await fleet.run_for(3 * REFRESH)
+    assert fleet.store.put_schedule is put
+    assert len(process.fired) == 3
+
+
+async def test_what_an_operator_cancels_stays_so_until_a_process_starts(fleet: Fleet) -> None:
+    """The processes that run do not take it for lost. One that starts brings it back, for all."""
+    first, second = await fleet.processes(2, every_minute)
+    assert await fleet.store.drop_schedule("s")
+    await fleet.run_for(600)
+    assert await fleet.store.schedules() == []
+    (third,) = await fleet.processes(1, every_minute)
+    await third.stop()
+    await fleet.run_for(90)
+    assert len(first.fired) + len(second.fired) == 1
 
 
 async def test_occurrences_during_a_pause_are_missed(fleet: Fleet) -> None:

@@ -141,8 +141,8 @@ class CheckedStore(MemoryBackend):
         self._check_step("claim_key", key, owner, ttl, tenant, answer)
         return answer
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        answer = await super().put_schedule(schedule)
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        answer = await super().put_schedule(schedule, again=again)
         self._check_step("put_schedule", schedule, answer)
         return answer
 

@@ -301,6 +301,10 @@ def test_a_schedule_is_replaced_only_if_its_spec_changed() -> None:
     assert put_schedule(known, replace(new, spec=b"old"), 5.0) == replace(known, seen_at=5.0)
     assert put_schedule(known, new, 5.0) == replace(new, seen_at=5.0)
     assert put_schedule(known, replace(new, next_at=None), 5.0) is None
+    assert put_schedule(known, new, 5.0, again=True) is None
+    assert put_schedule(None, new, 5.0, again=True) == replace(new, seen_at=5.0)
+    assert put_schedule(None, new, 5.0, again=True, removed=True) is None
+    assert put_schedule(None, new, 5.0, removed=True) == replace(new, seen_at=5.0)
 
 
 def test_only_the_next_occurrence_fires() -> None:

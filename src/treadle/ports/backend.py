@@ -314,8 +314,8 @@ class PortsBackend:
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         await self._limits.return_permits(requests, worker)
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._schedules.put(schedule)
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        return await self._schedules.put(schedule, again=again)
 
     async def schedules(self) -> Sequence[Schedule]:
         return await self._schedules.all()

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.item import Fire, Item, Rejected, Schedule, Submitted
+from treadle.records import KEPT_REMOVALS
 from treadle.rules.times import fired, put_schedule
 
 from .records import UNCHANGED, Records, RecordType, Unchanged
@@ -22,6 +23,8 @@ class StoredSchedule(msgspec.Struct, omit_defaults=True):
     schedule: Schedule
     firing: tuple[Item, ...] | None = None
     """The items of the last occurrence, while they are being submitted."""
+    removed_at: float | None = None
+    """It was removed then. Only that is known of it."""
 
 
 SchedulesRecord: TypeAlias = dict[str, StoredSchedule]
@@ -33,15 +36,16 @@ class PortsSchedules:
         self._records = records
         self._submit = submit
 
-    async def put(self, schedule: Schedule) -> Schedule:
+    async def put(self, schedule: Schedule, *, again: bool) -> Schedule:
         now = self._records.now()
 
         def step(record: SchedulesRecord) -> tuple[Schedule, SchedulesRecord | Unchanged]:
-            stored = record.get(schedule.name)
+            stored = _find(record, schedule.name)
             known = None if stored is None else stored.schedule
-            put = put_schedule(known, schedule, now)
+            removed = stored is None and schedule.name in record
+            put = put_schedule(known, schedule, now, again=again, removed=removed)
             if put is None:
-                return known or schedule, UNCHANGED
+                return known or replace(schedule, next_at=None), UNCHANGED
             if stored is not None and stored.schedule.spec == put.spec:
                 stored.schedule = put
             else:
@@ -55,19 +59,29 @@ class PortsSchedules:
         for name, stored in record.items():
             if stored.firing is not None:
                 await self._resume(name, stored)
-        return [record[name].schedule for name in sorted(record)]
+        return [record[name].schedule for name in sorted(record) if record[name].removed_at is None]
 
     async def drop(self, name: str) -> bool:
+        now = self._records.now()
+
         def step(record: SchedulesRecord) -> tuple[bool, SchedulesRecord | Unchanged]:
-            return (True, record) if record.pop(name, None) is not None else (False, UNCHANGED)
+            found = _find(record, name) is not None
+            record[name] = StoredSchedule(Schedule(name=name, next_at=None), removed_at=now)
+            kept = {
+                each: stored
+                for each, stored in record.items()
+                if stored.removed_at is None or stored.removed_at >= now - KEPT_REMOVALS
+            }
+            return found, kept
 
         return await self._change(step)
 
     async def pause(self, name: str, paused: bool) -> bool:
         def step(record: SchedulesRecord) -> tuple[bool, SchedulesRecord | Unchanged]:
-            if name not in record:
+            stored = _find(record, name)
+            if stored is None:
                 return False, UNCHANGED
-            record[name].schedule = replace(record[name].schedule, paused=paused)
+            stored.schedule = replace(stored.schedule, paused=paused)
             return True, record
 
         return await self._change(step)
@@ -88,7 +102,7 @@ class PortsSchedules:
         while True:
             draft = await self._records.draft(self._records.keys.schedules, SCHEDULES)
             record = draft.record or {}
-            stored = record.get(fire.name)
+            stored = _find(record, fire.name)
             advanced = None if stored is None else fired(stored.schedule, fire)
             if stored is None or advanced is None:
                 return None
@@ -111,6 +125,11 @@ class PortsSchedules:
         return await self._records.change(
             self._records.keys.schedules, SCHEDULES, lambda record: step({} if record is None else record)
         )
+
+
+def _find(record: SchedulesRecord, name: str) -> StoredSchedule | None:
+    stored = record.get(name)
+    return None if stored is None or stored.removed_at is not None else stored
 
 
 def _complete_fire(

@@ -42,12 +42,17 @@ def waiting_status(due: float, now: float) -> Literal["scheduled", "ready"]:
     return "scheduled" if due > now else "ready"
 
 
-def put_schedule(known: Schedule | None, schedule: Schedule, now: float) -> Schedule | None:
+def put_schedule(
+    known: Schedule | None, schedule: Schedule, now: float, *, again: bool = False, removed: bool = False
+) -> Schedule | None:
     """What to store when a schedule is declared: the known one if its spec is the same, else the new one.
-    None: nothing changes, since the new one has no next occurrence."""
+    None: nothing changes. The new one has no next occurrence; or it is put `again`, and another one is there,
+    or it was `removed`."""
     if known is not None and known.spec == schedule.spec:
         return replace(known, seen_at=now)
-    return None if schedule.next_at is None else replace(schedule, seen_at=now)
+    if schedule.next_at is None or (again and (removed or known is not None)):
+        return None
+    return replace(schedule, seen_at=now)
 
 
 def fired(known: Schedule | None, fire: Fire) -> Schedule | None:

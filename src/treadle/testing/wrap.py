@@ -234,8 +234,10 @@ class WrappedBackend(WrappedReads):
             "return_permits", (requests,), lambda: self.inner.return_permits(requests, worker=worker)
         )
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self.around("put_schedule", (schedule,), lambda: self.inner.put_schedule(schedule))
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        return await self.around(
+            "put_schedule", (schedule,), lambda: self.inner.put_schedule(schedule, again=again)
+        )
 
     async def schedules(self) -> Sequence[Schedule]:
         return await self.around("schedules", (), self.inner.schedules)

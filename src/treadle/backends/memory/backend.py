@@ -297,14 +297,14 @@ class MemoryBackend:
             for request in requests:
                 self.store.limits.return_permits(request, holder)
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return schedules.put(self.store, schedule, self.store.now())
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        return schedules.put(self.store, schedule, self.store.now(), again=again)
 
     async def schedules(self) -> Sequence[Schedule]:
         return sorted(self.store.schedules.values(), key=lambda schedule: schedule.name)
 
     async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
-        dropped = schedules.drop(self.store, name)
+        dropped = schedules.drop(self.store, name, self.store.now())
         return noted(self.store, dropped, note, "cancel_schedule", [name])
 
     async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:

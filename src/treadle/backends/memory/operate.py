@@ -13,6 +13,7 @@ from .effects import CollectedEffects, end_all
 from .groups import contribute
 from .read import item_state
 from .rows import MemoryGroup, Row
+from .schedules import prune_removals
 from .stats import prune_stats
 from .tables import MemoryTables
 from .transitions import leave_container, make_ready, unwatch_deadline, withdraw
@@ -184,6 +185,7 @@ def prune(store: MemoryTables, limit: int, now: float) -> int:
     store.limits.prune(now, limit)
     prune_stats(store, now)
     prune_audits(store, limit, now)
+    prune_removals(store, now)
     _forget_types(store)
     return removed
 

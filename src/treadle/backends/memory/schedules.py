@@ -5,19 +5,21 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submitted
-from treadle.records import KEPT_RUNS, ScheduleRun
+from treadle.records import KEPT_REMOVALS, KEPT_RUNS, ScheduleRun
 from treadle.rules.times import fired, put_schedule
 
 from .submit import submit_together
 from .tables import MemoryTables
 
 
-def put(store: MemoryTables, schedule: Schedule, now: float) -> Schedule:
+def put(store: MemoryTables, schedule: Schedule, now: float, *, again: bool) -> Schedule:
     known = store.schedules.get(schedule.name)
-    stored = put_schedule(known, schedule, now)
+    removed = schedule.name in store.removed_schedules
+    stored = put_schedule(known, schedule, now, again=again, removed=removed)
     if stored is None:
-        return known or schedule
+        return known or replace(schedule, next_at=None)
     store.schedules[schedule.name] = stored
+    store.removed_schedules.pop(schedule.name, None)
     return stored
 
 
@@ -40,9 +42,15 @@ def fire(store: MemoryTables, fire: Fire, now: float) -> tuple[Submitted, ...] |
     return answer
 
 
-def drop(store: MemoryTables, name: str) -> bool:
+def drop(store: MemoryTables, name: str, now: float) -> bool:
     store.schedule_runs.pop(name, None)
+    store.removed_schedules[name] = now
     return store.schedules.pop(name, None) is not None
+
+
+def prune_removals(store: MemoryTables, now: float) -> None:
+    for name in [name for name, at in store.removed_schedules.items() if at < now - KEPT_REMOVALS]:
+        del store.removed_schedules[name]
 
 
 def _record_run(store: MemoryTables, fire: Fire, answer: tuple[Submitted, ...], now: float) -> None:

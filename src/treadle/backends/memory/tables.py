@@ -93,6 +93,8 @@ class MemoryTables:
         self.retention = Retention()
         self.limits = MemoryLimits()
         self.schedules: dict[str, Schedule] = {}
+        self.removed_schedules: dict[str, float] = {}
+        """When they were removed."""
         self.schedule_runs: dict[str, dict[float, ScheduleRun]] = {}
         """By schedule, and by when each run was due."""
         self.stats: dict[int, dict[float, dict[tuple[str, str], Stat]]] = {step: {} for step in STEPS}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from treadle.item import AuditNote, Schedule
 from treadle.records import ScheduleRun
 from treadle.rules.audits import noted_change
@@ -22,7 +24,7 @@ DROP_NOTED: Final = statement(
 
 
 class PostgresSchedules(PostgresVerbs):
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         found = await self._calls.rows(
             _sql("put_schedule"),
             schedule.name,
@@ -30,8 +32,9 @@ class PostgresSchedules(PostgresVerbs):
             schedule.last_at,
             schedule.paused,
             schedule.spec,
+            again,
         )
-        return _schedule_of(found[0]) if found else schedule
+        return _schedule_of(found[0]) if found else replace(schedule, next_at=None)
 
     async def schedules(self) -> Sequence[Schedule]:
         return [_schedule_of(row) for row in await self._calls.rows(_sql("schedules"))]

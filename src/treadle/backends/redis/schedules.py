@@ -30,9 +30,9 @@ _SCHEDULE_RUNS: Final = RedisScript("schedule_runs")
 
 
 class RedisSchedules(RedisVerbs):
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        row = await self._link.run(_PUT_SCHEDULE, [schedule.name, pack_schedule(schedule)])
-        return read_schedule(schedule.name, row) if row else schedule
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        row = await self._link.run(_PUT_SCHEDULE, [schedule.name, pack_schedule(schedule), int(again)])
+        return read_schedule(schedule.name, row) if row else replace(schedule, next_at=None)
 
     async def schedules(self) -> Sequence[Schedule]:
         rows = await self._link.command(b"HGETALL", self._link.key("schedules"), on="read")

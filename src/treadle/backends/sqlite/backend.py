@@ -323,8 +323,8 @@ class SqliteBackend(SqliteDatabase):
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         await self._write(limits.return_permits, requests, worker)
 
-    async def put_schedule(self, schedule: Schedule) -> Schedule:
-        return await self._write(schedules.put_schedule, schedule)
+    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
+        return await self._write(schedules.put_schedule, schedule, again)
 
     async def schedules(self) -> Sequence[Schedule]:
         return await self._read(schedules.schedules)

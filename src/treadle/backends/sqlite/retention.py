@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from treadle.records import KEPT_AUDIT
+from treadle.records import KEPT_AUDIT, KEPT_REMOVALS
 
 from .statements import Tx, array, statements
 from .stats import prune_stats
@@ -47,6 +47,7 @@ def prune(tx: Tx, limit: int) -> int:
     tx.run(_SQL["delete_limits"], tx.now, limit)
     prune_stats(tx, limit)
     tx.run(_SQL["delete_audits"], tx.now - KEPT_AUDIT, limit)
+    tx.run(_SQL["delete_removals"], tx.now - KEPT_REMOVALS)
     count = 0
     while found := _prunable(tx, limit - count):
         remove(tx, found)

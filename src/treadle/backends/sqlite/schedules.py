@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from treadle.item import Fire, Rejected, Schedule, Submission, Submitted
 from treadle.records import KEPT_RUNS, ScheduleRun
 from treadle.rules.times import fired
@@ -14,11 +16,14 @@ from .submit import submit
 _SQL = statements("schedules")
 
 
-def put_schedule(tx: Tx, schedule: Schedule) -> Schedule:
+def put_schedule(tx: Tx, schedule: Schedule, again: bool) -> Schedule:
     known = _find(tx, schedule.name)
-    stored = schedule_to_store(known, schedule, tx.now)
+    removed = again and tx.row(_SQL["removal"], schedule.name) is not None
+    stored = schedule_to_store(known, schedule, tx.now, again=again, removed=removed)
     if stored is None:
-        return known or schedule
+        return known or replace(schedule, next_at=None)
+    if known is None:
+        tx.run(_SQL["forget_removal"], stored.name)
     head = (stored.name, stored.next_at, stored.spec)
     tx.run(_SQL["set_schedule"], *head, int(stored.paused), stored.last_at, stored.seen_at)
     return stored
@@ -30,6 +35,7 @@ def schedules(tx: Tx) -> list[Schedule]:
 
 def drop_schedule(tx: Tx, name: str) -> bool:
     tx.run(_SQL["drop_runs"], name)
+    tx.run(_SQL["note_removal"], name, tx.now)
     return tx.run(_SQL["drop_schedule"], name) > 0
 
 

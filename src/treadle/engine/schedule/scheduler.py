@@ -25,6 +25,7 @@ from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import AuditNote, Schedule
+from treadle.log_lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
 
 from .entry import Recurrence, ScheduleEntry
@@ -313,8 +314,7 @@ class ScheduleSync:
         if entry.stored is None:
             await self._store_or_retry(entry, row)
         elif row is None:
-            # It was cancelled elsewhere. The entry stays: another process may store the schedule again.
-            entry.stored = replace(entry.stored, next_at=None)
+            await self._put_again(entry, entry.stored)
         elif row.spec != entry.recurrence.spec and is_unseen(row, self._store_clock.now()):
             # The process that changed it is gone. Without this, the schedule would never fire again.
             await self._store_or_retry(entry, row)
@@ -324,6 +324,18 @@ class ScheduleSync:
         if entry.stored is not None and entry.stored.paused:
             # A paused schedule is not waited for: occurrences during the pause are missed.
             entry.waiting_since = self._store_clock.now()
+
+    async def _put_again(self, entry: ScheduleEntry, missed: Schedule) -> None:
+        """The store does not have a schedule that it had. It was cancelled elsewhere; the entry stays, since
+        another process may store the schedule again. Or the store has lost it, and gets it back."""
+        if missed.next_at is None:
+            return
+        stored = await self._backend.put_schedule(missed, again=True)
+        if entry.stored is missed:
+            entry.stored = stored
+        if stored.next_at is not None:
+            name = entry.recurrence.name
+            log_line(WARNING, f"the store has lost schedule {name!r}: this process has stored it again")
 
     async def _store_or_retry(self, entry: ScheduleEntry, row: Schedule | None) -> None:
         try:
@@ -361,7 +373,7 @@ class ScheduleSync:
             return
         # Without next_at, so that a cancellation or a change at this very moment is not undone.
         stored = await self._backend.put_schedule(replace(row, next_at=None))
-        if entry.stored is row:
+        if entry.stored is row and stored.next_at is not None:  # otherwise the next synchronization misses it
             entry.stored = stored
 
 

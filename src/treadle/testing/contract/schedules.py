@@ -6,6 +6,7 @@ import asyncio
 
 from treadle.backend import Backend
 from treadle.item import Fire, Rejected, Schedule, Submitted
+from treadle.records import KEPT_REMOVALS
 
 from .build import claim_ids, connections, dependent, exists, item, near, only, submit
 from .check import consistent
@@ -81,6 +82,49 @@ class ScheduleCases:
         assert list(await backend.schedules()) == []
         assert await backend.fire(Fire(name="s", at=1000.0, next_at=None, items=(item("a"),))) is None
         assert not await exists(backend, "a")
+
+    @needs("schedules")
+    async def test_a_missed_schedule_is_stored_again_unless_it_was_dropped(self, backend: Backend) -> None:
+        """`again`: a process had stored it, and misses it. The store has lost it, or it was dropped."""
+        missed = Schedule(name="s", next_at=1000.0, spec=b"x", paused=True, last_at=900.0)
+        answer = await backend.put_schedule(missed, again=True)
+        assert (answer.next_at, answer.paused, answer.last_at) == (1000.0, True, 900.0)
+        assert await stored_schedule(backend) == answer
+        await backend.drop_schedule("s")
+        assert (await backend.put_schedule(missed, again=True)).next_at is None
+        assert list(await backend.schedules()) == []
+
+    @needs("schedules")
+    async def test_that_a_schedule_was_dropped_is_known_until_it_is_stored(self, backend: Backend) -> None:
+        """A process that starts stores it. Those that missed it may then do so too."""
+        schedule = Schedule(name="s", next_at=1000.0, spec=b"x")
+        for _ in range(2):
+            assert not await backend.drop_schedule("s")
+            assert (await backend.put_schedule(schedule, again=True)).next_at is None
+            assert (await backend.put_schedule(schedule)).next_at == 1000.0
+            assert (await backend.put_schedule(schedule, again=True)).next_at == 1000.0
+            assert await backend.drop_schedule("s")
+
+    @needs("schedules")
+    async def test_a_missed_schedule_does_not_replace_another(self, backend: Backend) -> None:
+        """One with another spec was stored meanwhile: the answer is that one."""
+        await backend.put_schedule(Schedule(name="s", next_at=1000.0, spec=b"new"))
+        missed = Schedule(name="s", next_at=500.0, spec=b"old")
+        answer = await backend.put_schedule(missed, again=True)
+        assert (answer.next_at, answer.spec) == (1000.0, b"new")
+        assert await stored_schedule(backend) == answer
+
+    @needs("schedules", "recording")
+    async def test_that_a_schedule_was_dropped_is_pruned(self, subject: Subject) -> None:
+        """It is known for `KEPT_REMOVALS` seconds."""
+        backend, missed = subject.backend, Schedule(name="s", next_at=1000.0, spec=b"x")
+        await backend.drop_schedule("s")
+        await subject.advance(KEPT_REMOVALS - 100)
+        await backend.prune()
+        assert (await backend.put_schedule(missed, again=True)).next_at is None
+        await subject.advance(200)
+        await backend.prune()
+        assert (await backend.put_schedule(missed, again=True)).next_at == 1000.0
 
     @needs("schedules")
     async def test_a_paused_schedule_does_not_fire(self, backend: Backend) -> None:

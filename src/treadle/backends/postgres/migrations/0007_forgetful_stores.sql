@@ -7,8 +7,8 @@ alter type treadle.settlements alter attribute version type bigint[];
 drop function if exists treadle.update_groups(
   float8, bigint[], treadle.ended_rows, bytea[], bytea[], treadle.new_items);
 
--- The schedules that were cancelled, each until it is stored again. One that is in neither table is lost.
-create table treadle.cancelled_schedule (
+-- The schedules that were removed, each until it is stored again. One that is in neither table is lost.
+create table treadle.removed_schedule (
   name text collate "C" primary key,
   at   float8 not null
 );

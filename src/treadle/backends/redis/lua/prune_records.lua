@@ -1,4 +1,4 @@
--- uses: clock store audits workers limits stats
+-- uses: clock store audits workers limits stats schedules
 -- flags: allow-oom
 -- Remove old records, expired keys and limits, and what is known of types of which no item is stored.
 -- ARGV: how many of each may be removed
@@ -13,6 +13,7 @@ local function prune_searches()
 end
 
 Audits.prune(most)
+Schedules.prune()
 Stats.prune(most)
 Limits.prune(most)
 Workers.prune()

@@ -1,7 +1,7 @@
 -- Version 7: what a store needs that may forget its last changes.
 
--- The schedules that were cancelled, each until it is stored again. One that is in neither table is lost.
-CREATE TABLE treadle_cancelled_schedule (
+-- The schedules that were removed, each until it is stored again. One that is in neither table is lost.
+CREATE TABLE treadle_removed_schedule (
     name TEXT PRIMARY KEY,
     at REAL NOT NULL
 ) WITHOUT ROWID;

@@ -111,6 +111,9 @@ DELETE FROM treadle_claimed_key WHERE (key, tenant) IN
 DELETE FROM treadle_limit WHERE (name, algorithm) IN
     (SELECT name, algorithm FROM treadle_limit INDEXED BY treadle_limit_idle_at WHERE idle_at <= ? LIMIT ?)
 
+-- :name delete_removals
+DELETE FROM treadle_removed_schedule WHERE at < ?
+
 -- :name delete_audits
 DELETE FROM treadle_audit WHERE no IN
     (SELECT no FROM treadle_audit INDEXED BY treadle_audit_at WHERE at < ? ORDER BY at LIMIT ?)

@@ -9,6 +9,15 @@ SELECT name, next_at, spec, paused, last_at, seen_at FROM treadle_schedule ORDER
 INSERT OR REPLACE INTO treadle_schedule (name, next_at, spec, paused, last_at, seen_at)
 VALUES (?, ?, ?, ?, ?, ?)
 
+-- :name removal
+SELECT 1 FROM treadle_removed_schedule WHERE name = ?
+
+-- :name note_removal
+INSERT OR REPLACE INTO treadle_removed_schedule (name, at) VALUES (?, ?)
+
+-- :name forget_removal
+DELETE FROM treadle_removed_schedule WHERE name = ?
+
 -- :name drop_schedule
 DELETE FROM treadle_schedule WHERE name = ?
 

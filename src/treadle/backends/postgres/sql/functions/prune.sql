@@ -218,6 +218,7 @@ begin
     select x.name from treadle.limit_state x where x.until <= p_now order by x.until limit p_limit
     for update skip locked);
   delete from treadle.lost_type t where t.lost < p_now - 31 * 86400;
+  delete from treadle.removed_schedule r where r.at < p_now - 30 * 86400;
   perform treadle.prune_stats(60, p_now - 86400, p_limit);
   perform treadle.prune_stats(900, p_now - 86400, p_limit);
   perform treadle.prune_stats(3600, p_now - 90 * 86400, p_limit);

@@ -1,13 +1,17 @@
 -- Store a schedule that is new or has another spec as given. If the spec is the same, only record that its
 -- code was seen. Without a next time, store nothing: only record that its code was seen.
+-- p_again  store it only if there is none of the name, and if it was not removed
 create or replace function treadle.put_schedule(
-  p_name text, p_next_at float8, p_last_at float8, p_paused boolean, p_spec bytea) returns setof treadle.schedule
+  p_name text, p_next_at float8, p_last_at float8, p_paused boolean, p_spec bytea, p_again boolean default false)
+returns setof treadle.schedule
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 begin
-  if p_next_at is null then
+  if p_next_at is null or p_again and (
+      exists (select 1 from treadle.schedule s where s.name = p_name)
+      or exists (select 1 from treadle.removed_schedule r where r.name = p_name)) then
     update treadle.schedule s set seen_at = treadle.clock() where s.name = p_name and s.spec = p_spec;
   else
     insert into treadle.schedule as s (name, next_at, last_at, seen_at, paused, spec)
@@ -16,7 +20,9 @@ begin
         seen_at = excluded.seen_at, spec = excluded.spec,
         next_at = case when s.spec = excluded.spec then s.next_at else excluded.next_at end,
         last_at = case when s.spec = excluded.spec then s.last_at else excluded.last_at end,
-        paused = case when s.spec = excluded.spec then s.paused else excluded.paused end;
+        paused = case when s.spec = excluded.spec then s.paused else excluded.paused end
+      where not p_again or s.spec = excluded.spec;
+    delete from treadle.removed_schedule r where r.name = p_name;
   end if;
   return query select s.* from treadle.schedule s where s.name = p_name;
 end $$;

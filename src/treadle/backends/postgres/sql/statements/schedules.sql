@@ -1,5 +1,5 @@
 -- :name put_schedule
-select * from treadle.put_schedule(:name, :next_at, :last_at, :paused, :spec)
+select * from treadle.put_schedule(:name, :next_at, :last_at, :paused, :spec, :again::boolean)
 
 -- :name schedules
 select * from treadle.schedule order by name
@@ -16,7 +16,10 @@ changed as ({schedule_dropped}),
 select * from changed
 
 -- :name runs_dropped
-runs as (delete from treadle.schedule_run where name = :name)
+runs as (delete from treadle.schedule_run where name = :name),
+removed as (
+  insert into treadle.removed_schedule as r (name, at) values (:name, treadle.clock())
+  on conflict (name) do update set at = excluded.at)
 
 -- :name schedule_dropped
 delete from treadle.schedule where name = :name returning name

@@ -2,6 +2,7 @@
 -- Schedules: recurring work. schedule_bytes.py has the same formats for Python.
 --
 --   schedules      name -> flags(1: paused, 2: has next_at, 4: has last_at) next_at(8) last_at(8) seen_at(8) spec
+--   removed_schedules  name -> when it was removed(8)
 --   schedule_runs  name -> the last runs: at(8) fired_at(8) length(2) tenant length(2) id length(2) error each.
 --                  The id is empty for a run that submitted nothing, the error for one that did not fail.
 
@@ -9,7 +10,7 @@ local Schedules = {}
 
 do
   local PAUSED, HAS_NEXT, HAS_LAST = 1, 2, 4
-  local KEPT_RUNS = 50 -- as in treadle.records
+  local KEPT_RUNS, KEPT_REMOVALS = 50, 30 * 86400 -- as in treadle.records
 
   local function has(flags, bit) return math.floor(flags / bit) % 2 == 1 end
 
@@ -23,18 +24,29 @@ do
   end
 
   -- Store a schedule, unless it has no next occurrence and no stored one has its spec. Returns what is stored now,
-  -- or false.
-  function Schedules.put(name, row)
+  -- or false. `again`: it was stored before. It is not stored if it was removed since, or if another one is there.
+  function Schedules.put(name, row, again)
     local known = Schedules.get(name)
     if known and sub(known, 26) == sub(row, 26) then
       row = seen_now(known)
+    elseif again and (known or Store.get(K.removed_schedules, name)) then
+      return known
     elseif has(row:byte(1), HAS_NEXT) then
       row = seen_now(row)
     else
       return known
     end
     Store.set(K.schedules, name, row)
+    if not known then Store.set(K.removed_schedules, name) end
     return row
+  end
+
+  -- Forget that schedules were removed, after a while.
+  function Schedules.prune()
+    local removed = call('HGETALL', K.removed_schedules)
+    for i = 1, #removed, 2 do
+      if struct.unpack('>d', removed[i + 1]) < now - KEPT_REMOVALS then Store.set(K.removed_schedules, removed[i]) end
+    end
   end
 
   -- False: it does not exist.
@@ -49,6 +61,7 @@ do
 
   -- False: it does not exist.
   function Schedules.drop(name)
+    Store.set(K.removed_schedules, name, now8)
     if not Schedules.get(name) then return false end
     Store.set(K.schedules, name)
     Store.set(K.schedule_runs, name)
