@@ -1,9 +1,12 @@
--- Version 7: what a store needs that may forget its last changes.
+-- Version 7: stores that forget their last changes, runs of schedules that fail.
 
 -- The schedules that were removed, each until it is stored again. One that is in neither table is lost.
 CREATE TABLE treadle_removed_schedule (
     name TEXT PRIMARY KEY,
     at REAL NOT NULL
 ) WITHOUT ROWID;
+
+-- error  in a line; NULL: the run did not fail
+ALTER TABLE treadle_schedule_run ADD COLUMN error TEXT;
 
 UPDATE treadle_meta SET value = 7 WHERE name = 'schema';

@@ -1,4 +1,4 @@
--- Version 7: what a store needs that may forget its last changes, and in which ids are used again.
+-- Version 7: stores that forget their last changes, ids that are used again, runs of schedules that fail.
 
 -- A version stands for one value of a group, whatever became of the group: see `next_version` in treadle.rules.
 alter table treadle.item_group alter column version type bigint;
@@ -15,3 +15,12 @@ create table treadle.removed_schedule (
 
 -- The function has another parameter now. Processes of version 6 call the new one without it.
 drop function if exists treadle.put_schedule(text, float8, float8, boolean, bytea);
+
+-- error  in a line; null: the run did not fail
+alter table treadle.schedule_run add column error text collate "C";
+
+-- These functions have other parameters now. Processes of version 6 call the new `fire` without its last one.
+drop function if exists treadle.fire(text, float8, float8, treadle.new_items, boolean, boolean, int);
+drop function if exists treadle.record_run(text, float8, text, text);
+drop function if exists treadle.overview(text, int);
+drop function if exists treadle.count_dead(text, int);
