@@ -164,7 +164,7 @@ class CronError(InputError):
 
 
 class ScheduleError(InputError):
-    """A schedule must have exactly one of `cron`, `every` and `next`."""
+    """A schedule does not have exactly one of `cron`, `every` and `next`, or its app has one of that name."""
 
 
 class CycleError(InputError):

@@ -143,7 +143,7 @@ CONTRIB = {
         "chord",
         "group",
     ],
-    "treadle.contrib.django": ["TreadleBackend", "TreadleTask", "app", "dashboard"],
+    "treadle.contrib.django": ["TreadleBackend", "TreadleTask", "app", "dashboard", "task_schedule"],
     "treadle.contrib.django.testing": ["arun_enqueued", "close_apps", "in_memory", "run_enqueued"],
     "treadle.contrib.fastapi": WEB,
     "treadle.contrib.flask": ["FlaskTreadle"],

@@ -14,6 +14,7 @@ from django.test import override_settings
 
 from tests.contrib.django.conftest import QUICK, backend_of, task_settings
 from tests.contrib.django.shop import tasks
+from tests.contrib.django.shop.schedules import NIGHTLY
 from treadle import Retry, Treadle, WorkFailed, work
 from treadle.contrib.django import TreadleBackend, TreadleTask, task_type
 from treadle.contrib.django.stores import app_of
@@ -134,6 +135,15 @@ def test_arguments_are_what_json_can_hold(backend: TreadleBackend) -> None:
     assert backend.get_result(result.id) == result
     with pytest.raises(TypeError, match="Unsupported type"):
         tasks.echo.enqueue(datetime.now(UTC))
+
+
+def test_a_task_is_that_of_its_module_also_if_a_copy_was_enqueued_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("treadle.contrib.django.known_tasks._known", {})
+    with task_settings(url="memory://"):
+        tasks.echo.using(run_after=datetime.now(UTC) + timedelta(hours=1)).enqueue(1)
+        assert backend_of().get_result(tasks.echo.enqueue(2).id).task == tasks.echo
 
 
 def test_an_unknown_option_is_refused() -> None:
@@ -263,7 +273,10 @@ def test_one_app_for_all_threads_until_settings_change() -> None:
         ({"url": "memory://", "database": "default"}, "url and database are two stores"),
         ({"url": "mysql://host"}, "is not a backend URL"),
         ({"url": "memory://", "retires": 3}, "there is no setting 'retires'"),
-        ({"app": "tests.contrib.django.shop.tasks:add"}, "name a Treadle app as module:name"),
+        ({"app": "tests.contrib.django.shop.tasks:add"}, "which is no Treadle app"),
+        ({"app": "tests.contrib.django.shop"}, "write module:name, as in shop.work:app"),
+        ({"url": "memory://", "schedules": "shop"}, "write module:name, as in shop.schedules:SCHEDULES"),
+        ({"url": "memory://", "schedules": [NIGHTLY, NIGHTLY]}, "has a schedule 'nightly' already"),
         ({"app": "tests.contrib.django.shop.tasks:add", "keep": 3}, "has its own settings"),
     ],
 )

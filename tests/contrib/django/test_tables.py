@@ -67,6 +67,14 @@ def test_migrate_makes_the_tables_and_removes_them(empty: str) -> None:
         assert problems(empty) == []
 
 
+def test_migrate_does_not_warn_that_it_is_needed(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with task_settings(database=empty):
+        monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])
+        assert problems(empty) == []
+        monkeypatch.setattr("sys.argv", ["manage.py", "runserver"])
+        assert problems(empty) == ["treadle.W002"]
+
+
 def test_other_databases_get_no_tables(empty: str) -> None:
     with task_settings(url="memory://"):
         migrate(empty)

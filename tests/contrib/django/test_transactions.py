@@ -14,6 +14,7 @@ from tests.contrib.django.shop.models import Order
 from tests.contrib.django.test_backend import ended
 from treadle import InputError, Treadle
 from treadle.contrib.django import TreadleBackend
+from treadle.contrib.django.backend import PendingSubmit
 from treadle.contrib.django.databases import is_store, postgres_url
 from treadle.contrib.django.tasks_api import TaskResultDoesNotExist, task_enqueued
 
@@ -42,24 +43,28 @@ def enqueued() -> Iterator[list[str]]:
     task_enqueued.disconnect(note)  # type: ignore[attr-defined]
 
 
-def test_a_commit_stores_both(backend: TreadleBackend, database: str) -> None:
+def test_a_commit_stores_both(backend: TreadleBackend, database: str, enqueued: list[str]) -> None:
     with transaction.atomic(using=database):
         Order.objects.using(database).create(number=1)
         result = tasks.add.enqueue(1)
         assert not exists(result.id), "it is only in the transaction"
+        assert (result.enqueued_at, enqueued) == (None, [])
 
     assert exists(result.id)
+    assert enqueued == [result.id]
+    assert result.enqueued_at is not None
     assert Order.objects.using(database).count() == 1
     assert backend.get_result(result.id) == result
 
 
-def test_a_rollback_undoes_both(backend: TreadleBackend, database: str) -> None:
+def test_a_rollback_undoes_both(backend: TreadleBackend, database: str, enqueued: list[str]) -> None:
     with suppress(Undo), transaction.atomic(using=database):
         Order.objects.using(database).create(number=1)
         result = tasks.add.enqueue(1)
         raise Undo
 
     assert not exists(result.id)
+    assert (result.enqueued_at, enqueued) == (None, [])
     assert Order.objects.using(database).count() == 0
     assert backend.app.sync.list().items == ()
 
@@ -203,7 +208,8 @@ def test_a_url_of_a_database_of_django_is_in_its_transactions(postgres_database:
         assert backend_of().database == postgres_database
         with suppress(Undo), transaction.atomic(using=postgres_database):
             result = tasks.add.enqueue(1)
-            assert result.enqueued_at is not None, "it is in the transaction"
+            waiting = [type(each[1]) for each in connections[postgres_database].run_on_commit]
+            assert PendingSubmit not in waiting, "it is in the transaction"
             raise Undo
         assert not exists(result.id)
 

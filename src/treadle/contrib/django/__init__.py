@@ -5,6 +5,7 @@
 
 ======================  ====================================================================
 `backend`, `task`       what `TASKS` names: enqueue, results, transactions, options of tasks
+`task_schedule`         a task that recurs
 `task_type`, `results`  a task as a work type, and an item as a `TaskResult`
 `known_tasks`           the tasks of the project
 `stores`, `databases`   the app behind a backend, and the databases of Django as stores
@@ -24,9 +25,20 @@ See docs/django.md.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+if find_spec("django") is None:
+    raise ImportError("treadle.contrib.django needs Django: pip install 'treadle[django]'", name="django")
+if find_spec("django.tasks") is None and find_spec("django_tasks") is None:
+    raise ImportError(
+        "treadle.contrib.django needs Django 6, or with an earlier one: pip install django-tasks",
+        name="django_tasks",
+    )
+
 from .app import app
 from .backend import TreadleBackend
 from .dashboard_view import dashboard
 from .task import TreadleTask
+from .task_schedule import task_schedule
 
-__all__ = ["TreadleBackend", "TreadleTask", "app", "dashboard"]
+__all__ = ["TreadleBackend", "TreadleTask", "app", "dashboard", "task_schedule"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from treadle.app import Treadle
@@ -78,7 +78,7 @@ class TreadleBackend(BaseTaskBackend):
         input = plain_input(task, args, kwargs)
         remember(task)
         work = type_of(task, app, self.alias).from_input(input)
-        result = new_result(task, work.id, input["args"], input["kwargs"], self.alias, timezone.now())
+        result = new_result(task, work.id, input["args"], input["kwargs"], self.alias)
         client = app if (tenant := getattr(task, "tenant", None)) is None else app.tenant(tenant)
         options = check_options(item_options(task), "enqueue", ENQUEUE_OPTIONS)
         alias = getattr(task, "database", None) or self.database
@@ -86,12 +86,15 @@ class TreadleBackend(BaseTaskBackend):
             return self._submitted(result, _submit(client, work, options))
         if self._is_same(alias, app):
             tx = raw_connection(connections[alias])
-            return self._submitted(result, _submit_within(client, work, {**options, "tx": tx}))
+            answer = _submit_within(client, work, {**options, "tx": tx})
+            if answer.existing:
+                return self._existing(result, answer)
+            self._tell_at_commit(alias, functools.partial(self._stored, result, answer))
+            return result
 
         def store() -> None:
             self._submitted(result, _submit(client, work, options))
 
-        object.__setattr__(result, "enqueued_at", None)  # it is not yet
         transaction.on_commit(PendingSubmit(self.alias, store), using=alias)
         return result
 
@@ -103,19 +106,30 @@ class TreadleBackend(BaseTaskBackend):
         return self.transaction == "same" or is_store(alias, app.backend)
 
     def _submitted(self, result: TaskResult, answer: Submitted) -> TaskResult:
-        """Tell the result when it was stored, and send the signal."""
         if answer.existing:
-            object.__setattr__(result, "id", answer.id)
-            try:
-                return self.get_result(answer.id)
-            except TaskResultDoesNotExist:
-                return result  # it is in this transaction too, which only the caller can see
-        if answer.queued_at:
-            object.__setattr__(result, "enqueued_at", to_time(answer.queued_at))
-        elif result.enqueued_at is None:
-            object.__setattr__(result, "enqueued_at", timezone.now())
-        task_enqueued.send_robust(type(self), task_result=result)
+            return self._existing(result, answer)
+        self._stored(result, answer)
         return result
+
+    def _existing(self, result: TaskResult, answer: Submitted) -> TaskResult:
+        """The result of an earlier item with the same key."""
+        object.__setattr__(result, "id", answer.id)
+        try:
+            return self.get_result(answer.id)
+        except TaskResultDoesNotExist:
+            return result  # it is in this transaction too, which only the caller can see
+
+    def _tell_at_commit(self, alias: str, tell: Callable[[], None]) -> None:
+        if connections[alias].in_atomic_block:
+            transaction.on_commit(tell, using=alias)
+        else:
+            tell()  # without autocommit Django calls nobody
+
+    def _stored(self, result: TaskResult, answer: Submitted) -> None:
+        """Tell the result when it was stored, and send the signal."""
+        at = to_time(answer.queued_at) if answer.queued_at else timezone.now()
+        object.__setattr__(result, "enqueued_at", at)
+        task_enqueued.send_robust(type(self), task_result=result)
 
     # -- reading ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -99,7 +100,8 @@ def _check_store(backend: TreadleBackend, databases: Sequence[str]) -> Iterator[
         unserved = backend.queues - _served(app.sync.workers(), backend.queues)
     except SchemaError as error:
         hint = "Run `manage.py migrate`."
-        yield CheckWarning(f"{where}: {message_of(error)}.", hint=hint, id="treadle.W002")
+        if not _is_migrating():
+            yield CheckWarning(f"{where}: {message_of(error)}.", hint=hint, id="treadle.W002")
         return
     except TreadleError as error:
         yield CheckWarning(f"{where}: {message_of(error)}.", id="treadle.W002")
@@ -113,6 +115,11 @@ def _check_store(backend: TreadleBackend, databases: Sequence[str]) -> Iterator[
             hint=f"Run `manage.py treadle worker --queues {queue}`, or a worker without --queues.",
             id="treadle.W003",
         )
+
+
+def _is_migrating() -> bool:
+    """Whether `manage.py migrate` looks: it is about to do what the hint says."""
+    return sys.argv[1:2] == ["migrate"]
 
 
 def _served(workers: Sequence[Any], queues: set[str]) -> set[str]:

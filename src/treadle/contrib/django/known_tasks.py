@@ -13,7 +13,10 @@ _known: Final[dict[str, Task]] = {}
 
 
 def remember(task: Task) -> None:
-    _known.setdefault(task.module_path, task)
+    """Know a task from now on. A copy with other options (`using`) stands for the task of its module."""
+    if task.module_path not in _known:
+        own = getattr(sys.modules.get(task.func.__module__), task.func.__name__, None)
+        _known[task.module_path] = own if isinstance(own, Task) else task
 
 
 def find_task(path: str) -> Task | None:
@@ -41,10 +44,7 @@ def discover() -> list[Task]:
 
 
 def _loaded() -> Iterator[Task]:
-    for name, module in sys.modules.copy().items():
-        for key, value in tuple(getattr(module, "__dict__", {}).items()):
+    for module in sys.modules.copy().values():
+        for value in tuple(getattr(module, "__dict__", {}).values()):
             if issubclass(type(value), Task):  # `isinstance` would make a lazy object load what it is for
-                func = value.func
-                if (func.__module__, func.__name__) == (name, key):
-                    _known[value.module_path] = value  # not a copy with other options
                 yield value

@@ -26,15 +26,13 @@ _STATUS: Final[Mapping[Status, str]] = {
 }
 
 
-def new_result(
-    task: Task, id: str, args: list[Any], kwargs: dict[str, Any], alias: str, queued_at: datetime | None
-) -> TaskResult:
-    """The result of an item that was just stored, or will be with the commit."""
+def new_result(task: Task, id: str, args: list[Any], kwargs: dict[str, Any], alias: str) -> TaskResult:
+    """The result of an item that is not stored yet."""
     return TaskResult(
         task=task,
         id=id,
         status=TaskResultStatus.READY,
-        enqueued_at=queued_at,
+        enqueued_at=None,
         started_at=None,
         finished_at=None,
         last_attempted_at=None,

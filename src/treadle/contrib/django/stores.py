@@ -52,13 +52,19 @@ def _import_app(options: Mapping[str, Any]) -> Treadle:
     others = sorted(set(options) - {"app", "database", "transaction"})
     if others:
         raise ImproperlyConfigured(f"OPTIONS: {', '.join(others)}: the app {path} has its own settings")
+    found = _import("app", path, "shop.work:app")
+    if not isinstance(found, Treadle):
+        raise ImproperlyConfigured(f"OPTIONS['app'] is {path!r}, which is no Treadle app")
+    _check_place(found, path)
+    return found
+
+
+def _import(option: str, path: str, example: str) -> object:
+    """What an option names as `module:name`."""
     module, _, name = path.partition(":")
     found: object = getattr(importlib.import_module(module), name, None) if name else None
-    if not isinstance(found, Treadle):
-        raise ImproperlyConfigured(
-            f"OPTIONS['app'] is {path!r}: name a Treadle app as module:name, as in shop.work:app"
-        )
-    _check_place(found, path)
+    if found is None:
+        raise ImproperlyConfigured(f"OPTIONS[{option!r}] is {path!r}: write module:name, as in {example}")
     return found
 
 
@@ -81,6 +87,8 @@ def _make_app(options: Mapping[str, Any], place: StorePlace | None) -> Treadle:
     if "url" in options and "database" in options:
         raise ImproperlyConfigured("OPTIONS: url and database are two stores: give one")
     settings = {name: value for name, value in options.items() if name not in OWN_OPTIONS}
+    if isinstance(settings.get("schedules"), str):
+        settings["schedules"] = _import("schedules", settings["schedules"], "shop.schedules:SCHEDULES")
     try:
         return Treadle(str(options["url"]) if place is None else store_of(place), **settings)
     except (InputError, TypeError) as error:

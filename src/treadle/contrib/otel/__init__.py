@@ -16,7 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from typing import Literal, TypeAlias, get_args
+
+if find_spec("opentelemetry") is None:
+    raise ImportError(
+        "treadle.contrib.otel needs opentelemetry-api: pip install 'treadle[otel]'", name="opentelemetry"
+    )
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
