@@ -226,7 +226,7 @@ def test_a_drain_says_what_no_worker_takes_any_more(memory: Store) -> None:
     drained = memory.call("workers", "drain", "w1")
     assert (drained.code, drained.err) == (
         0,
-        "treadle: no other worker takes items: what waits there waits until one is started\n",
+        "treadle: no other worker takes items: what it would run waits until another is started\n",
     )
     memory.fill(lambda app: beat(app, "w2"))
     assert memory.call("workers", "drain", "w1").err == ""

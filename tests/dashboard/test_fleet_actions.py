@@ -51,7 +51,7 @@ async def test_a_worker_is_asked_to_stop(store: Any, make_app: Any, visitor: Any
     assert (await visitor(app, tenants=["a"]).post(path)).status_code == 409  # it serves others too
     asked = (await ann.get(path)).text
     assert "next heartbeat" in asked
-    assert "Then no other worker takes items: what waits there waits until one is started." in asked
+    assert "Then no other worker takes items: what it would run waits until another is started." in asked
     assert said(await ann.post(path, data={"reason": "move"})) == (303, "/workers?done=drain_worker.1")
     (entry,) = (await app.audits()).entries
     assert (entry.verb, entry.ids, entry.reason) == ("drain_worker", (worker.id,), "move")

@@ -90,7 +90,7 @@ async def drain_workers(
         else:
             shell.warn(message)
     if left_behind:
-        shell.warn(f"{left_behind}: what waits there waits until one is started")
+        shell.warn(f"{left_behind}: what it would run waits until another is started")
     return REFUSED if refused else None
 
 
