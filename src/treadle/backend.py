@@ -141,7 +141,7 @@ CAPABILITIES: Final = frozenset(
         "parking",  # items of types that a worker does not have do not block other items
         "listing",  # list, counts, workers
         "operating",  # complete, requeue, trigger, delete, pause
-        "limits",  # take_permits, return_permits
+        "limits",  # take_permits, return_permits, keep_permits
         "schedules",
         "begin",  # a lease that has not begun is freed without a loss
         "batches",  # a submission of several items is atomic; a submission that closes a cycle is refused
@@ -327,7 +327,9 @@ class Backend(Protocol):
         """Keep a worker alive for `lease` seconds from now, and register it if it is not known, unless the
         heartbeat only renews. It writes one row, however many items the worker runs. A worker whose lease has
         lapsed but that was not removed yet is alive again, with all its leases. The reply says which leases
-        in `held` are lost, and why."""
+        in `held` are lost, and why; which leases the worker has beside those in `held`; and how many permits
+        it holds. A worker that knows of fewer has settled, or returned, what the store has forgotten: see
+        `unknown_leases` and `keep_permits`."""
         ...
 
     async def remove_worker(self, worker: str) -> int:
@@ -366,8 +368,9 @@ class Backend(Protocol):
 
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         """Return the leases of this worker whose tokens are not in `known`: those of claims, or of submits
-        with `lease_to`, whose answer was lost. The worker owns them as if the answer had arrived. Call it
-        only while no claim of the worker is under way."""
+        with `lease_to`, whose answer was lost, and those whose settlement the store has forgotten. The worker
+        owns them as if the answer had just arrived. Call it only while no claim of the worker is under
+        way."""
         ...
 
     # -- reads -----------------------------------------------------------------------------------------
@@ -652,6 +655,12 @@ class Backend(Protocol):
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         """Return permits of `slots` limits. Others are not changed. A request with a `lease` returns the
         permit of that lease, if it has one. The permits of a dead worker are returned when it is removed."""
+        ...
+
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        """Make the permits that a worker holds exactly those in `held`, each of one `slots` limit, if it
+        holds `counted` permits in all. Otherwise nothing changes: the call came late. Returns how many it
+        held. Call it only while no other call about permits of the worker is under way."""
         ...
 
     async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:

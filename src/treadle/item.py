@@ -350,6 +350,10 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     and has no `types` and no `held`. The reply says `fresh` if there was nothing to renew."""
 
 
+MOST_UNKNOWN: Final = 100
+"""How many unknown leases a heartbeat names."""
+
+
 class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """The answer to a Heartbeat."""
 
@@ -361,6 +365,11 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """Someone has asked the worker to stop: see `Backend.drain_worker`."""
     new_store: bool = False
     """The store that this process has opened is gone, and another one is in its place. Said once."""
+    unknown: Sequence[int] | None = ()
+    """The tokens of leases that the worker has and that are not in `held`, the oldest first, at most
+    `MOST_UNKNOWN`. None: this heartbeat has not looked for them."""
+    permits: int = 0
+    """How many permits of `slots` limits the worker holds, of all limits together."""
 
 
 # ------------------------------------------------------------------------------------------------ settling

@@ -166,7 +166,8 @@ def _content(value: Any) -> Any:
 
 ONE_SCRIPT = {
     *("remove_worker", "drain_worker", "cancel", "complete", "requeue", "update", "trigger", "delete"),
-    *("pause", "claim_key", "take_permits", "return_permits", "put_schedule", "drop_schedule", "fire"),
+    *("pause", "claim_key", "take_permits", "return_permits", "keep_permits"),
+    *("put_schedule", "drop_schedule", "fire"),
 }
 """The verbs that write with one script, whatever they are asked for."""
 

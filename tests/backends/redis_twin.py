@@ -21,6 +21,7 @@ from treadle.item import (
     EndedGroup,
     GroupState,
     Heartbeat,
+    HeartbeatReply,
     Item,
     ItemUpdate,
     KeyPolicy,
@@ -31,7 +32,7 @@ from treadle.item import (
 )
 from treadle.testing import ManualClock
 
-OWN = {"token", "ref", "fairness", "cursor", "left"}
+OWN = {"token", "ref", "fairness", "cursor", "left", "unknown"}
 """Fields that each store fills as it likes."""
 
 
@@ -138,7 +139,7 @@ def _comparable(value: Any, tokens: Mapping[int, int]) -> Any:
     if isinstance(value, Mapping):
         return {tokens.get(key, key): _comparable(each, tokens) for key, each in value.items()}
     if isinstance(value, msgspec.Struct):
-        own = OWN if isinstance(value, Lease | Claim | Page) else ()
+        own = OWN if isinstance(value, Lease | Claim | Page | HeartbeatReply) else ()
         fields = {name: each for name, each in asdict(value).items() if name not in own}
         if isinstance(value, GroupState | Outcome):
             fields["version"] = value.version > 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.item import Ended, EndedGroup, GroupState, Lease, Outcome
+from treadle.item import Ended, EndedGroup, GroupState, HeartbeatReply, Lease, Outcome
 
 HIDDEN = frozenset(("token", "ref", "fairness", "cursor", "left"))
 
@@ -24,6 +24,8 @@ def plain(value: Any) -> Any:
             fields["cancelled"] = "cancelled"  # it may be any of the cancelled members
         if isinstance(value, Lease) and value.verdict is not None:
             del fields["ready_at"]  # a doomed item need not have been ready
+        if isinstance(value, HeartbeatReply):
+            del fields["unknown"]  # tokens; and `held` has leases of other workers here
         if isinstance(value, EndedGroup):
             del fields["failed"]  # a backend need not know it
         if isinstance(value, GroupState):

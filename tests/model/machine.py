@@ -305,12 +305,15 @@ class BackendMachine(RuleBasedStateMachine):
         worker=st.sampled_from(v.WORKERS),
         algorithm=st.sampled_from(("token_bucket", "fixed_window", "sliding_window", "slots")),
         count=st.integers(1, 4),
-        back=st.booleans(),
+        how=st.sampled_from(("take", "take", "return", "keep")),
     )
-    def limit(self, worker: str, algorithm: Any, count: int, back: bool) -> None:
+    def limit(self, worker: str, algorithm: Any, count: int, how: str) -> None:
         requests = [PermitRequest((Limit(f"of'{algorithm}", 3, 10.0, algorithm),), count)]
-        if back:
+        if how == "return":
             self.both(lambda backend, _: backend.return_permits(requests, worker=worker))
+        elif how == "keep":
+            held = [PermitRequest((Limit("of'slots", 3, 10.0, "slots"),), count)]
+            self.both(lambda backend, _: backend.keep_permits(held, 3, worker=worker))
         else:
             self.both(lambda backend, _: backend.take_permits(requests, worker=worker))
 

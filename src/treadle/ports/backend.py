@@ -314,6 +314,12 @@ class PortsBackend:
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         await self._limits.return_permits(requests, worker)
 
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        found = await self._workers.get(worker)
+        if found is None or found.removing:
+            return 0
+        return await self._limits.keep_permits(held, counted, worker)
+
     async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         return await self._schedules.put(schedule, again=again)
 

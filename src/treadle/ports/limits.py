@@ -30,11 +30,15 @@ LIMITS = RecordType(LimitsRecord)
 class PortsLimits:
     def __init__(self, records: Records) -> None:
         self._records = records
+        self._takers: set[str] = set()
+        """Workers that have taken permits of `slots` limits here: only those of them are counted."""
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], worker: str, alive: bool
     ) -> list[PermitReply]:
         now = self._records.now()
+        if any(limit.algorithm == "slots" for request in requests for limit in request.limits):
+            self._takers.add(worker)
 
         def step(record: LimitsRecord | None) -> tuple[list[PermitReply], LimitsRecord]:
             record = record or LimitsRecord({}, {})
@@ -57,14 +61,35 @@ class PortsLimits:
 
         await self._records.change(self._records.keys.limits, LIMITS, step)
 
+    async def count(self, worker: str) -> int:
+        """How many permits a worker of this process holds."""
+        if worker not in self._takers:
+            return 0
+        record = (await self._records.draft(self._records.keys.limits, LIMITS)).record
+        return 0 if record is None else _count(record, worker)
+
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, worker: str) -> int:
+        def step(record: LimitsRecord | None) -> tuple[int, LimitsRecord | Unchanged]:
+            record = record or LimitsRecord({}, {})
+            found = _count(record, worker)
+            if found != counted:
+                return found, UNCHANGED
+            _return_all(record, worker)
+            for request in held:
+                for limit in request.limits:
+                    _give(record, limit.name, worker, request.count)
+            return found, record
+
+        return await self._records.change(self._records.keys.limits, LIMITS, step)
+
     async def return_all(self, worker: str) -> None:
         """Return the permits of a worker that is dead."""
+        self._takers.discard(worker)
 
         def step(record: LimitsRecord | None) -> tuple[None, LimitsRecord | Unchanged]:
             if record is None or not any(worker in users for users in record.slots.values()):
                 return None, UNCHANGED
-            for name in list(record.slots):
-                _return_permits(record, name, worker, record.slots[name].get(worker, 0))
+            _return_all(record, worker)
             return None, record
 
         await self._records.change(self._records.keys.limits, LIMITS, step)
@@ -78,9 +103,22 @@ def _take_permits(
         if limit.algorithm != "slots":
             record.limits[_key(limit)] = StoredLimit(limit, state)
         elif worker is not None and reply.count:
-            users = record.slots.setdefault(limit.name, {})
-            users[worker] = users.get(worker, 0) + reply.count
+            _give(record, limit.name, worker, reply.count)
     return reply
+
+
+def _give(record: LimitsRecord, name: str, worker: str, count: int) -> None:
+    users = record.slots.setdefault(name, {})
+    users[worker] = users.get(worker, 0) + count
+
+
+def _count(record: LimitsRecord, worker: str) -> int:
+    return sum(users.get(worker, 0) for users in record.slots.values())
+
+
+def _return_all(record: LimitsRecord, worker: str) -> None:
+    for name in list(record.slots):
+        _return_permits(record, name, worker, record.slots[name].get(worker, 0))
 
 
 def _states(record: LimitsRecord, request: PermitRequest, now: float) -> dict[Limit, LimitState]:

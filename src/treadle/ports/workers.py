@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss
+from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss
 from treadle.rules.settlement import lost_attempt
 
 from . import groups
@@ -47,6 +47,8 @@ class PortsWorkers:
         if fresh and not beat.registers:
             return HeartbeatReply(fresh=True)
         await self._pointers.heartbeat(beat.worker, beat.lease)
+        held = {lease.token for lease in beat.held}
+        others = [await self._lease(*each) for each in known.items() if each[0] not in held]
         lost: dict[int, Loss] = {}
         for lease in beat.held:
             if lease.token in known:
@@ -55,10 +57,12 @@ class PortsWorkers:
             state = groups.token_state(record, lease.id, lease.token)
             if state != "in force":
                 lost[lease.token] = "taken" if state == "settled" else state
-        return HeartbeatReply(fresh, lost)
+        unknown = sorted(lease.token for lease in others if lease is not None)[:MOST_UNKNOWN]
+        permits = await self._limits.count(beat.worker)
+        return HeartbeatReply(fresh, lost, unknown=unknown, permits=permits)
 
-    async def _renew(self, beat: Heartbeat) -> tuple[bool, Collection[int]]:
-        """Extend a worker's lease. Return whether the worker was unknown, and the tokens in its record."""
+    async def _renew(self, beat: Heartbeat) -> tuple[bool, Mapping[int, LeasedItem]]:
+        """Extend a worker's lease. Return whether the worker was unknown, and the leases in its record."""
         records, key = self._records, self._records.keys.worker(beat.worker)
         while True:
             draft = await records.draft(key, WORKER)
@@ -66,17 +70,17 @@ class PortsWorkers:
             if worker is not None and worker.removing:
                 await self.remove_worker(beat.worker)
             elif worker is None and not beat.registers:
-                return True, ()
+                return True, {}
             elif worker is None:
                 await records.change(records.keys.roster, ROSTER, partial(_enroll, beat.worker))
                 if await records.replace(key, draft, WorkerRecord(now + beat.lease, beat.lease, beat.types)):
-                    return True, ()
+                    return True, {}
             else:
                 worker.until, worker.lease = now + beat.lease, beat.lease
                 worker.types = worker.types if beat.types is None else beat.types
                 self._drop_settled(beat.worker, worker)
                 if await records.replace(key, draft, worker):
-                    return False, worker.items.keys()
+                    return False, worker.items
 
     async def unknown_leases(self, worker: str, known: Collection[int]) -> list[Lease]:
         found = await self.get(worker)

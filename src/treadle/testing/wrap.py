@@ -234,6 +234,11 @@ class WrappedBackend(WrappedReads):
             "return_permits", (requests,), lambda: self.inner.return_permits(requests, worker=worker)
         )
 
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        return await self.around(
+            "keep_permits", (held, counted), lambda: self.inner.keep_permits(held, counted, worker=worker)
+        )
+
     async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         return await self.around(
             "put_schedule", (schedule,), lambda: self.inner.put_schedule(schedule, again=again)

@@ -297,6 +297,10 @@ class MemoryBackend:
             for request in requests:
                 self.store.limits.return_permits(request, holder)
 
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        holder = self.store.workers.get(worker)
+        return 0 if holder is None else self.store.limits.keep_permits(held, counted, holder)
+
     async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         return schedules.put(self.store, schedule, self.store.now(), again=again)
 

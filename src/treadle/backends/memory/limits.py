@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from msgspec import Struct
@@ -66,14 +66,17 @@ class MemoryLimits:
             if limit.algorithm != "slots":
                 self._store(limit, state)
             elif worker is not None and reply.count:
-                self.held[limit.name] += reply.count
-                worker.permits[limit.name] = worker.permits.get(limit.name, 0) + reply.count
-                if token:
-                    self.leases.setdefault(limit.name, {})[token] = worker
-                    worker.leases_with_permits.setdefault(limit.name, set()).add(token)
+                self._give(limit.name, reply.count, worker, request.lease)
         if token and not reply.count:
             return PermitReply(0, reply.retry_after, tuple(self._holders(request)))
         return reply
+
+    def _give(self, name: str, count: int, worker: MemoryWorker, lease: Lease | None) -> None:
+        self.held[name] += count
+        worker.permits[name] = worker.permits.get(name, 0) + count
+        if lease is not None:
+            self.leases.setdefault(name, {})[lease.token] = worker
+            worker.leases_with_permits.setdefault(name, set()).add(lease.token)
 
     def _holders(self, request: PermitRequest) -> list[PermitHolder]:
         leases = [
@@ -117,6 +120,16 @@ class MemoryLimits:
         worker.leases_with_permits = {}
         for name, held in list(worker.permits.items()):
             self._take_back(worker, name, held)
+
+    def keep_permits(self, held: Sequence[PermitRequest], counted: int, worker: MemoryWorker) -> int:
+        found = sum(worker.permits.values())
+        if found != counted:
+            return found
+        self.return_all(worker)
+        for request in held:
+            for limit in request.limits:
+                self._give(limit.name, request.count, worker, request.lease)
+        return found
 
     def prune(self, now: float, most: int) -> None:
         for key in self.keys_by_end.take_until(now, most):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 from treadle.worker_info import decode_worker_info
 
@@ -32,7 +32,15 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
     if beat.info is not None:
         worker.info = beat.info
     _extend_lease(store, worker, now + beat.lease)
-    return HeartbeatReply(fresh, lost_leases(store, beat.held), worker.drain)
+    known = {lease.token for lease in beat.held}
+    unknown = sorted(worker.held.keys() - known)[:MOST_UNKNOWN]
+    return HeartbeatReply(
+        fresh,
+        lost_leases(store, beat.held),
+        worker.drain,
+        unknown=unknown,
+        permits=sum(worker.permits.values()),
+    )
 
 
 def drain(store: MemoryTables, id: str) -> bool:

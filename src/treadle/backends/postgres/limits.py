@@ -62,6 +62,21 @@ class PostgresLimits(PostgresVerbs):
             of_leases = tokens if any(tokens) else None
             await self._calls.rows(_sql("return_permits"), worker, names, counts, of_leases, repeatable=False)
 
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        kept = [(limit.name, request) for request in held for limit in request.limits]
+        leases = [request.lease for _, request in kept]
+        found: int = await self._calls.value(
+            _sql("keep_permits"),
+            worker,
+            counted,
+            [name for name, _ in kept],
+            [request.count for _, request in kept],
+            [None if lease is None else lease.token for lease in leases],
+            [None if lease is None else lease.ref for lease in leases],
+            repeatable=False,
+        )
+        return found
+
 
 def _leases(requests: Sequence[PermitRequest]) -> tuple[list[int | None] | None, list[int | None] | None]:
     """The tokens and items of the leases that permits are for. None: none is for a lease."""

@@ -37,14 +37,20 @@ class PostgresWorkers(PostgresVerbs):
             beat.info,
             vital=True,
         )
-        if record["lost_row"] is None:
-            return HeartbeatReply(record["fresh"], drain=bool(record["drain"]))
         lost: dict[int, Loss] = {}
-        found: list[tuple[int, int]] = list(zip(record["lost_row"], record["lost_code"], strict=True))
+        found: list[tuple[int, int]] = list(
+            zip(record["lost_row"] or (), record["lost_code"] or (), strict=True)
+        )
         for row, loss in found:
             if loss != SETTLED:
                 lost[held[row - 1].token] = LOSSES[loss]
-        return HeartbeatReply(record["fresh"], lost, bool(record["drain"]))
+        return HeartbeatReply(
+            record["fresh"],
+            lost,
+            bool(record["drain"]),
+            unknown=record["unknown"] or (),
+            permits=record["permits"] or 0,
+        )
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
         rows = await self._calls.rows(

@@ -28,6 +28,7 @@ _CLAIM_KEY: Final = RedisScript("claim_key")
 _TAKE_PERMITS: Final = RedisScript("take_permits")
 _TAKE_LEASE_PERMITS: Final = RedisScript("take_lease_permits")
 _RETURN_PERMITS: Final = RedisScript("return_permits")
+_KEEP_PERMITS: Final = RedisScript("keep_permits")
 _LIMITS: Final = RedisScript("limits")
 
 
@@ -71,6 +72,11 @@ class RedisLimits(RedisVerbs):
         if requests:
             sent = _encode([_sent(request, request.limits) for request in requests])
             await self._link.run(_RETURN_PERMITS, [worker, sent, *_leases(requests)])
+
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        sent = _encode([_sent(request, request.limits) for request in held])
+        found: int = await self._link.run(_KEEP_PERMITS, [worker, counted, sent, *_leases(held)])
+        return found
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         if names is not None:

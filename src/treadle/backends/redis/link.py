@@ -101,6 +101,8 @@ class RedisLink:
         self._publish = b"SPUBLISH" if connector.is_cluster else b"PUBLISH"
         self._connections: dict[str, RedisConnection] = {}
         self._connecting: dict[str, asyncio.Task[RedisConnection]] = {}
+        self.reconnected = 0
+        """How often it has connected since it was started."""
         self.unfold: LinkScript | None = None
         """The script that unfolds a portion of a stage. Scripts that look at items are refused meanwhile."""
         self.why_failed: Callable[[], Awaitable[Exception | None]] | None = None
@@ -246,6 +248,7 @@ class RedisLink:
         while True:
             try:
                 connection = self._connections[name] = await self._connector.connect()
+                self.reconnected += 1
                 return connection
             except NotConnected:
                 failures += 1

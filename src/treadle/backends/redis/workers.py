@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from random import random
 from typing import Any, Final
 
-from treadle.item import AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from msgspec.structs import replace
+
+from treadle.item import MOST_UNKNOWN, AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.worker_info import decode_worker_info
 
 from .audit_bytes import pack_note
@@ -17,6 +21,13 @@ from .verbs import RedisVerbs
 
 PORTION: Final = 1000
 """How many leases one script looks at."""
+
+LOOKED_AT: Final = 1000
+"""How many leases of the fleet a heartbeat looks at, on average, to find those of its worker. With more of
+them, fewer heartbeats look."""
+LOOKED_AT_ANEW: Final = 20_000
+"""The same during the first leases after a connection was lost: the server may be another one, and may have
+forgotten something."""
 
 LOSSES: Final[Mapping[int, Loss]] = {
     ord("t"): "taken",
@@ -42,6 +53,9 @@ _NOTHING_LOST: Final[Mapping[int, Loss]] = {}
 class RedisWorkers(RedisVerbs):
     _store_id = b""
     """Of the store that the last heartbeat found. Empty: not known yet."""
+    _reconnected = 0
+    """How often the link had connected at the last heartbeat."""
+    _looks_anew_until = 0.0
 
     async def beat(self, beat: Heartbeat) -> HeartbeatReply:
         held = beat.held
@@ -51,16 +65,28 @@ class RedisWorkers(RedisVerbs):
             _NO_CHANGE if beat.types is None else b"t" + _pack_types(beat.types),
             _NO_CHANGE if beat.info is None else b"i" + beat.info,
         ]
-        answer = await self._link.run(_BEAT, [*worker, *_pack_leases(held[:PORTION])])
+        looked_at = self._looked_at(beat.lease) / (1.0 - random())
+        answer = await self._link.run(_BEAT, [*worker, looked_at, len(held), *_pack_leases(held[:PORTION])])
         if answer:
-            drain, store_id, *tokens = answer
+            drain, store_id, permits, tokens, leases = answer
             lost = await self._why_lost([*_with_tokens(held[:PORTION], tokens), *held[PORTION:]])
-            return HeartbeatReply(False, lost, bool(drain), self._is_new_store(store_id))
+            unknown = _unknown(held, leases)
+            return HeartbeatReply(False, lost, bool(drain), self._is_new_store(store_id), unknown, permits)
         if not beat.registers:
             return HeartbeatReply(fresh=True)
         fresh, drain, store_id = await self._link.run(_REGISTER_WORKER, [*worker, os.urandom(8), VERSION])
+        if not fresh:  # it has other types now
+            return await self.beat(replace(beat, types=None, info=None))
         lost = await self._why_lost(held)
-        return HeartbeatReply(bool(fresh), lost, bool(drain), self._is_new_store(store_id))
+        return HeartbeatReply(True, lost, bool(drain), self._is_new_store(store_id))
+
+    def _looked_at(self, lease: float) -> int:
+        """How many leases to look at, on average."""
+        now = time.monotonic()
+        if self._reconnected != self._link.reconnected:
+            self._reconnected = self._link.reconnected
+            self._looks_anew_until = now + 2 * lease
+        return LOOKED_AT_ANEW if now < self._looks_anew_until else LOOKED_AT
 
     def _is_new_store(self, store_id: bytes) -> bool:
         """Whether a heartbeat found another store than the one before. It is said once."""
@@ -123,6 +149,14 @@ def read_workers(rows: Iterable[Sequence[Any]]) -> list[WorkerState]:
 
 def _pack_types(types: Iterable[str]) -> bytes:
     return "\0".join(sorted(set(types))).encode()
+
+
+def _unknown(held: Sequence[Lease], leases: int | list[bytes]) -> list[int] | None:
+    """The tokens of leases of a worker that are not in `held`. `leases`: as lua/beat.lua answers."""
+    if isinstance(leases, int):
+        return [] if leases else None
+    tokens = {int.from_bytes(token, "big") for token in leases}
+    return sorted(tokens - {lease.token for lease in held})[:MOST_UNKNOWN]
 
 
 def _with_tokens(leases: Iterable[Lease], tokens: Iterable[bytes]) -> list[Lease]:

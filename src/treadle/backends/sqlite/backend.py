@@ -323,6 +323,9 @@ class SqliteBackend(SqliteDatabase):
     async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
         await self._write(limits.return_permits, requests, worker)
 
+    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
+        return await self._write(limits.keep_permits, held, counted, worker)
+
     async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
         return await self._write(schedules.put_schedule, schedule, again)
 

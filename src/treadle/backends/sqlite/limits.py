@@ -65,6 +65,21 @@ def return_permits(tx: Tx, requests: Sequence[PermitRequest], worker: str) -> No
                 _add_permits(tx, limit.name, number, -request.count)
 
 
+def keep_permits(tx: Tx, held: Sequence[PermitRequest], counted: int, worker: str) -> int:
+    number = tx.value(_SQL["worker_number"], worker)
+    found: int = 0 if number is None else tx.value(_SQL["all_of_worker"], number)
+    if number is None or found != counted:
+        return found
+    tx.run(_SQL["delete_all_of_worker"], number)
+    tx.run(_SQL["delete_leases_of_worker"], number)
+    for request in held:
+        for limit in request.limits:
+            _add_permits(tx, limit.name, number, request.count)
+            if request.lease is not None:
+                tx.run(_SQL["add_lease_permit"], limit.name, request.lease.token, number, request.lease.ref)
+    return found
+
+
 def _drop_lease_permit(tx: Tx, name: str, worker: int, lease: Lease | None) -> bool:
     """False: the lease has no permit to return."""
     if lease is None:

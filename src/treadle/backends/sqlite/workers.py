@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
 from treadle.rules.settlement import Counters, after_loss, lost_attempt
 from treadle.worker_info import decode_worker_info
@@ -26,7 +26,7 @@ _LONG_WAIT = 1.0
 
 def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply:
     _end_leases_of_dead(tx, directory)
-    found = tx.row(_SQL["worker"], beat.worker)
+    found = tx.row(_SQL["worker_to_renew"], beat.worker)
     until = tx.now + beat.lease
     if found is None and not beat.registers:
         return HeartbeatReply(fresh=True)
@@ -38,7 +38,17 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
         tx.run(_SQL["renew"], until, types, beat.info, found[0])
         if types != found[3]:
             _record_unknown_types(tx, found[3])
-    return HeartbeatReply(found is None, _lost(tx, beat.held), found is not None and bool(found[4]))
+    known, lost = _check(tx, beat.held)
+    if found is None:
+        return HeartbeatReply(True, lost)
+    unknown = _unknown(tx, found[0], beat.held) if found[5] > known else ()
+    return HeartbeatReply(False, lost, bool(found[4]), unknown=unknown, permits=found[6])
+
+
+def _unknown(tx: Tx, worker: int, held: Sequence[Lease]) -> list[int]:
+    """The tokens of leases of a worker that are not among these."""
+    known = {lease.token for lease in held}
+    return [token for _, token in tx.rows(_SQL["leases_of"], worker) if token not in known][:MOST_UNKNOWN]
 
 
 def drain_worker(tx: Tx, worker: str) -> bool:
@@ -56,12 +66,13 @@ def renew_lease(tx: Tx, beat: Heartbeat) -> None:
 def begin(tx: Tx, leases: Sequence[Lease]) -> dict[int, Loss]:
     removed = {no for (no,) in tx.rows(_SQL["removed"])}
     tx.run(_SQL["begin"], array([item.no for item in owned(tx, leases, removed).values()]))
-    return _lost(tx, leases)
+    return _check(tx, leases)[1]
 
 
-def _lost(tx: Tx, held: Sequence[Lease]) -> dict[int, Loss]:
+def _check(tx: Tx, held: Sequence[Lease]) -> tuple[int, dict[int, Loss]]:
+    """How many of these leases own their items, and why the others do not."""
     if not held:
-        return {}
+        return 0, {}
     removed = {no for (no,) in tx.rows(_SQL["removed"])}
     mine = owned(tx, held, removed)
     found: dict[int, Loss] = {}
@@ -69,7 +80,7 @@ def _lost(tx: Tx, held: Sequence[Lease]) -> dict[int, Loss]:
         # A lease that was settled by its own token is not lost: the worker gets that answer.
         if lease.token not in mine and (why := loss(tx, lease)) is not None:
             found[lease.token] = why
-    return found
+    return len(mine), found
 
 
 def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:

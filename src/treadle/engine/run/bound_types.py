@@ -20,6 +20,7 @@ from treadle.signature import Handler
 from .built_in import SETTLED_AT_ONCE
 from .held import BoundType
 from .lane_limits import add_strict_type, check_batch, prepare_limits
+from .permit_ledger import PermitLedger
 
 _REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
     "task": ("hook", "an attempt's task failed"),
@@ -34,6 +35,7 @@ class BoundTypes:
     on_free: called when a doer has room again, or a type was added.
     on_give_back: called with tasks that a limit holds back.
     on_full: what a limit does that drops or replaces items.
+    on_wrong_permits: called when the store counts other permits than the worker has.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class BoundTypes:
         on_free: Callable[[], None],
         on_give_back: Callable[[list[Task]], None],
         on_full: OnFullCalls,
+        on_wrong_permits: Callable[[], None],
     ) -> None:
         self._core = core
         self._worker = worker
         self._on_free = on_free
         self._on_give_back = on_give_back
         self._on_full = on_full
+        self.permits = PermitLedger(core.backend, worker.id, on_wrong_permits)
         self._doers = WorkerDoers()
         self.doer = self._doers.of(worker.doer)
         """The doer of the types that have none of their own."""
@@ -128,7 +132,7 @@ class BoundTypes:
             return
         core = self._core
         prepare_limits(core, doer, self._on_full)
-        doer.bind(core.backend, core.settings.clock, self._worker.id, name)
+        doer.bind(self.permits, core.settings.clock, self._worker.id, name)
         self._opened[doer] = None
         doer.on_free(self._on_free)
         doer.on_give_back(self._on_give_back)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from treadle.engine.core import Core
@@ -15,7 +16,8 @@ from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
-from treadle.item import Claim, Demand
+from treadle.item import Claim, Demand, Lease
+from treadle.log_lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
 from treadle.rules import MOST_DOOMED
 from treadle.timing import seconds
@@ -23,6 +25,8 @@ from treadle.timing import seconds
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
+from .outcome_log import named_items
+from .permit_ledger import PermitLedger
 from .worker_report import WorkerReport
 
 IDLE_AFTER = 3
@@ -45,6 +49,7 @@ class Claimer:
         dispatcher: Dispatcher,
         heartbeat: HeartbeatLoop,
         report: WorkerReport,
+        permits: PermitLedger,
     ) -> None:
         settings = core.settings
         self._core = core
@@ -55,6 +60,7 @@ class Claimer:
         self._dispatcher = dispatcher
         self._heartbeat = heartbeat
         self._report = report
+        self._permits = permits
         self._clock = settings.clock
         self._draw = settings.random.random
         self._interval = settings.poll_interval
@@ -65,6 +71,8 @@ class Claimer:
         self._failures = 0
         self._answer_lost = False
         """The store may have leased items to this worker that it does not know of."""
+        self._has_unknown = False
+        """The store has leases of this worker that it does not know."""
         self._ask_again: float | None = None
         """When to ask for unknown leases once more: the call whose answer was lost may arrive late."""
         self._ask_wait = 0.0
@@ -127,6 +135,7 @@ class Claimer:
         """Claim once, if there is room. Returns the seconds to wait for a wake-up before the next claim."""
         try:
             await self.ask_unknown_leases()
+            await self._permits.correct()
             return await self._claim()
         except Exception as error:  # noqa: BLE001  a worker must not stop claiming
             return await self._failed(error)
@@ -136,27 +145,45 @@ class Claimer:
         self._answer_lost = True
         self._wake.set()
 
+    def ask_soon(self) -> None:
+        """The store has leases of this worker that it does not know. Ask for them before the next claim."""
+        self._has_unknown = True
+        self._wake.set()
+
     async def ask_unknown_leases(self) -> None:
         """Ask for leases that this worker does not know of: after a lost answer, one lease duration later,
-        and again at growing intervals."""
+        and again at growing intervals; and when a heartbeat has named some."""
         # Leases whose answer is under way would look unknown: then it asks before the next claim.
         if not self._must_ask() or self._core.submitter.leasing:
             return
-        sent, lost = self._clock.monotonic(), self._answer_lost
+        sent, lost, due = self._clock.monotonic(), self._answer_lost, self._ask_is_due()
         self.recovering = True
         try:
             leases = await self._backend.unknown_leases(self._worker, self._held.tokens())
         finally:
             self.recovering = False
+        if self._has_unknown and leases and not lost:
+            self._log_forgotten(leases)
         self._dispatcher.take(tuple(leases), sent)
-        self._answer_lost = False
+        self._answer_lost = self._has_unknown = False
+        if not lost and not due:
+            return
         self._ask_wait = self._lease if lost else 2 * self._ask_wait
         self._ask_again = sent + self._ask_wait if self._ask_wait <= LATEST_CLAIM * self._lease else None
 
     def _must_ask(self) -> bool:
         """Whether unknown leases must be asked for before the next claim."""
-        return self._answer_lost or (
-            self._ask_again is not None and self._clock.monotonic() >= self._ask_again
+        return self._answer_lost or self._has_unknown or self._ask_is_due()
+
+    def _ask_is_due(self) -> bool:
+        return self._ask_again is not None and self._clock.monotonic() >= self._ask_again
+
+    def _log_forgotten(self, leases: Sequence[Lease]) -> None:
+        log_line(
+            WARNING,
+            f"{self._core.hooks.outage.name} says that {len(leases)} item(s) run here that do not: "
+            f"{named_items(list(leases))}. It has forgotten how they ended: it was restored, "
+            "or a replica that was behind took over. They run again",
         )
 
     async def _claim(self) -> float:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -45,9 +45,14 @@ class HeartbeatLoop:
         runner: AttemptRunner,
         report: WorkerReport,
         on_drain: Callable[[], None],
+        on_unknown: Callable[[], None],
     ) -> None:
-        """on_drain: called when someone has asked the worker to stop."""
+        """on_drain: called when someone has asked the worker to stop. on_unknown: called when the store has
+        leases of the worker that it does not know."""
         self._on_drain = on_drain
+        self._on_unknown = on_unknown
+        self._unknown: frozenset[int] = frozenset()
+        """Tokens that the last heartbeat named, and that this worker did not know."""
         self._begun = False
         """Whether what the store says is about this worker, not about a previous one with its id."""
         self._backend = core.backend
@@ -126,7 +131,7 @@ class HeartbeatLoop:
     async def beat(self) -> bool:
         """Send a heartbeat. Returns whether the worker was new to the store."""
         sent = self._clock.monotonic()
-        leases = tuple([held.lease for held in self._held.unfinished()])
+        leases, permits = self._held.leases(), self._types.permits.total
         info = self._report.due()
         heartbeat = Heartbeat(
             worker=self._worker,
@@ -144,11 +149,22 @@ class HeartbeatLoop:
             self._report.forget()  # the worker was removed meanwhile, and what it said with it
         for token, why in reply.lost.items():
             self.lose(token, why)
+        if reply.unknown is not None:
+            self._compare_leases(reply.unknown)
+        self._types.permits.compare(reply.permits, permits)
         if reply.drain and self._begun:
             self._on_drain()
         if reply.new_store:
             self._meet_new_store()
         return reply.fresh
+
+    def _compare_leases(self, tokens: Sequence[int]) -> None:
+        """Compare the leases that the store has beside those that the heartbeat named with what is held now.
+        The answer to a claim may be under way: so a lease has to be unknown twice in a row."""
+        unknown = self._held.unknown_tokens(tokens) if tokens else frozenset[int]()
+        if not unknown.isdisjoint(self._unknown):
+            self._on_unknown()
+        self._unknown = unknown
 
     def _meet_new_store(self) -> None:
         """The heartbeat has registered the worker and its types there. The schedules come now."""

@@ -207,8 +207,8 @@ class HeldLeases:
         """The attempts, by the token of their lease."""
         self.refs: dict[Ref, int] = {}
         """The tokens, by tenant and id."""
-        self._unrun: set[int] = set()
-        """Tokens of items that are being settled without an attempt."""
+        self._unrun: dict[int, Lease] = {}
+        """The leases of items that are being settled without an attempt, by token."""
         self.taken = 0
         """How many leases have been taken so far."""
         self.on_drop: Callable[[Lease], None] | None = None
@@ -233,14 +233,14 @@ class HeldLeases:
     def take_unrun(self, lease: Lease) -> None:
         """Take the lease of an item that is settled without an attempt."""
         self.taken += 1
-        self._unrun.add(lease.token)
+        self._unrun[lease.token] = lease
 
     def drop(self, lease: Lease) -> HeldLease | None:
         """Remove a lease. None if it had no attempt, or was removed before."""
         token = lease.token
         held = self.by_token.pop(token, None)
         if held is None:
-            self._unrun.discard(token)
+            self._unrun.pop(token, None)
         else:
             if held.coming:
                 held.arrive()
@@ -262,9 +262,18 @@ class HeldLeases:
         by_token, unrun = self.by_token, self._unrun
         return [lease for lease in leases if lease.token not in by_token and lease.token not in unrun]
 
+    def unknown_tokens(self, tokens: Sequence[int]) -> frozenset[int]:
+        """Those of these tokens whose leases are not in the table."""
+        by_token, unrun = self.by_token, self._unrun
+        return frozenset([token for token in tokens if token not in by_token and token not in unrun])
+
     def tokens(self) -> list[int]:
         """The tokens of all leases, with and without an attempt."""
         return [*self.by_token, *self._unrun]
+
+    def leases(self) -> list[Lease]:
+        """All leases, with and without an attempt."""
+        return [*[held.lease for held in self.by_token.values()], *self._unrun.values()]
 
     def all(self) -> list[HeldLease]:
         return list(self.by_token.values())

@@ -73,13 +73,17 @@ class Runtime:
             self._wake_claimer,
         )
         on_full = on_full_calls(core, self.settler)
-        self._types = BoundTypes(core, worker, self._wake_claimer, self._give_back, on_full)
+        self._types = BoundTypes(
+            core, worker, self._wake_claimer, self._give_back, on_full, self._wake_claimer
+        )
         self._dispatcher = Dispatcher(
             core, worker, self._types, held, self.settler, self.runner, undecodable, self._wake_claimer
         )
         report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher, undecodable)
-        heartbeat = HeartbeatLoop(core, worker, held, self._types, self.runner, report, on_drain)
-        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report)
+        heartbeat = HeartbeatLoop(
+            core, worker, held, self._types, self.runner, report, on_drain, self._ask_for_leases
+        )
+        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report, self._types.permits)
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )
@@ -92,6 +96,9 @@ class Runtime:
 
     def _wake_claimer(self) -> None:
         self.claimer.wake()
+
+    def _ask_for_leases(self) -> None:
+        self.claimer.ask_soon()
 
     def _give_back(self, tasks: list[Task]) -> None:
         self._dispatcher.give_back_tasks(tasks, limited=not self._dispatcher.stopping)

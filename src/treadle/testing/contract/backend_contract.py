@@ -26,7 +26,7 @@ from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyErrorCases, KeyReplaceCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
-from .limit_use import LimitUseCases
+from .limit_use import KeptPermitCases, LimitUseCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
 from .losses import BeginCases, LostLeaseCases
@@ -132,6 +132,7 @@ class BackendContract(
     ItemMarkCases,
     DeadMarkCases,
     LimitUseCases,
+    KeptPermitCases,
     AuditCases,
     DrainCases,
     ClaimedKeyCases,

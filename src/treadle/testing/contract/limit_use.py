@@ -1,14 +1,14 @@
-"""Limits: how far they are used, and by whom."""
+"""Limits: how far they are used, by whom, and what a worker keeps of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from treadle.backend import Backend
-from treadle.item import Limit, PermitRequest
+from treadle.item import Heartbeat, Limit, PermitRequest
 from treadle.item_facts import LimitHolder, LimitUse
 
-from .build import apply, beat, claim, item, items, near, only, submit, succeed
+from .build import LEASE, apply, beat, claim, item, items, near, only, submit, succeed
 from .limits import at_the_start_of_a_window, every_algorithm, take_permits
 from .subject import Subject, needs
 
@@ -126,3 +126,76 @@ class LimitUseCases:
         found = await use(backend, "s")
         assert found is not None
         assert (found.used, len(found.holders)) == (105, 100)
+
+
+class KeptPermitCases:
+    """A store that has forgotten what it answered is told what a worker holds."""
+
+    PAIR = Limit("pair", 2, algorithm="slots")
+    TRIO = Limit("trio", 3, algorithm="slots")
+
+    async def _count(self, backend: Backend, worker: str = "w") -> int:
+        return (await backend.beat(Heartbeat(worker=worker, lease=LEASE))).permits
+
+    @needs("limits")
+    async def test_a_heartbeat_counts_the_permits_of_its_worker(self, backend: Backend) -> None:
+        """Those of all limits together. Rates are not held."""
+        await beat(backend, "w")
+        await beat(backend, "other")
+        assert await self._count(backend) == 0
+        await take_permits(backend, self.PAIR, worker="w")
+        await take_permits(backend, self.TRIO, count=2, worker="w")
+        await take_permits(backend, self.PAIR, self.TRIO, worker="other")
+        await take_permits(backend, Limit("rate", 9), worker="w")
+        assert (await self._count(backend), await self._count(backend, "other")) == (3, 2)
+        await backend.return_permits([PermitRequest((self.TRIO,))], worker="w")
+        assert await self._count(backend) == 2
+
+    @needs("limits")
+    async def test_a_worker_keeps_the_permits_that_it_names(self, backend: Backend) -> None:
+        """The others are free. Those of other workers stay."""
+        await beat(backend, "w")
+        await beat(backend, "other")
+        await take_permits(backend, self.TRIO, count=2, worker="w")
+        await take_permits(backend, self.TRIO, self.PAIR, worker="other")
+        await take_permits(backend, self.PAIR, worker="w")
+        assert await backend.keep_permits([PermitRequest((self.TRIO,), 1)], 3, worker="w") == 3
+        assert (await self._count(backend), await self._count(backend, "other")) == (1, 2)
+        assert await take_permits(backend, self.PAIR, count=2, worker="w") == 1
+        assert await take_permits(backend, self.TRIO, count=3, worker="w") == 1
+
+    @needs("limits")
+    async def test_a_permit_that_the_store_has_forgotten_is_counted_again(self, backend: Backend) -> None:
+        """The limit is not exceeded any further."""
+        await beat(backend, "w")
+        await take_permits(backend, self.TRIO, worker="w")
+        assert await backend.keep_permits([PermitRequest((self.TRIO,), 2)], 1, worker="w") == 1
+        assert await self._count(backend) == 2
+        assert await take_permits(backend, self.TRIO, count=3, worker="w") == 1
+        await backend.return_permits([PermitRequest((self.TRIO,), 3)], worker="w")
+        assert await self._count(backend) == 0
+
+    @needs("limits")
+    async def test_nothing_changes_if_another_number_is_counted(self, backend: Backend) -> None:
+        """The call came late: the worker has taken or returned permits since."""
+        await beat(backend, "w")
+        await take_permits(backend, self.PAIR, count=2, worker="w")
+        assert await backend.keep_permits([], 1, worker="w") == 2
+        assert await backend.keep_permits([PermitRequest((self.TRIO,))], 0, worker="unknown") == 0
+        assert await self._count(backend) == 2
+        assert await backend.keep_permits([], 2, worker="w") == 2
+        assert await self._count(backend) == 0
+
+    @needs("limits", "strict")
+    async def test_permits_of_leases_are_kept_with_their_leases(self, backend: Backend) -> None:
+        """The permit of a lease that is not named is free."""
+        await submit(backend, *items(3))
+        first, second, third = await claim(backend)
+        kept, lost, new = (PermitRequest((self.PAIR,), 1, lease) for lease in (first, second, third))
+        assert [reply.count for reply in await backend.take_permits([kept, lost], worker="w")] == [1, 1]
+        assert await backend.keep_permits([kept], 2, worker="w") == 2
+        assert only(await backend.take_permits([new], worker="w")).count == 1
+        denied = only(await backend.take_permits([lost], worker="w"))
+        assert (denied.count, {holder.id for holder in denied.holders}) == (0, {first.id, third.id})
+        await backend.return_permits([kept, new], worker="w")
+        assert await self._count(backend) == 0

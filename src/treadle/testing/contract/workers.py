@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.backend import Backend
-from treadle.item import Demand, Heartbeat
+from treadle.item import MOST_UNKNOWN, Demand, Heartbeat, Lease
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .build import (
@@ -42,6 +42,13 @@ async def infos(backend: Backend) -> dict[str, WorkerInfo | None]:
     return {worker.id: worker.info for worker in await backend.workers()}
 
 
+async def unknown(backend: Backend, *held: Lease) -> list[int]:
+    """The tokens of other leases that a heartbeat of the worker `w` with these leases names."""
+    reply = await backend.beat(Heartbeat(worker="w", lease=LEASE, held=held))
+    assert reply.unknown is not None
+    return list(reply.unknown)
+
+
 class HeartbeatCases:
     async def test_the_first_heartbeat_registers_the_worker(self, backend: Backend) -> None:
         """`fresh` says that the worker was not known before."""
@@ -65,6 +72,32 @@ class HeartbeatCases:
         assert await infos(backend) == {"silent": None, "w": None}
         await backend.beat(Heartbeat(worker="w", lease=100, info=b"\x00\xff{"))  # of another version
         assert await infos(backend) == {"silent": None, "w": None}
+
+    async def test_a_heartbeat_names_the_leases_that_the_worker_does_not(self, backend: Backend) -> None:
+        """A worker that does not know them has settled them, and the store has forgotten it."""
+        await submit(backend, *items(3))
+        first, second, third = await claim(backend)
+        tokens = sorted([first.token, second.token, third.token])
+        assert await unknown(backend) == tokens
+        assert await unknown(backend, first, third) == [second.token]
+        assert await unknown(backend, first, second, third) == []
+        await apply(backend, succeed(first))
+        assert await unknown(backend, first, third) == [second.token]
+        assert await unknown(backend, second, third) == []
+        await beat(backend, "other")
+        assert list((await backend.beat(Heartbeat(worker="other", lease=LEASE))).unknown or ()) == []
+        await backend.remove_worker("w")
+        assert await unknown(backend, second) == []
+
+    async def test_a_heartbeat_names_the_oldest_unknown_leases(self, backend: Backend) -> None:
+        """Some of them, if there are many: those of a claim that is under way are new."""
+        await submit(backend, *items(MOST_UNKNOWN + 20))
+        old = await claim(backend, 10)
+        new = await claim(backend, MOST_UNKNOWN + 10)
+        found = await unknown(backend, *new[5:])
+        assert found == sorted(lease.token for lease in (*old, *new[:5]))
+        assert set(await unknown(backend)) >= {lease.token for lease in old}
+        assert len(await unknown(backend)) == MOST_UNKNOWN
 
     async def test_a_heartbeat_from_elsewhere_registers_no_worker(self, subject: Subject) -> None:
         """It only renews the lease of one that is known: also if it was removed meanwhile."""

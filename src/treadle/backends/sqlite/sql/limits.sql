@@ -18,6 +18,15 @@ SELECT coalesce(sum(count), 0) FROM treadle_permit WHERE name = ?
 -- :name permits_of_worker
 SELECT count FROM treadle_permit WHERE name = ? AND worker = ?
 
+-- :name all_of_worker
+SELECT coalesce(sum(count), 0) FROM treadle_permit WHERE worker = ?
+
+-- :name delete_all_of_worker
+DELETE FROM treadle_permit WHERE worker = ?
+
+-- :name delete_leases_of_worker
+DELETE FROM treadle_lease_permit WHERE worker = ?
+
 -- :name set_permits
 INSERT OR REPLACE INTO treadle_permit (name, worker, count) VALUES (?, ?, ?)
 

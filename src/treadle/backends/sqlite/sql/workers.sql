@@ -1,6 +1,13 @@
 -- :name worker
 SELECT no, lease_until, lock_file, types, drain FROM treadle_worker WHERE id = ? AND removed = 0
 
+-- The same, with how many leases and permits it has.
+-- :name worker_to_renew
+SELECT w.no, w.lease_until, w.lock_file, w.types, w.drain,
+       (SELECT count(*) FROM treadle_open AS o INDEXED BY treadle_open_worker WHERE o.worker = w.no),
+       (SELECT coalesce(sum(p.count), 0) FROM treadle_permit AS p WHERE p.worker = w.no)
+FROM treadle_worker AS w WHERE w.id = ? AND w.removed = 0
+
 -- :name register
 INSERT INTO treadle_worker (id, lease_until, lock_file, types, info) VALUES (?, ?, ?, ?, ?)
 

@@ -196,6 +196,40 @@ begin
   delete from treadle.permit p where p.name = any(p_name) and p.worker = p_worker and p.held = 0;
 end $$;
 
+-- Make the permits that a worker holds exactly these, each of one limit, if it holds p_counted in all. Answer how
+-- many it held.
+--
+-- p_token, p_no  the lease that each permit belongs to, or nulls
+create or replace function treadle.keep_permits(
+  p_worker text, p_counted int, p_name text[], p_count int[], p_token bigint[], p_no bigint[]) returns int
+language plpgsql
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '5s'
+as $$
+#variable_conflict use_column
+declare
+  found_ int;
+begin
+  if not exists (select 1 from treadle.worker w where w.id = p_worker and not w.gone) then
+    return 0;
+  end if;
+  perform 1 from treadle.limit_state s
+    where s.name = any(array(select '3:' || n from unnest(p_name) n
+      union select '3:' || p.name from treadle.permit p where p.worker = p_worker))
+    order by s.name for update;
+  select coalesce(sum(p.held), 0) into found_ from treadle.permit p where p.worker = p_worker;
+  if found_ <> p_counted then
+    return found_;
+  end if;
+  delete from treadle.permit p where p.worker = p_worker;
+  delete from treadle.lease_permit p where p.worker = p_worker;
+  insert into treadle.permit (name, worker, held)
+    select u.name, p_worker, sum(u.count) from unnest(p_name, p_count) u(name, count) group by u.name;
+  insert into treadle.lease_permit (name, token, worker, no)
+    select u.name, u.token, p_worker, u.no from unnest(p_name, p_token, p_no) u(name, token, no)
+    where u.token is not null;
+  return found_;
+end $$;
+
 -- How far limits are used: those of these names, or the first `p_count` by name of each algorithm. Those that
 -- are not in use are left out.
 --

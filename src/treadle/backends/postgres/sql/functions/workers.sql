@@ -1,23 +1,27 @@
 -- Workers: their heartbeats, their removal, and their leases.
 
--- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost.
+-- Keep a worker alive, or register it (`fresh`). Of the leases it asks about, answer which are lost. Answer some of
+-- its other leases, and how many permits it has.
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
   p_tenant text[], p_info bytea default null,
-  out fresh boolean, out lost_row int[], out lost_code smallint[], out drain boolean)
+  out fresh boolean, out lost_row int[], out lost_code smallint[], out drain boolean,
+  out unknown bigint[], out permits int)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '2s'
 as $$
 #variable_conflict use_column
 declare
-  now float8 := treadle.clock();
+  now float8 := treadle.clock(); worker_no bigint; leases int;
 begin
   fresh := false;
   loop
     update treadle.worker w set until = now + p_lease,
         types = case when p_keep_types then w.types else p_types end, info = coalesce(p_info, w.info)
       where w.id = p_worker and not w.gone
-      returning w.drain into drain;
+      returning w.drain, w.no, (select count(*) from treadle.open_item o where o.worker = w.no and o.status = 5),
+        (select sum(p.held) from treadle.permit p where p.worker = w.id)
+      into drain, worker_no, leases, permits;
     exit when found;
     insert into treadle.worker (id, until, types, info) values (p_worker, now + p_lease, p_types, p_info)
       on conflict (id) where not gone do nothing;
@@ -27,6 +31,12 @@ begin
   if p_no is not null then
     select array_agg(l.place), array_agg(l.loss) into lost_row, lost_code
       from treadle.lease_losses(p_no, p_token, p_tenant) l;
+  end if;
+  if leases > coalesce(cardinality(p_no), 0) - coalesce(cardinality(lost_row), 0) then
+    select array_agg(token) into unknown from (
+      select o.token from treadle.open_item o
+      where o.worker = worker_no and o.status = 5 and o.token <> all(coalesce(p_token, '{}'))
+      order by o.token limit 100) x;
   end if;
 end $$;
 

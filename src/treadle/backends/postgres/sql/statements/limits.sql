@@ -5,5 +5,8 @@ select treadle.claim_key(:key, :tenant, :owner, :ttl)
 select * from treadle.take_permits(:worker, :request::int[], :count::int[], :name::text[],
   :algorithm::smallint[], :limit::int[], :window::float8[], :token::bigint[], :item::bigint[])
 
+-- :name keep_permits
+select treadle.keep_permits(:worker, :counted, :name::text[], :count::int[], :token::bigint[], :item::bigint[])
+
 -- :name return_permits
 select treadle.return_permits(:worker, :name::text[], :count::int[], :token::bigint[])

@@ -79,12 +79,17 @@ do
     return Store.list(K.permit_index, long('N', name))
   end
 
+  -- The limits of which a worker holds permits.
+  function Permits.names(number)
+    return Store.list(K.permit_index, 'W' .. number)
+  end
+
   -- A worker is removed.
   function Permits.return_all(number)
     for _, lease in ipairs(Store.list(K.permit_index, 'X' .. number)) do
       Permits.forget_lease(number, sub(lease, 9), sub(lease, 1, 8))
     end
-    for _, name in ipairs(Store.list(K.permit_index, 'W' .. number)) do
+    for _, name in ipairs(Permits.names(number)) do
       Permits.take_back(number, name, Permits.of_worker(number, name))
     end
   end
