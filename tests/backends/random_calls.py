@@ -270,8 +270,8 @@ class RandomCalls:
         worker = self.random.choice(WORKERS)
         await self.backend.take_permits([PermitRequest(limits, 2)], worker=worker)
         await self.backend.return_permits([PermitRequest(limits[:1], 1)], worker=worker)
-        kept = [PermitRequest(limits[:1], 1)] if self.random.random() < 0.5 else []
-        await self.backend.keep_permits(kept, self.random.randint(0, 3), worker=worker)
+        kept = [PermitRequest(limits[:1], 1)] if len(self.leases) % 2 else []
+        await self.backend.keep_permits(kept, len(self.leases) % 3, worker=worker)
         await self.backend.claim_key(self.some_id(), worker, 10, tenant="acme")
 
     async def begin(self) -> None:
