@@ -200,6 +200,7 @@ async def test_what_is_not_a_work_cannot_be_enqueued(given: Any, message: str) -
 
 # -- tx= ---------------------------------------------------------------------------------------------------
 
+CONNECTION = sqlite3.connect(":memory:")
 ENGINE = sqlalchemy.create_engine("sqlite://")
 ASYNC_ENGINE = async_sqlalchemy.create_async_engine("postgresql+asyncpg://localhost/none")
 
@@ -225,7 +226,7 @@ class Pooled(asyncpg.Pool):  # type: ignore[type-arg]
         (lambda: ENGINE.connect().begin(), "is a transaction: pass its connection"),
         (ENGINE.begin, "is a context manager that was not entered"),
         (Pooled, "is a pool: pass a connection that you have acquired"),
-        (lambda: sqlite3.connect(":memory:").cursor(), "is a cursor: pass its connection"),
+        (CONNECTION.cursor, "is a cursor: pass its connection"),
         (transaction.atomic, "is a transaction: pass `django.db.connection`"),
         (lambda: contextlib.nullcontext, "must be a connection that is in a transaction"),
         (lambda: "sqlite:///work.db", "must be a connection that is in a transaction"),
@@ -246,7 +247,7 @@ class FakeMySql:
 @pytest.mark.parametrize(
     ("connection", "engine"),
     [
-        (lambda: sqlite3.connect(":memory:"), "SQLite"),
+        (lambda: CONNECTION, "SQLite"),
         (ENGINE.connect, "SQLite"),
         (lambda: async_sqlalchemy.AsyncSession(ASYNC_ENGINE), "PostgreSQL"),
         (FakeMySql, "MySQL"),
@@ -258,7 +259,7 @@ def test_the_engine_of_a_connection(connection: Any, engine: str | None) -> None
 
 
 def test_a_connection_is_taken_as_it_is() -> None:
-    for connection in (sqlite3.connect(":memory:"), object()):
+    for connection in (CONNECTION, object()):
         assert check_tx(connection, "tx") is connection
 
 

@@ -24,3 +24,6 @@ drop function if exists treadle.fire(text, float8, float8, treadle.new_items, bo
 drop function if exists treadle.record_run(text, float8, text, text);
 drop function if exists treadle.overview(text, int);
 drop function if exists treadle.count_dead(text, int);
+
+-- A heartbeat counts the permits of its worker.
+create index permit_worker on treadle.permit (worker);
