@@ -34,6 +34,9 @@ class RedisSubject:
         link = self.backend._link
         await link.command(b"SET", link.key("shift"), f"{'=' if self._stands_still else ''}{self._shift!r}")
 
+    async def set_back(self, seconds: float) -> None:
+        await self.advance(-seconds)
+
     async def stand_still(self) -> None:
         """From now on time moves only when the store is advanced."""
         self._shift = await self.backend.now()

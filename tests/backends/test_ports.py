@@ -63,6 +63,9 @@ class PortsSubject:
     async def advance(self, seconds: float) -> None:
         await self.clock.advance(seconds)
 
+    async def set_back(self, seconds: float) -> None:
+        await self.clock.set(self.clock.now() - seconds)
+
     async def another(self) -> Backend:
         return self._backend()
 

@@ -47,6 +47,9 @@ class PostgresSubject:
             self._stack.push_async_callback(self._admin.close)
         await self._admin.execute("update treadle.shift set seconds = seconds + $1", seconds)
 
+    async def set_back(self, seconds: float) -> None:
+        await self.advance(-seconds)
+
     async def another(self) -> PostgresBackend:
         backend = PostgresBackend(self._url)
         await backend.open()

@@ -66,6 +66,9 @@ class FileSubject:
     async def advance(self, seconds: float) -> None:
         await self._clock.advance(seconds)
 
+    async def set_back(self, seconds: float) -> None:
+        await self._clock.set(self._clock.now() - seconds)
+
     async def another(self) -> SqliteBackend:
         other = self._new()
         await other.open()

@@ -938,6 +938,28 @@ async def test_what_an_operator_cancels_stays_so_until_a_process_starts(fleet: F
     assert len(first.fired) + len(second.fired) == 1
 
 
+async def test_an_interval_goes_on_when_the_clock_went_back(fleet: Fleet) -> None:
+    """It does not wait for an hour until the clock shows the old time again."""
+    processes = await fleet.processes(2, every_minute)
+    await fleet.run_for(61)
+    await fleet.clock.set(fleet.clock.now() - 3600)
+    await fleet.run_for(300)
+    fired = sorted(at for process in processes for at in process.fired)
+    assert 4 <= len(fired[1:] + fired[:1]) - 1 <= 5
+    assert all(0 < fleet.clock.now() - at <= 310 for at in fired[:-1])
+
+
+async def test_a_time_of_the_calendar_fires_once_when_the_clock_went_back(fleet: Fleet) -> None:
+    processes = await fleet.processes(2, lambda p: p.client.schedule("s", cron="* * * * *", run=tick))
+    await fleet.run_for(61)
+    count = sum(len(process.fired) for process in processes)
+    await fleet.clock.set(fleet.clock.now() - 600)
+    await fleet.run_for(500)
+    assert sum(len(process.fired) for process in processes) == count
+    await fleet.run_for(200)
+    assert sum(len(process.fired) for process in processes) > count
+
+
 async def test_occurrences_during_a_pause_are_missed(fleet: Fleet) -> None:
     """`catch_up` decides about them."""
     handles: list[ScheduleHandle] = []

@@ -367,7 +367,8 @@ def test_a_clock_that_goes_back_gives_no_extra_permits() -> None:
     for algorithm in ("token_bucket", "fixed_window", "sliding_window"):
         limits = Limits(Limit("a", 5, 10.0, algorithm))
         assert limits.take(5, EPOCH).count == 5
-        assert limits.take(5, EPOCH - 3600).count == 0
+        reply = limits.take(5, EPOCH - 3600)
+        assert (reply.count, reply.retry_after <= 20) == (0, True), "not until the old time comes again"
 
 
 TIMED: list[Algorithm] = ["token_bucket", "fixed_window", "sliding_window"]

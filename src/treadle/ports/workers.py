@@ -13,6 +13,7 @@ from functools import partial
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss
 from treadle.rules.settlement import lost_attempt
+from treadle.rules.times import is_far
 
 from . import groups
 from .effects import PortsEffects
@@ -137,12 +138,25 @@ class PortsWorkers:
     async def remove_lapsed(self) -> None:
         """Remove the workers whose lease has lapsed. Checks once per CHECK_INTERVAL."""
         now = self._records.now()
-        if now - self._checked < CHECK_INTERVAL:
+        if 0 <= now - self._checked < CHECK_INTERVAL:
             return
         for id, worker in await self._all():
             if not worker.is_alive(now):
                 await self.remove_worker(id)
+            elif is_far(worker.until, worker.lease, now):
+                await self._shorten(id, now)
         self._checked = now
+
+    async def _shorten(self, id: str, now: float) -> None:
+        """The clock went back: a worker that died meanwhile is not kept for so long."""
+
+        def step(worker: WorkerRecord | None) -> tuple[None, WorkerRecord | Unchanged | None]:
+            if worker is None or not is_far(worker.until, worker.lease, now):
+                return None, UNCHANGED
+            worker.until = now + worker.lease
+            return None, worker
+
+        await self._records.change(self._records.keys.worker(id), WORKER, step)
 
     async def remove_worker(self, id: str) -> int:
         """Free all items of a worker. May be repeated, also by several processes at once."""

@@ -47,13 +47,16 @@ def permit(
 
 
 def advance(limit: Limit, state: LimitState, now: float) -> LimitState:
-    """The state as of now. A clock that went back neither returns nor takes permits."""
+    """The state as of now. A clock that went back neither returns nor takes permits: what was true in the
+    future is true now, so that nobody waits for the old time to come again."""
     match limit.algorithm:
         case "token_bucket":
             refilled = max(0.0, now - state.at) * limit.limit / limit.window
             return LimitState(now, max(0.0, state.used - refilled))
         case "fixed_window":
-            return state if state.used and now < state.at + limit.window - FUZZ else LimitState(now)
+            if not state.used or now >= state.at + limit.window - FUZZ:
+                return LimitState(now)
+            return state._replace(at=min(state.at, now))
         case "sliding_window":
             return _slide(limit, state, now)
         case "slots":

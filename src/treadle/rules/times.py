@@ -37,6 +37,13 @@ def began_at(ran: float, claimed_at: float | None, now: float) -> float:
     return now - ran if claimed_at is None else max(now - ran, claimed_at)
 
 
+def is_far(until: float, lease: float, now: float) -> bool:
+    """Whether a lease ends later than any heartbeat can have said: the clock has gone back since. It ends one
+    lease from now then. A worker that lives renews it by then. One that died is gone within two leases,
+    whatever the clock did."""
+    return until > now + 2 * lease
+
+
 def waiting_status(due: float, now: float) -> Literal["scheduled", "ready"]:
     """The status of an open item that waits for nothing but its time."""
     return "scheduled" if due > now else "ready"

@@ -55,6 +55,8 @@ class MemoryWorker(Struct, eq=False):
 
     id: str
     until: float = 0.0
+    lease: float = 0.0
+    """Seconds for which a heartbeat renews its lease."""
     types: frozenset[str] | None = None
     """None: every type."""
     held: dict[int, Lease] = {}

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.rules import PORTION
+from treadle.rules.times import is_far
 from treadle.worker_info import decode_worker_info
 
 from . import transitions
@@ -31,7 +32,9 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
         worker.types = types
     if beat.info is not None:
         worker.info = beat.info
+    worker.lease = beat.lease
     _extend_lease(store, worker, now + beat.lease)
+    _shorten_far(store, now)
     known = {lease.token for lease in beat.held}
     unknown = sorted(worker.held.keys() - known)[:MOST_UNKNOWN]
     return HeartbeatReply(
@@ -135,6 +138,13 @@ def _extend_lease(store: MemoryTables, worker: MemoryWorker, until: float) -> No
         store.worker_ends.remove(worker)
     if worker.position is None:
         _watch_lease(store, worker)
+
+
+def _shorten_far(store: MemoryTables, now: float) -> None:
+    """The clock went back: a worker that died meanwhile is not kept for so long."""
+    for worker in store.workers.values():
+        if is_far(worker.until, worker.lease, now):
+            _extend_lease(store, worker, now + worker.lease)
 
 
 def _watch_lease(store: MemoryTables, worker: MemoryWorker) -> None:

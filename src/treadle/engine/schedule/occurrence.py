@@ -125,28 +125,28 @@ class EveryTiming:
     """Every `seconds`, counted from the first occurrence."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
 
     def spec(self) -> dict[str, Any]:
-        return {"every": self._seconds}
+        return {"every": self.seconds}
 
     def first(self, now: float) -> float:
-        return now + self._seconds
+        return now + self.seconds
 
     def first_from(self, start: float, now: float) -> float:
         """It counts from `start`, also if it is stored later."""
         return start if now <= start else self.first_after(start, now)
 
     def after(self, at: float) -> float:
-        return at + self._seconds
+        return at + self.seconds
 
     def first_after(self, at: float, until: float) -> float:
-        next_one = at + (math.floor((until - at) / self._seconds) + 1) * self._seconds
+        next_one = at + (math.floor((until - at) / self.seconds) + 1) * self.seconds
         # Rounding may have led back to `until` or before it.
-        return next_one if next_one > until else next_one + self._seconds
+        return next_one if next_one > until else next_one + self.seconds
 
     def recent(self, at: float, until: float, count: int) -> float:
-        return max(at, self.first_after(at, until) - count * self._seconds)
+        return max(at, self.first_after(at, until) - count * self.seconds)
 
 
 class NextTiming:
@@ -242,6 +242,12 @@ class BoundedTiming:
 
     def _up_to_end(self, due: float | None) -> float | None:
         return None if due is None or due > self._end else due
+
+
+def interval(timing: Timing) -> float | None:
+    """Seconds between two occurrences, if it is the same between any two."""
+    inner = timing.inner if isinstance(timing, BoundedTiming) else timing
+    return inner.seconds if isinstance(inner, EveryTiming) else None
 
 
 def user_function(timing: Timing) -> NextFn | None:

@@ -24,13 +24,14 @@ from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
-from treadle.item import AuditNote, Schedule
+from treadle.item import AuditNote, Fire, Schedule
 from treadle.log_lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
 
-from .entry import Recurrence, ScheduleEntry
+from .entry import EARLY, Recurrence, ScheduleEntry
 from .fire import OccurrenceFirer, OnFired
 from .fired_items import FiredItems
+from .occurrence import interval
 from .store_clock import StoreClock
 
 SYNC_POLLS: Final = 10
@@ -321,6 +322,7 @@ class ScheduleSync:
         else:
             entry.stored = row
             await self._mark_seen(entry, row)
+            await self._follow_clock(entry, row)
         if entry.stored is not None and entry.stored.paused:
             # A paused schedule is not waited for: occurrences during the pause are missed.
             entry.waiting_since = self._store_clock.now()
@@ -367,9 +369,21 @@ class ScheduleSync:
         elif recurrence.name not in self.entries:
             await self._backend.drop_schedule(recurrence.name)
 
+    async def _follow_clock(self, entry: ScheduleEntry, row: Schedule) -> None:
+        """If the store's clock went back, do not wait until it shows the old time again. Only for intervals:
+        an instant of a calendar that has fired does not fire again."""
+        now, every = self._store_clock.now(), interval(entry.recurrence.timing)
+        if every is None or row.next_at is None or row.last_at is None or row.last_at <= now + EARLY:
+            return
+        next_at = entry.recurrence.timing.first(now)
+        if next_at is not None and next_at < row.next_at and row.spec == entry.recurrence.spec:
+            await self._backend.fire(Fire(name=row.name, at=row.next_at, next_at=next_at))
+            self.request()
+
     async def _mark_seen(self, entry: ScheduleEntry, row: Schedule) -> None:
         """Tell the store that a running process has the code, unless it was told lately."""
-        if row.spec != entry.recurrence.spec or self._store_clock.now() - row.seen_at < REFRESH:
+        since = self._store_clock.now() - row.seen_at  # negative if the clock went back
+        if row.spec != entry.recurrence.spec or 0 <= since < REFRESH:
             return
         # Without next_at, so that a cancellation or a change at this very moment is not undone.
         stored = await self._backend.put_schedule(replace(row, next_at=None))

@@ -13,6 +13,7 @@ from .bounded_reads import LineCases, ReachCases, RelatedCases
 from .cancelled_groups import CancelledGroupCases
 from .children import ChildCases, KeyedChildCases, RefusedChildCases
 from .claim import ClaimCases, PauseCases
+from .clock_steps import ClockStepCases
 from .debounce import KeyDebounceCases
 from .delete import DeleteCases
 from .dependencies import DependencyCases
@@ -137,6 +138,7 @@ class BackendContract(
     DrainCases,
     ClaimedKeyCases,
     RateLimitCases,
+    ClockStepCases,
     ConcurrencyLimitCases,
     LeasePermitCases,
     ScheduleCases,

@@ -30,6 +30,14 @@ class Subject(Protocol):
         ...
 
 
+async def set_back(subject: Subject, seconds: float) -> None:
+    """Set the store's clock back. A subject that cannot, since it has no `set_back`, skips the case."""
+    move = getattr(subject, "set_back", None)
+    if move is None:
+        pytest.skip("the clock of this store cannot be set back")
+    await move(seconds)
+
+
 def needs(*capabilities: str) -> Callable[[Case], Case]:
     """Mark a case that needs these capabilities. Backends without them skip it."""
 

@@ -13,6 +13,9 @@ create table treadle.removed_schedule (
   at   float8 not null
 );
 
+-- lease  seconds for which a heartbeat renews its lease. Null: it has sent none since version 7
+alter table treadle.worker add column lease float8;
+
 -- The function has another parameter now. Processes of version 6 call the new one without it.
 drop function if exists treadle.put_schedule(text, float8, float8, boolean, bytea);
 

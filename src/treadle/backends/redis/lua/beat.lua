@@ -65,4 +65,14 @@ local until_ = now + tonumber(ARGV[2])
 call('HSET', K.workers, name, struct.pack('>d', until_) .. sub(row, 9))
 call('ZADD', K.workers_until, string.format('%.17g', until_), name)
 if ARGV[4] ~= '-' then call('HSET', K.worker_info, name, sub(ARGV[4], 2)) end
+
+-- The clock went back: see `is_far` in treadle.rules. A worker that died meanwhile is not kept for so long.
+local far = string.format('(%.17g', now + 2 * tonumber(ARGV[2]))
+for _, other in ipairs(call('ZRANGEBYSCORE', K.workers_until, far, '+inf')) do
+  local lease, known = tonumber(call('HGET', K.worker_leases, other)), call('HGET', K.workers, other)
+  if lease and known and struct.unpack('>d', known) > now + 2 * lease then
+    call('HSET', K.workers, other, struct.pack('>d', now + lease) .. sub(known, 9))
+    call('ZADD', K.workers_until, string.format('%.17g', now + lease), other)
+  end
+end
 return {flags % 2 == DRAIN and 1 or 0, call('HGET', K.meta, 'id') or '', count_permits(), lost, leases}

@@ -17,6 +17,7 @@ elseif types and types ~= worker.packed then
 end
 worker.until_ = until_
 Workers.save(worker)
+Store.set(K.worker_leases, name, ARGV[2])
 if ARGV[4] ~= '-' then Store.set(K.worker_info, name, sub(ARGV[4], 2)) end
 local id = Store.get(K.meta, 'id')
 if not id then

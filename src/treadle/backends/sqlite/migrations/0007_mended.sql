@@ -9,4 +9,7 @@ CREATE TABLE treadle_removed_schedule (
 -- error  in a line; NULL: the run did not fail
 ALTER TABLE treadle_schedule_run ADD COLUMN error TEXT;
 
+-- Seconds for which a heartbeat renews its lease. NULL: it has sent none since version 7.
+ALTER TABLE treadle_worker ADD COLUMN lease REAL;
+
 UPDATE treadle_meta SET value = 7 WHERE name = 'schema';

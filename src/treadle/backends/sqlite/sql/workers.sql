@@ -9,10 +9,10 @@ SELECT w.no, w.lease_until, w.lock_file, w.types, w.drain,
 FROM treadle_worker AS w WHERE w.id = ? AND w.removed = 0
 
 -- :name register
-INSERT INTO treadle_worker (id, lease_until, lock_file, types, info) VALUES (?, ?, ?, ?, ?)
+INSERT INTO treadle_worker (id, lease_until, lease, lock_file, types, info) VALUES (?, ?, ?, ?, ?, ?)
 
 -- :name renew
-UPDATE treadle_worker SET lease_until = ?, types = ?, info = coalesce(?, info) WHERE no = ?
+UPDATE treadle_worker SET lease_until = ?, lease = ?, types = ?, info = coalesce(?, info) WHERE no = ?
 
 -- :name drain
 UPDATE treadle_worker SET drain = 1 WHERE id = ? AND removed = 0
@@ -27,7 +27,11 @@ SELECT DISTINCT lock_file FROM treadle_worker WHERE removed = 0 AND lock_file IS
 UPDATE treadle_worker SET lease_until = ? WHERE removed = 0 AND lock_file IN (SELECT value FROM json_each(?))
 
 -- :name lapsed_or_removed
-SELECT no, id, types, removed FROM treadle_worker WHERE removed = 1 OR lease_until <= ? ORDER BY no
+SELECT no, id, types, removed, lease_until - lease FROM treadle_worker
+WHERE removed = 1 OR lease_until <= ?1 OR lease_until > ?2 + 2 * lease ORDER BY no
+
+-- :name shorten_lease
+UPDATE treadle_worker SET lease_until = ? + lease WHERE no = ?
 
 -- :name removed
 SELECT no FROM treadle_worker WHERE removed = 1

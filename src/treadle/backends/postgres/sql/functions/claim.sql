@@ -31,7 +31,8 @@ declare
 begin
   -- One query for everything that is rarely there. (With a statement for each, a claim of one item took
   -- 1.4 ms instead of 0.8.)
-  select exists (select 1 from treadle.worker w where w.until <= now) as has_lapsed_workers,
+  select exists (select 1 from treadle.worker w where w.until <= now or w.until > now + 2 * w.lease)
+      as has_lapsed_workers,
     exists (select 1 from treadle.pause) as has_pauses,
     (select o.due from treadle.open_item o where o.status = 1
       order by o.due, o.queue, o.tenant limit 1) as first_due,

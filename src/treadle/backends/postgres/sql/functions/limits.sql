@@ -122,6 +122,7 @@ begin
     if state.used = 0 or p_now >= state.at + p_window - 1e-6 then
       state.at := p_now; state.used := 0;
     end if;
+    state.at := least(state.at, p_now);  -- later only if the clock went back
   else
     window_start := floor(p_now / p_window) * p_window;
     if state.at >= window_start then

@@ -16,14 +16,15 @@ declare
 begin
   fresh := false;
   loop
-    update treadle.worker w set until = now + p_lease,
+    update treadle.worker w set until = now + p_lease, lease = p_lease,
         types = case when p_keep_types then w.types else p_types end, info = coalesce(p_info, w.info)
       where w.id = p_worker and not w.gone
       returning w.drain, w.no, (select count(*) from treadle.open_item o where o.worker = w.no and o.status = 5),
         (select sum(p.held) from treadle.permit p where p.worker = w.id)
       into drain, worker_no, leases, permits;
     exit when found;
-    insert into treadle.worker (id, until, types, info) values (p_worker, now + p_lease, p_types, p_info)
+    insert into treadle.worker (id, until, lease, types, info)
+      values (p_worker, now + p_lease, p_lease, p_types, p_info)
       on conflict (id) where not gone do nothing;
     fresh := found;
     exit when fresh;
@@ -157,6 +158,9 @@ as $$
 declare
   worker_no bigint; removed int := 0; more boolean := false;
 begin
+  -- The clock went back: see `is_far` in treadle.rules. A worker that lives sends a heartbeat within its lease.
+  update treadle.worker w set until = p_now + w.lease where w.no in (
+    select x.no from treadle.worker x where x.until > p_now + 2 * x.lease for update skip locked);
   for worker_no in
     select w.no from treadle.worker w where w.until <= p_now order by w.until limit 10 for update skip locked
   loop

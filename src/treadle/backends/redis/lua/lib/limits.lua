@@ -63,7 +63,9 @@ do
       local refilled = max(0, now - state.at) * limit[2] / window
       return {at = now, used = max(0, state.used - refilled), before = 0}
     end
-    if state.used > 0 and now < state.at + window - FUZZ then return state end
+    if state.used > 0 and now < state.at + window - FUZZ then
+      return {at = min(state.at, now), used = state.used, before = 0}
+    end
     return {at = now, used = 0, before = 0}
   end
 

@@ -3,6 +3,7 @@
 --
 --   workers         name -> until(8) number(4) flags(1: drain, 2: not every type) types, with zero bytes between
 --   workers_until   names, scored by when their leases lapse
+--   worker_leases   name -> seconds for which a heartbeat renews its lease
 --   worker_info     name -> what it says about itself
 --   worker_numbers  the last number that was given to a worker
 --   known_types     type -> how many workers have it. '' for those that have every type.
