@@ -628,6 +628,10 @@ class Backend(Protocol):
         store."""
         ...
 
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        """Return who has claimed a key. None if it is free."""
+        ...
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

@@ -59,7 +59,6 @@ def worker_json(worker: WorkerState, standing: WorkerStanding) -> dict[str, Any]
                     "count": each.count,
                     "error": each.error,
                     "until": iso(each.until),
-                    "sooner": each.sooner,
                 }
                 for type, each in info.undecodable.items()
             },

@@ -16,9 +16,6 @@ class UndecodableType(msgspec.Struct, frozen=True, gc=False):
     """Why one of them cannot be decoded: the one that it met last. Empty: not shown to a tenant."""
     until: float
     """When the first of them is dead (`undecodable`), at the latest, by the store's clock."""
-    sooner: bool = False
-    """It may be dead sooner: another process, or this worker before it was started anew, had one of them
-    before, and the time counts from then."""
 
 
 class WorkerTrial(msgspec.Struct, frozen=True, gc=False):

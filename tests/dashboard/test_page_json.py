@@ -82,7 +82,7 @@ async def test_pages_have_the_names_of_the_docs(
     await app.tenant("acme").enqueue(pay(5), queue="idle", lane="x")
     minute = (await app.backend.now()) // 60 * 60
     await app.backend.add_stats([Stat(at=minute, type="pay", queue="default", started=3, failed=2, dead=2)])
-    bad = UndecodableType(count=1, error="quoted-message", until=minute, sooner=True)
+    bad = UndecodableType(count=1, error="quoted-message", until=minute)
     info = encode_worker_info(WorkerInfo(host="far", pid=7, lease=60, undecodable={"pay": bad}))
     await app.backend.beat(Heartbeat(worker="odd", lease=60, types=("pay",), info=info))
     bulk = await app.by("ann", reason="test").bulk.start("cancel", type="pay", status="scheduled")

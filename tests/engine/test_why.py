@@ -468,9 +468,10 @@ async def test_arguments_that_do_not_decode(make_app: MakeApp) -> None:
         assert worker.info is not None
         assert list(worker.info.undecodable) == ["mail.send"]
         assert not any("trigger" in each.fix for each in (await app.why(handle)).reasons)
-    async with make_app(newer, undecodable_grace=600, **QUICK) as restarted:  # it does not know since when
-        reason = await until_kind(restarted, handle, "undecodable")
-        assert "or sooner: that counts from the first worker" in reason.text
+    async with make_app(newer, undecodable_grace=6000, **QUICK) as restarted:  # the store knows since when
+        again = await until_kind(restarted, handle, "undecodable")
+        assert "it is dead (undecodable) in 10 min at the latest" in again.text
+        assert again.until == pytest.approx(reason.until, abs=1.0)
 
 
 async def test_nothing_in_its_way(make_app: MakeApp, backend: Backend) -> None:

@@ -45,18 +45,18 @@ def end_ignored(patch: Patch) -> None:
 
 @mutant("an undecodable item is tried for ever", tests=DEPLOYS)
 def undecodable_for_ever(patch: Patch) -> None:
-    async def is_over(self: Any, lease: Any) -> bool:
-        return False
+    async def time_left(self: Any, lease: Any) -> float:
+        return 600.0
 
-    patch(UndecodableItems, "is_over", is_over)
+    patch(UndecodableItems, "time_left", time_left)
 
 
 @mutant("an undecodable item is dead at once", tests=DEPLOYS)
 def undecodable_at_once(patch: Patch) -> None:
-    async def is_over(self: Any, lease: Any) -> bool:
-        return True
+    async def time_left(self: Any, lease: Any) -> float:
+        return 0.0
 
-    patch(UndecodableItems, "is_over", is_over)
+    patch(UndecodableItems, "time_left", time_left)
 
 
 @mutant("queued items have the time of the process that stored them", tests=EVENT_TIMES)

@@ -28,9 +28,7 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
     info = worker.info
     if info is not None:
         tenants = None if info.tenants is None else (tenant,)
-        undecodable = {
-            type: UndecodableType(0, "", each.until, each.sooner) for type, each in info.undecodable.items()
-        }
+        undecodable = {type: UndecodableType(0, "", each.until) for type, each in info.undecodable.items()}
         info = replace(
             info,
             host="",

@@ -305,6 +305,9 @@ class PortsBackend:
                 return current == owner
         return True
 
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        return await self._ports.get(self._records.keys.claimed_key(tenant, key))
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

@@ -222,6 +222,9 @@ class WrappedBackend(WrappedReads):
             "claim_key", (key, owner, ttl), lambda: self.inner.claim_key(key, owner, ttl, tenant=tenant)
         )
 
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        return await self.around("key_owner", (key,), lambda: self.inner.key_owner(key, tenant=tenant))
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

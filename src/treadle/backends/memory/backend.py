@@ -284,6 +284,9 @@ class MemoryBackend:
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         return self.store.limits.claim_key((tenant, key), owner, ttl, self.store.now())
 
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        return self.store.limits.key_owner((tenant, key), self.store.now())
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

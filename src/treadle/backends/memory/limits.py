@@ -54,6 +54,10 @@ class MemoryLimits:
         self.keys_by_end.push(key.until, next(self._ties), key)
         return True
 
+    def key_owner(self, ref: Ref, now: float) -> str | None:
+        key = self.keys.get(ref)
+        return key.owner if key is not None and now < key.until else None
+
     def take_permits(self, request: PermitRequest, worker: MemoryWorker | None, now: float) -> PermitReply:
         """`worker`: None if it is not alive."""
         token = 0 if request.lease is None else request.lease.token

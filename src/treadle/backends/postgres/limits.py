@@ -24,6 +24,10 @@ class PostgresLimits(PostgresVerbs):
         claimed: bool = rows[0][0]
         return claimed
 
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        rows = await self._calls.rows(_sql("key_owner"), key, tenant)
+        return rows[0]["owner"] if rows else None
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

@@ -25,6 +25,7 @@ _ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 _STATE: Final = Bytes(">ddddd")
 
 _CLAIM_KEY: Final = RedisScript("claim_key")
+_KEY_OWNER: Final = RedisScript("key_owner")
 _TAKE_PERMITS: Final = RedisScript("take_permits")
 _TAKE_LEASE_PERMITS: Final = RedisScript("take_lease_permits")
 _RETURN_PERMITS: Final = RedisScript("return_permits")
@@ -52,6 +53,10 @@ _encode: Final = msgpack.Encoder().encode
 class RedisLimits(RedisVerbs):
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         return bool(await self._link.run(_CLAIM_KEY, [f"{tenant}\0{key}", owner, ttl]))
+
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        owner = await self._link.run(_KEY_OWNER, [f"{tenant}\0{key}"], on="read")
+        return None if owner is None else owner.decode()
 
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""

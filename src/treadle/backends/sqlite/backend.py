@@ -315,6 +315,9 @@ class SqliteBackend(SqliteDatabase):
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         return await self._write(limits.claim_key, key, owner, ttl, tenant)
 
+    async def key_owner(self, key: str, *, tenant: str) -> str | None:
+        return await self._read(limits.key_owner, key, tenant)
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:

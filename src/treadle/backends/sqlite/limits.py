@@ -98,9 +98,14 @@ def _add_permits(tx: Tx, name: str, worker: int, count: int) -> None:
         tx.run(_SQL["delete_permits"], name, worker)
 
 
+def key_owner(tx: Tx, key: str, tenant: str) -> str | None:
+    found: str | None = tx.value(_SQL["key_owner"], key, tenant, tx.now)
+    return found
+
+
 def claim_key(tx: Tx, key: str, owner: str, ttl: float, tenant: str) -> bool:
-    found = tx.value(_SQL["key_owner"], key, tenant, tx.now)
+    found = key_owner(tx, key, tenant)
     if found is not None:
-        return bool(found == owner)
+        return found == owner
     tx.run(_SQL["claim_key"], key, tenant, owner, tx.now + ttl)
     return True

@@ -4,9 +4,9 @@ During a deployment, workers with old and new code run side by side: what one ca
 an item is given back, with a growing delay, until a worker decodes it or `undecodable_grace` is over.
 
 That time counts from the first time that any worker could not decode it. Two claimed keys remember it in the
-store, so it does not begin again with another worker or after a restart: one exists for the grace, the other
-long after it. Their names contain the instant of the item's last failed attempt, so a requeued item gets the
-full time again.
+store, so it does not begin again with another worker or after a restart: one exists for the grace, and its
+owner names the instant at which that is over; the other exists long after it. Their names contain the instant
+of the item's last failed attempt, so a requeued item gets the full time again.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ LATELY = 60.0
 """Seconds for which a worker says that it could not decode an item. More than the longest delay."""
 MOST_ERROR = 200
 """Characters of an error that a worker says."""
+MOMENT = 0.1
+"""Seconds that are left at least, until the store says that the time is over."""
 YIELD = 0.1
 """Seconds by which a worker that gave such an item back lets others go first when items are due."""
 
@@ -46,12 +48,11 @@ class _Known(NamedTuple):
     """An item that this worker could not decode. Times are by the monotonic clock."""
 
     type: str
-    first_at: float
+    until: float
+    """When its time is over."""
     last_at: float
     times: int
     error: str
-    sooner: bool
-    """Another process had it before: its time began earlier than `first_at`."""
 
 
 class UndecodableItems:
@@ -61,10 +62,9 @@ class UndecodableItems:
         self._clock = core.settings.clock
         self._draw = core.settings.random.random
         self._grace = core.settings.undecodable_grace
+        self._store_clock = core.store_clock
         self._known: dict[Ref, _Known] = {}
         """The items that this worker could not decode. Those that it had last come last."""
-        self._had_before: set[Ref] = set()
-        """Items that are looked at now for the first time here, and that another process had before."""
         self._yields_until = 0.0
         self._seldom = Seldom(monotonic=self._clock.monotonic)
 
@@ -77,20 +77,17 @@ class UndecodableItems:
         if not self._grace:
             return undecodable(error)
         ref, now = (lease.tenant, lease.id), self._clock.monotonic()
-        if await self.is_over(lease):
-            self._known.pop(ref, None)
-            return undecodable(error)
+        left = await self.time_left(lease)
         before = self._known.pop(ref, None)
-        since, times = (now, 0) if before is None else (before.first_at, before.times)
-        sooner = ref in self._had_before if before is None else before.sooner
-        self._had_before.discard(ref)
+        if left <= 0:
+            return undecodable(error)
+        until, times = (now + left, 0) if before is None else (before.until, before.times)
         text = one_line(message_of(error), most=MOST_ERROR)
-        self._known[ref] = _Known(lease.type, since, now, times + 1, text, sooner)
+        self._known[ref] = _Known(lease.type, until, now, times + 1, text)
         if len(self._known) > MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self._yields_until = now + 2 * BACKOFF.max
-        left = f"{duration(max(0.0, self._grace - (now - since)))}"
-        self._log(lease, error, f"{left}, or less, as another process had it before" if sooner else left)
+        self._log(lease, error, duration(max(0.0, until - now)))
         return GiveBack(BACKOFF.delay(times + 1, self._draw))
 
     def by_type(self, store_time: Callable[[float], float]) -> dict[str, UndecodableType]:
@@ -102,15 +99,12 @@ class UndecodableItems:
             if known.last_at < since:
                 break
             # Not exact to the last digit: the same instant has to look the same in the next heartbeat.
-            until = round(store_time(known.first_at + self._grace), 1)
+            until = round(store_time(known.until), 1)
             last = found.get(known.type)
             if last is None:
-                found[known.type] = UndecodableType(1, known.error, until, known.sooner)
+                found[known.type] = UndecodableType(1, known.error, until)
             else:
-                sooner = last.sooner or known.sooner
-                found[known.type] = UndecodableType(
-                    last.count + 1, last.error, min(last.until, until), sooner
-                )
+                found[known.type] = UndecodableType(last.count + 1, last.error, min(last.until, until))
         return found
 
     def _log(self, lease: Lease, error: BaseException, left: str) -> None:
@@ -131,24 +125,32 @@ class UndecodableItems:
         """Decide, and hand the settlement to `add`."""
         add(PendingSettlement(lease, await self.decide(lease, error)))
 
-    async def is_over(self, lease: Lease) -> bool:
-        """Whether the time to try this item is over. False if the store does not answer. Public: a mutant
-        replaces it."""
+    async def time_left(self, lease: Lease) -> float:
+        """Seconds for which this item is tried. 0: they are over. The whole grace if the store does not
+        answer. Public: a mutant replaces it."""
         try:
-            key = await self._key(lease)
+            key, now = await self._key(lease), self._store_clock.now()
+            # The token differs from claim to claim: a key that exists is never this lease's own.
+            owner = f"{lease.token} {now + self._grace:.3f}"
             # A free key: no worker had the item until now, or the time is over.
-            if not await self._claim(f"{key}:grace", lease, self._grace):
-                if (ref := (lease.tenant, lease.id)) not in self._known:
-                    self._had_before.add(ref)
-                return False
-            return not await self._claim(f"{key}:seen", lease, self._grace + REMEMBERED)
+            if await self._claim(f"{key}:grace", lease, owner, self._grace):
+                first = await self._claim(f"{key}:seen", lease, owner, self._grace + REMEMBERED)
+                return self._grace if first else 0.0
+            if (lease.tenant, lease.id) in self._known:
+                return self._grace
+            return await self._read_left(f"{key}:grace", lease, now)
         except Exception as error:  # noqa: BLE001  it is tried again later
             self._hooks.report(error, "claim", f"could not ask how long {lease.id} has been undecodable")
-            return False
+            return self._grace
 
-    async def _claim(self, key: str, lease: Lease, ttl: float) -> bool:
-        # The token differs from claim to claim: a key that exists is never this lease's own.
-        return await self._backend.claim_key(key, str(lease.token), ttl, tenant=lease.tenant)
+    async def _read_left(self, key: str, lease: Lease, now: float) -> float:
+        """What is left of the time, as the worker has written that was the first to have the item."""
+        _, _, until = (await self._backend.key_owner(key, tenant=lease.tenant) or "").partition(" ")
+        left = float(until) - now if until else 0.0
+        return min(max(left, MOMENT), self._grace)
+
+    async def _claim(self, key: str, lease: Lease, owner: str, ttl: float) -> bool:
+        return await self._backend.claim_key(key, owner, ttl, tenant=lease.tenant)
 
     async def _key(self, lease: Lease) -> str:
         (state,) = await self._backend.get([lease.id], tenant=lease.tenant)

@@ -48,13 +48,9 @@ def misfit_text(arguments: str, workers: Iterable[WorkerState], error: str) -> s
 
 
 def dies_text(now: float, said: Iterable[UndecodableType], count: int) -> str:
-    """When so many items die of that, as workers say: the first of them at the latest then."""
-    those = list(said)
+    """When `count` items die of that, as workers say: the first of them."""
     which = "it" if count == 1 else "the first of them"
-    text = f"{which} is dead (undecodable) {until_text(now, min(each.until for each in those))} at the latest"
-    if any(each.sooner for each in those):
-        text += ", or sooner: that counts from the first worker that could not decode it"
-    return text
+    return f"{which} is dead (undecodable) {until_text(now, min(each.until for each in said))} at the latest"
 
 
 def _came_back(item: ItemState) -> bool:

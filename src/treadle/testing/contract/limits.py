@@ -34,6 +34,12 @@ class ClaimedKeyCases:
         assert await backend.claim_key("k", "me", 100, tenant="default")
         assert not await backend.claim_key("k", "you", 100, tenant="default")
         assert await backend.claim_key("other", "you", 100, tenant="default")
+        assert [await backend.key_owner(key, tenant="default") for key in ("k", "other", "none")] == [
+            "me",
+            "you",
+            None,
+        ]
+        assert await backend.key_owner("k", tenant="x") is None
 
     async def test_a_claimed_key_expires_after_its_ttl(self, subject: Subject) -> None:
         """`ttl` counts from the first claim. Claiming again does not extend it."""
