@@ -14,6 +14,7 @@ from treadle.records import AuditEntry
 from treadle.schedule_state import ScheduleState
 from treadle.timing import iso
 from treadle.why import Reason, Why
+from treadle.worker_info import BlockingItem
 
 COUNTED: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
 """The statuses that an overview counts."""
@@ -63,9 +64,22 @@ def worker_json(worker: WorkerState, standing: WorkerStanding) -> dict[str, Any]
                 for type, each in info.undecodable.items()
             },
             "blocked_since": iso(info.blocked_since),
+            "blocked_by": [_blocking_json(each) for each in info.blocked_by],
+            "blockages": [
+                {
+                    "since": iso(each.since),
+                    "until": iso(each.until),
+                    "items": [_blocking_json(item) for item in each.items],
+                }
+                for each in info.blockages
+            ],
             "draining": info.draining,
         },
     }
+
+
+def _blocking_json(item: BlockingItem) -> dict[str, Any]:
+    return {"id": item.id, "type": item.type, "tenant": item.tenant}
 
 
 def limit_json(use: LimitUse) -> dict[str, Any]:

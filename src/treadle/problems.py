@@ -171,7 +171,8 @@ def _stuck_workers(fleet: WorkerFleet, items: Sequence[ItemState]) -> Iterator[P
     if fleet.silent:
         yield _silent(fleet)
     if fleet.blocked:
-        ids = {worker.id for worker in fleet.blocked}
+        # Where it is not known what blocks a worker: what runs there.
+        ids = {worker.id for worker in fleet.blocked if worker.info and not worker.info.blocked_by}
         runs = [item_name(each.id, each.type) for each in items if each.worker in ids]
         more = f"there {'runs' if len(runs) == 1 else 'run'} {listed(runs)}" if runs else ""
         yield _of("blocked", fleet.worker_blocked(fleet.blocked), more)

@@ -34,6 +34,23 @@ class WorkerTrial(msgspec.Struct, frozen=True, gc=False):
     """It has not begun: it waits until few enough others run, and nothing is claimed."""
 
 
+class BlockingItem(msgspec.Struct, frozen=True, gc=False):
+    """An item whose handler blocks the event loop of its worker, or did."""
+
+    id: str
+    type: str
+    tenant: str
+
+
+class Blockage(msgspec.Struct, frozen=True, gc=False):
+    """A time in which the event loop of a worker did not run. Instants are by the store's clock."""
+
+    since: float
+    until: float
+    items: tuple[BlockingItem, ...] = ()
+    """What blocked it: one item, or a batch. Empty: not known, or the process was stopped."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a worker says about itself. It is sent with the first heartbeat, and when it has changed."""
 
@@ -73,6 +90,10 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     blocked_since: float | None = None
     """Its event loop has not run since then, by the store's clock: it is blocked, or the process is stopped.
     Its supervisor or its watchdog says so."""
+    blocked_by: tuple[BlockingItem, ...] = ()
+    """What blocks it: one item, or a batch. Empty: not known, or the process is stopped."""
+    blockages: tuple[Blockage, ...] = ()
+    """When it was blocked in the last ten minutes, the newest last. At most five."""
     draining: bool = False
     """It is stopping: it claims nothing more."""
     manual: bool = False

@@ -28,7 +28,7 @@ from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.problems import Problem, find_problems
 from treadle.schedule import ScheduleState
-from treadle.worker_info import UndecodableType, WorkerInfo
+from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo
 
 NOW = 1_800_000_000.0
 LIVE = WorkerState("w1", NOW + 10, None, 3)
@@ -266,6 +266,15 @@ def test_blocked_and_silent_workers_are_named_with_their_processes_and_items() -
     assert silent.fix.startswith("look at process 8 on host h: it is gone, or stopped (kill -CONT 8).")
     assert found.text.endswith("is blocked: its event loop has not run for 1 min; there runs w3 (t)")
     assert found.fix.endswith("(kill -CONT 7)")
+
+
+def test_the_item_that_blocks_a_worker_is_named() -> None:
+    """And not those that run beside it."""
+    by = BlockingItem("guilty", "t", "default")
+    blocked = WorkerState("w3", NOW + 9, None, 3, WorkerInfo(blocked_since=NOW - 60, blocked_by=(by,)))
+    items = [ItemState(id=id, type="t", status="running", worker="w3") for id in ("a", "b", "guilty")]
+    (found,) = _found(None, items, workers=(LIVE, blocked))
+    assert found.text == "w3 is blocked: its event loop has not run for 1 min; guilty (t) blocks it"
 
 
 def test_late_items_that_no_worker_can_run_are_one_problem() -> None:

@@ -19,9 +19,9 @@ from treadle.backends.memory import MemoryBackend
 from treadle.dashboard.addresses import segment
 from treadle.doers import concurrency
 from treadle.fleet import Fleet
-from treadle.item import Fire, Heartbeat, Schedule, WorkerState
+from treadle.item import Demand, Fire, Heartbeat, Item, Schedule, Submission, WorkerState
 from treadle.records import Stat
-from treadle.worker_info import WorkerInfo, encode_worker_info
+from treadle.worker_info import Blockage, BlockingItem, WorkerInfo, encode_worker_info
 
 HOSTILE = "<img src=x onerror=alert(1)>é/../%2F \"q'"
 """A name of a queue, a lane, a tenant and a schedule."""
@@ -302,3 +302,27 @@ async def test_a_run_that_failed_is_no_skipped_one(make_app: MakeApp, visitor: V
     assert "ann@example.org" not in await text_of(blind, "/schedules")
     assert "ann@example.org" not in str(await json_of(blind, "/schedules"))
     assert "1 failed" in await text_of(blind, "/schedules")
+
+
+async def test_the_item_that_blocks_a_worker_is_marked(make_app: MakeApp, visitor: Visitor) -> None:
+    """Also what blocked it a while ago."""
+    app = make_app(MemoryBackend)
+    await app.connect()
+    backend, now = app.backend, await app.backend.now()
+    earlier = Blockage(now - 90, now - 60, (BlockingItem("before", "send", "default"),))
+    info = WorkerInfo(
+        blocked_since=now - 20,
+        blocked_by=(BlockingItem("guilty", "send", "default"),),
+        blockages=(earlier,),
+    )
+    await backend.submit([Submission(tuple(Item(id=id, type="send", input=b"") for id in ("a", "guilty")))])
+    await backend.beat(Heartbeat(worker="w", lease=60, info=encode_worker_info(info)))
+    await backend.begin((await backend.claim(Demand(worker="w", limit=2))).leases)
+    text = await text_of(visitor(app), "/workers")
+    assert text.count("blocks the event loop") == 1
+    assert text.index("/items/guilty") < text.index("blocks the event loop") < text.index("/items/a")
+    assert "was blocked for 30 s" in text
+    assert "/items/before" in text
+    (worker,) = (await json_of(visitor(app), "/workers"))["workers"]
+    assert [(item["id"], item["blocks"]) for item in worker["items"]] == [("guilty", True), ("a", False)]
+    assert worker["info"]["blocked_by"] == [{"id": "guilty", "type": "send", "tenant": "default"}]

@@ -25,7 +25,7 @@ from tests.engine.kit import (
     until,
     until_status,
 )
-from treadle import Context, Result, Retry, Treadle, work
+from treadle import Client, Context, Result, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import Task, balanced, concurrency, priority, unlimited
 from treadle.engine.run import attempt, shutdown
@@ -293,6 +293,52 @@ async def test_a_watchdog_that_sends_heartbeats_ends_at_once(make_app: MakeApp) 
         watchdog.over.set()
         await asyncio.to_thread(sending.join, 3)
         assert not sending.is_alive()
+
+
+async def test_the_item_that_blocks_the_event_loop_is_published(
+    store: MakeBackend, make_app: MakeApp
+) -> None:
+    """While it does, as seen from another process. For a while after it: that it did."""
+    if isinstance(store(), MemoryBackend):
+        pytest.skip("the memory backend has no second process")
+    seen: list[str] = []
+
+    @work(name="innocent")
+    async def innocent() -> None:
+        begun.set()
+        await over.wait()
+
+    @work(name="guilty")
+    async def guilty() -> None:
+        watcher = threading.Thread(target=asyncio.run, args=(_see_blocked(store(), seen),))
+        watcher.start()
+        watcher.join()
+
+    begun, over = asyncio.Event(), asyncio.Event()
+    async with make_app(innocent, guilty, lease=0.35) as app:
+        await app.enqueue(innocent(), id="beside")
+        await begun.wait()
+        await app.enqueue(guilty(), id="culprit").result(PATIENCE)
+        assert seen == ["culprit (guilty) blocks it"]
+        while True:
+            (worker,) = await app.workers()
+            if worker.info is not None and worker.info.blockages:
+                break
+            await asyncio.sleep(0.02)
+        assert worker.info.blocked_by == ()
+        (blockage,) = worker.info.blockages
+        assert [(item.id, item.type) for item in blockage.items] == [("culprit", "guilty")]
+        assert blockage.until - blockage.since > 0.2
+        over.set()
+
+
+async def _see_blocked(backend: Any, seen: list[str]) -> None:
+    """Wait until a problem says what blocks a worker."""
+    async with asyncio.timeout(PATIENCE), Client(backend) as client:
+        while not seen:
+            texts = [each.text for each in await client.problems() if each.kind == "blocked"]
+            seen += [text.rpartition("; ")[2] for text in texts if "blocks it" in text]
+            await asyncio.sleep(0.02)
 
 
 async def _work_elsewhere(backend: Any, type: Any, over: threading.Event) -> None:

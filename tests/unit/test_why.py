@@ -40,7 +40,7 @@ from treadle.item_facts import (
 )
 from treadle.why import Reason
 from treadle.wording import duration
-from treadle.worker_info import UndecodableType, WorkerInfo, WorkerTrial
+from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo, WorkerTrial
 
 NOW = 1_794_820_000.0
 
@@ -601,6 +601,16 @@ def test_a_running_item_says_where_since_when_and_which_attempt() -> None:
     assert reason.fix == "to stop it: treadle cancel a1"
     assert "attempt 2" in only(running(attempts=None), "running").text
     assert only(running(attempts=1), "running").text.endswith("attempt 2")  # one was lost, and does not count
+
+
+def test_an_item_beside_the_one_that_blocks_its_worker_is_not_blamed() -> None:
+    by = BlockingItem("guilty", "page", "default")
+    beside = running(worker(blocked_since=NOW - 90, blocked_by=(by,)))
+    assert only(beside, "worker_blocked").text.endswith("not run for 1 min 30 s; guilty (page) blocks it")
+    assert only(beside, "running").text.endswith("; it goes on when the event loop does")
+    assert only(beside, "running").fix == "to stop it then: treadle cancel a1"
+    itself = running(worker(blocked_since=NOW - 90, blocked_by=(BlockingItem("a1", "mail", "default"),)))
+    assert "cannot interrupt it while it blocks the event loop" in only(itself, "running").fix
 
 
 def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_could_run() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -12,7 +12,8 @@ from treadle.fleet_json import limit_json, worker_json
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.item_json import ref_json
-from treadle.wording import did_you_mean, listed
+from treadle.wording import did_you_mean, duration, listed, plain
+from treadle.worker_info import BlockingItem
 
 from .exit_codes import REFUSED
 from .pages import first_items
@@ -61,7 +62,26 @@ async def workers(
             shell.print()
             shell.print(f"Worker {worker.id}", "bold")
             shell.lines(item_lines(running[worker.id], fleet.now))
+    if said := list(_blockage_lines(fleet)):
+        shell.print()
+        shell.lines(said)
     return None
+
+
+def _blockage_lines(fleet: Fleet) -> Iterator[str]:
+    """What blocks workers now, and what did in the last minutes."""
+    for worker in fleet.workers:
+        info = worker.info
+        if info is not None and info.blocked_by:
+            yield f"Worker {plain(worker.id)} is blocked by {_blocking(info.blocked_by)}"
+        for each in () if info is None else info.blockages:
+            by = f" by {_blocking(each.items)}" if each.items else ""
+            when = ago(each.until, fleet.now)
+            yield f"Worker {plain(worker.id)} was blocked{by} for {duration(each.until - each.since)}, {when}"
+
+
+def _blocking(items: Sequence[BlockingItem]) -> str:
+    return listed(f"{each.id} ({each.type})" for each in items)
 
 
 async def drain_workers(

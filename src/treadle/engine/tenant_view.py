@@ -14,7 +14,7 @@ from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
 from treadle.fleet import serves
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
-from treadle.worker_info import UndecodableType, WorkerTrial
+from treadle.worker_info import BlockingItem, UndecodableType, WorkerTrial
 
 
 def seen_workers(workers: Iterable[WorkerState], tenant: str | None) -> tuple[WorkerState, ...]:
@@ -38,6 +38,8 @@ def _seen_worker(worker: WorkerState, tenant: str) -> WorkerState:
             undecodable=undecodable,
             waiting=0,
             trial=_seen_trial(info.trial, tenant),
+            blocked_by=_seen_items(info.blocked_by, tenant),
+            blockages=tuple(replace(each, items=_seen_items(each.items, tenant)) for each in info.blockages),
             schedules=None,
         )
     return replace(worker, running=None, info=info)
@@ -47,6 +49,10 @@ def _seen_trial(trial: WorkerTrial | None, tenant: str) -> WorkerTrial | None:
     if trial is None or trial.tenant == tenant:
         return trial
     return replace(trial, id="", tenant="", losses=0)
+
+
+def _seen_items(items: Iterable[BlockingItem], tenant: str) -> tuple[BlockingItem, ...]:
+    return tuple(each for each in items if each.tenant == tenant)
 
 
 def has_others(workers: Iterable[WorkerState], tenant: str | None, now: float) -> bool:

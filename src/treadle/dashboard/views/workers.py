@@ -18,6 +18,7 @@ from treadle.fleet_json import worker_json
 from treadle.item import ItemState, WorkerState
 from treadle.records import AuditEntry
 from treadle.timing import iso
+from treadle.worker_info import Blockage
 
 PER_PAGE: Final = 100
 MOST_RUNNING: Final = 100
@@ -34,6 +35,8 @@ class RunningItem(msgspec.Struct, frozen=True):
     queue: str
     attempt: int
     started_at: float | None
+    blocks: bool = False
+    """It blocks the event loop of its worker."""
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -59,6 +62,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     room: int | None
     """None: without limit."""
     blocked_since: float | None
+    blockages: list[Blockage]
+    """Those of the last minutes that are over."""
     pressed_until: float | None
     items: list[RunningItem] = []
     asked_at: float | None = None
@@ -111,6 +116,10 @@ async def _asked(visit: Visit) -> dict[str, AuditEntry]:
 
 
 def _with_news(row: WorkerRow, items: list[RunningItem], asked: AuditEntry | None) -> WorkerRow:
+    info = row.worker.info
+    blockers = set() if info is None else {(each.tenant, each.id) for each in info.blocked_by}
+    items = [msgspec.structs.replace(each, blocks=(each.tenant, each.id) in blockers) for each in items]
+    items.sort(key=lambda item: not item.blocks)
     if asked is None or asked.at < (row.started_at or 0.0):  # it was an earlier worker with this id
         return msgspec.structs.replace(row, items=items)
     return msgspec.structs.replace(row, items=items, asked_at=asked.at, asked_by=asked.actor)
@@ -142,6 +151,7 @@ def worker_row(fleet: Fleet, worker: WorkerState) -> WorkerRow:
         waiting=waiting,
         room=None if info is None else info.room,
         blocked_since=None if info is None else info.blocked_since,
+        blockages=[] if info is None else list(info.blockages),
         pressed_until=info.pressed_until if info is not None and fleet.is_pressed(worker) else None,
     )
 

@@ -74,6 +74,8 @@ class HeartbeatLoop:
         """The same for the heartbeats of the watchdog."""
         self._woke = self._resumed = -math.inf
         """When this loop last woke up, and when it last woke up late."""
+        self.blocked_by: Sequence[Lease] = ()
+        """What blocks the event loop, as the watchdog has seen it."""
 
     def on_loop(self, task: asyncio.Task[Any] | None) -> list[Lease]:
         """The attempts that a task of the event loop runs. A thread calls it, while the loop is blocked."""
@@ -120,13 +122,15 @@ class HeartbeatLoop:
         now = self._clock.monotonic()
         if now - self._woke > 2 * self._heartbeat:
             self._resumed = now
+            self._report.note_blockage(self._woke, now, self.blocked_by)
             self._report.forget()  # the store may have been told that it is blocked
+            self.blocked_by = ()
         self._woke = now
 
     def blocked(self) -> WorkerInfo | None:
         """What there is to say if this loop should have woken up long ago. A thread calls it."""
         late = self._clock.monotonic() - self._woke > 2 * self._heartbeat
-        return self._report.blocked(self._woke) if late else None
+        return self._report.blocked(self._woke, self.blocked_by) if late else None
 
     async def beat(self) -> bool:
         """Send a heartbeat. Returns whether the worker was new to the store."""
@@ -265,7 +269,9 @@ class Watchdog:
             else:
                 frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
                 here, stack = ". It is here:", "" if frame is None else "".join(traceback.format_stack(frame))
-            running = self._loop_heartbeat.on_loop(asyncio.current_task(self._loop))
+            running = self._loop_heartbeat.blocked_by = self._loop_heartbeat.on_loop(
+                asyncio.current_task(self._loop)
+            )
             by = f" by {named_items(running)}" if running else ""
             log_line(
                 WARNING,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -17,8 +18,9 @@ import msgspec
 
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
+from treadle.item import Lease
 from treadle.version import VERSION
-from treadle.worker_info import UndecodableType, WorkerInfo
+from treadle.worker_info import Blockage, BlockingItem, UndecodableType, WorkerInfo
 
 from .attempt import AttemptRunner
 from .bound_types import BoundTypes
@@ -32,6 +34,11 @@ REPEAT: Final = 60.0
 """After so many seconds it is sent again: another connection may have registered the worker without it."""
 MOST_TYPES: Final = 100
 """So many types are named at most."""
+RECENT: Final = 600.0
+"""Seconds for which a blockage that is over is said."""
+MOST_BLOCKAGES: Final = 5
+MOST_BLOCKING: Final = 5
+"""Items of a batch that are named."""
 MOST_SCHEDULES: Final = 100
 """If there are more schedules, none is named."""
 
@@ -73,6 +80,8 @@ class WorkerReport:
         """By the monotonic clock."""
         self._sent: tuple[float, WorkerInfo] | None = None
         """What was sent last, and when, by the monotonic clock. None: nothing is in the store."""
+        self._blockages: deque[tuple[float, Blockage]] = deque(maxlen=MOST_BLOCKAGES)
+        """When they ended, by the monotonic clock, and what they were."""
         self._wait_until = -math.inf
         """No change is sent before. The first change does not wait: a worker has room, and then has not."""
 
@@ -85,12 +94,24 @@ class WorkerReport:
         """Back-pressure: nothing is claimed for so long."""
         self._pressed_until = self._monotonic() + seconds
 
-    def blocked(self, since: float) -> WorkerInfo | None:
+    def blocked(self, since: float, by: Sequence[Lease]) -> WorkerInfo | None:
         """What was sent last, and that the event loop has been blocked since then, by the monotonic clock.
         None: nothing was sent. A thread calls it."""
         if self._sent is None:
             return None
-        return msgspec.structs.replace(self._sent[1], blocked_since=round(self._store_clock.at(since), 3))
+        at = round(self._store_clock.at(since), 3)
+        return msgspec.structs.replace(self._sent[1], blocked_since=at, blocked_by=_blocking(by))
+
+    def note_blockage(self, since: float, until: float, by: Sequence[Lease]) -> None:
+        """The event loop was blocked from `since` to `until`, by the monotonic clock."""
+        instants = (round(self._store_clock.at(each), 3) for each in (since, until))
+        self._blockages.append((until, Blockage(*instants, _blocking(by))))
+
+    def _recent_blockages(self) -> tuple[Blockage, ...]:
+        oldest = self._monotonic() - RECENT
+        while self._blockages and self._blockages[0][0] < oldest:
+            self._blockages.popleft()
+        return tuple(each for _, each in self._blockages)
 
     def forget(self) -> None:
         """The store may not have it: it is sent again."""
@@ -133,6 +154,7 @@ class WorkerReport:
             declined=self._declines.last_minute(self._monotonic()),
             undecodable=self._undecodable_types(),
             waiting=sum(not held.started and not held.over for held in self._held.by_token.values()),
+            blockages=self._recent_blockages(),
             draining=self._dispatcher.stopping,
             schedules=self._schedules(),
         )
@@ -155,6 +177,10 @@ class WorkerReport:
             known = [limit for limit in limits if limit is not None]
             rooms.update(dict.fromkeys(bound.names, min(known, default=None)))
         return rooms
+
+
+def _blocking(leases: Sequence[Lease]) -> tuple[BlockingItem, ...]:
+    return tuple(BlockingItem(each.id, each.type, each.tenant) for each in leases[:MOST_BLOCKING])
 
 
 @cache

@@ -14,6 +14,7 @@ from treadle.wording import close_to, duration, listed, plain, plural
 
 from .wording import (
     command,
+    item_name,
     kill_command,
     killed_text,
     last_seen,
@@ -121,9 +122,14 @@ class WorkerFleet(Fleet):
         processes = listed(map(process_name, workers))
         text = f"{names} {_verb(workers, 'is', 'are')} blocked: "
         text += f"{_verb(workers, 'its event loop has', 'their event loops have')} not run for "
+        text += duration(self.now - since)
+        blockers = [each for worker in workers if worker.info for each in worker.info.blocked_by]
+        if blockers:
+            block = "blocks" if len(blockers) == 1 else "block"
+            text += f"; {listed(item_name(each.id, each.type) for each in blockers)} {block} it"
         return Reason(
             kind="worker_blocked",
-            text=f"{text}{duration(self.now - since)}",
+            text=text,
             refs=_ids(workers),
             fix=f"look at {processes}: a handler blocks it (the log of the worker has its stack), or it is "
             f"stopped ({kill_command('CONT', workers[0])})",

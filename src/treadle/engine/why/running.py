@@ -39,6 +39,12 @@ def running_reasons(explained: Explanation) -> list[Reason]:
     text += f"; {killed_text(item.losses)} before" if item.losses else ""
     if worker is None or not is_blocked(worker):
         return [Reason(kind="running", text=text, refs=_worker_ids(item), fix=f"to stop it: {cancel}")]
+    blockers = () if worker.info is None else worker.info.blocked_by
+    if blockers and not any((each.tenant, each.id) == (item.tenant, item.id) for each in blockers):
+        text += "; it goes on when the event loop does"
+        blocked = WorkerFleet(explained.workers, now).worker_blocked([worker])
+        fix = f"to stop it then: {cancel}"
+        return [blocked, Reason(kind="running", text=text, refs=_worker_ids(item), fix=fix)]
     fix = (
         f"so that it does not run again: {cancel}; that cannot interrupt it while it blocks the event loop: "
     )
