@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeAlias, get_args
+from typing import Any, Protocol, TypeAlias, cast, get_args
 
 from .callables import check_list, check_plain
-from .errors import InputError
+from .errors import InputError, shown
+from .flow_control import Failure
 from .group_ref import stored_name
 from .ids import check_id, check_name
 from .item import KeyPolicy
 from .retry import Retry
 from .timing import seconds
-from .work import Work, WorkTypeBase, failure_parameter, is_work
+from .work import Work, WorkTypeBase, check_takes_failure, is_work
 
-Compensation: TypeAlias = Work[Any, Any] | WorkTypeBase
+
+class TakesFailure(Protocol):
+    """A work type that takes a `Failure`, as type checkers see it."""
+
+    name: str
+
+    def __call__(self, failure: Failure, /) -> Work[Any, Any]: ...
+
+
+Compensation: TypeAlias = Work[Any, Any] | TakesFailure
 
 
 def check_positive(value: Any, name: str) -> float:
@@ -115,12 +125,10 @@ def _id_of(value: Any, name: str) -> str:
     return id if is_work(value) else SubmittedId(id)
 
 
-def check_compensation(value: Any, name: str) -> Compensation:
-    if isinstance(value, WorkTypeBase):
-        failure_parameter(value)  # raise where the option is written, not when an item has died
-        return value
+def check_compensation(value: Any, name: str) -> Any:
+    # Raise where the option is written, not when an item has died.
     if not is_work(value):
-        raise InputError.of(name, value, "must be a Work or a work type, as in on_dead=refund(order)")
+        check_takes_failure(_work_type(value, name))
     return value
 
 
@@ -135,6 +143,13 @@ def check_doer(value: Any, name: str) -> Any:
     for method in ("available", "submit"):
         check_plain(getattr(value, method), f"{name}.{method}")
     return value
+
+
+def _work_type(value: object, name: str) -> WorkTypeBase:
+    if isinstance(value, WorkTypeBase):
+        return cast("WorkTypeBase", value)
+    wanted = f"a Work, as in {name}=refund(order), or a work type that takes a Failure"
+    raise TypeError(f"{name}={shown(value)} must be {wanted}")
 
 
 def check_codec(value: Any, name: str) -> Any:

@@ -274,10 +274,10 @@ def _type_problem(declared: Handler, handler: Handler) -> str | None:
         return None  # It cannot be checked at runtime yet. Type checkers check it.
     for name in declared.parameters:
         if not _takes(_unannotated(own[name]), _unannotated(wanted[name])):
-            return f"its parameter {name!r} is {_shown(own[name])}, declared is {_shown(wanted[name])}"
+            return f"its parameter {name!r} is {type_text(own[name])}, declared is {type_text(wanted[name])}"
     given, asked = own_type(own["return"]), own_type(wanted["return"])
     if not _takes(_unannotated(asked), _unannotated(given)):
-        return f"it returns {_shown(given)}, declared is {_shown(asked)}"
+        return f"it returns {type_text(given)}, declared is {type_text(asked)}"
     return None
 
 
@@ -319,9 +319,19 @@ def _is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
 
-def _shown(annotation: Any) -> str:
-    plain = isinstance(annotation, type) and not get_args(annotation)
-    return annotation.__name__ if plain else str(annotation)
+def type_text(annotation: Any) -> str:
+    """Return an annotation as text, without marks: `int`, `list[str]`, `str` for `Annotated[str, Secret]`."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_text(inside[0])
+    if _is_union(annotation):
+        return " | ".join("None" if each is types.NoneType else type_text(each) for each in inside)
+    if origin in (list, dict, set, frozenset, tuple):
+        names = ["..." if each is Ellipsis else type_text(each) for each in inside]
+        return f"{origin.__name__}[{', '.join(names) or '()'}]"
+    plain = isinstance(annotation, type) and origin is None
+    name = annotation.__qualname__.rpartition("<locals>.")[2] if plain else str(annotation)
+    return name.replace("typing.", "")
 
 
 # --------------------------------------------------------------------------------------------- batches
@@ -341,7 +351,7 @@ class BatchItem(Handler, frozen=True, eq=False):
         origin = get_origin(annotation) or annotation
         if annotation is not Any and not (isinstance(origin, type) and issubclass(list, origin)):
             raise TypeError(
-                f"a batch function {verb} a list, and {self.fn.__name__} {verb} {_shown(annotation)}"
+                f"a batch function {verb} a list, and {self.fn.__name__} {verb} {type_text(annotation)}"
             )
         return next(iter(get_args(annotation)), Any)
 

@@ -55,13 +55,21 @@ class WorkTypeBase(Generic[R_co]):
     def _failure_parameter(self) -> str:
         raise NotImplementedError
 
+    def _check_takes_failure(self) -> None:
+        raise NotImplementedError
+
 
 def failure_parameter(work_type: WorkTypeBase) -> str:
     """Return the parameter that receives the `Failure` if this type is used as `on_dead=`.
 
-    DefinitionError if the type does not take exactly one argument.
+    TypeError if the type does not take exactly one argument.
     """
     return work_type._failure_parameter  # pyright: ignore[reportPrivateUsage]  # for this package only
+
+
+def check_takes_failure(work_type: WorkTypeBase) -> None:
+    """Raise TypeError if this type cannot be `on_dead=`: it takes no `Failure`."""
+    work_type._check_takes_failure()  # pyright: ignore[reportPrivateUsage]  # for this package only
 
 
 class Work(

@@ -13,10 +13,8 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Concatenate,
     Final,
@@ -25,9 +23,7 @@ from typing import (
     NoReturn,
     ParamSpec,
     TypeAlias,
-    Union,
     cast,
-    get_args,
     get_origin,
 )
 from weakref import WeakSet
@@ -40,9 +36,19 @@ from .callables import check_not_awaitable
 from .codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in, stored_type
 from .context import Context
 from .errors import DecodeError, DefinitionError, InputError, shown
+from .flow_control import Failure
 from .options import Input, RunIn, check_options
 from .result import Result
-from .signature import GROUP_VALUE, Handler, batch_item, check_handler, group_type, inspect_handler, own_type
+from .signature import (
+    GROUP_VALUE,
+    Handler,
+    batch_item,
+    check_handler,
+    group_type,
+    inspect_handler,
+    own_type,
+    type_text,
+)
 from .work import Work, WorkTypeBase
 
 P = ParamSpec("P")
@@ -209,8 +215,24 @@ class WorkType(WorkTypeBase[S], Generic[P, S, G]):
         required = [each.name for each in parameters if each.default is each.empty]
         names = required or [each.name for each in parameters][:1]
         if len(names) != 1:
-            raise DefinitionError(f"{self.name!r} cannot be on_dead=: it must take one argument, a Failure")
+            raise TypeError(f"{self.name!r} cannot be on_dead=: it must take one argument, a Failure")
         return names[0]
+
+    def _check_takes_failure(self) -> None:
+        parameter = self._failure_parameter
+        try:
+            arguments = self._arguments
+        except (DefinitionError, TypeError):
+            return  # it names classes that the module defines later: checked again when it is registered
+        try:
+            arguments.decode(default_codec.encode({parameter: msgspec.structs.asdict(_FAILURE)}))
+        except DecodeError:
+            annotation = type_text(self._declared.annotations()[parameter])
+            raise TypeError(
+                f"{self.name!r} cannot be on_dead=: it gets a Failure, and its parameter {parameter!r} is "
+                f"`{annotation}`: annotate it `Failure`, or give a call, as in "
+                f"on_dead={self.__name__}(...)"
+            ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By reference, like a function: the other process has its own copy.
@@ -229,6 +251,8 @@ class WorkType(WorkTypeBase[S], Generic[P, S, G]):
             )
 
 
+_FAILURE: Final = Failure(id="id", type="type", input={}, error="error", reason="exhausted")
+"""What a type must take to be an `on_dead`."""
 _SUBMITTING: Final = ("apply_async", "delay", "enqueue", "kick", "queue", "remote", "send", "submit")
 """How other libraries spell it."""
 
@@ -316,20 +340,6 @@ def result_text(work_type: AnyWorkType) -> str:
     except (DefinitionError, TypeError):
         return ""
     return "" if returned is Any else type_text(returned)
-
-
-def type_text(annotation: Any) -> str:
-    """Return an annotation as text, without marks: `int`, `list[str]`, `str` for `Annotated[str, Secret]`."""
-    origin, inside = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return type_text(inside[0])
-    if origin in (Union, UnionType):
-        return " | ".join("None" if each is NoneType else type_text(each) for each in inside)
-    if origin in (list, dict, set, frozenset, tuple):
-        names = ["..." if each is Ellipsis else type_text(each) for each in inside]
-        return f"{origin.__name__}[{', '.join(names) or '()'}]"
-    plain = isinstance(annotation, type) and origin is None
-    return annotation.__qualname__ if plain else str(annotation).replace("typing.", "")
 
 
 _storable: Final[WeakSet[Handler]] = WeakSet()

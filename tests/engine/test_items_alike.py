@@ -41,7 +41,7 @@ async def skipping(n: int) -> int:
     return n
 
 
-@work(name="compensated", on_dead=plain)
+@work(name="compensated", on_dead=plain(1))
 async def compensated(n: int) -> int:
     return n
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from treadle import Context, Result, Retry, Work, WorkType, work
+from treadle import Context, Failure, Result, Retry, Work, WorkType, work
 
 
 @dataclass
@@ -115,6 +115,14 @@ async def mail(to: str) -> Receipt:
 )
 def configured(ctx: Context, n: int) -> Result[int]:
     return ctx.result(n)
+
+
+@work
+async def refund(ctx: Context, failure: Failure, note: str = "") -> None: ...
+
+
+@work(on_dead=refund)
+def charge(order: str) -> None: ...
 
 
 assert_type(mail("you"), Work[Receipt, Receipt])

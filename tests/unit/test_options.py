@@ -99,7 +99,6 @@ class TestChecks:
             ("after", [5], "after=5 must be a work, a handle, an id or group"),
             ("after", ["no spaces"], "after='no spaces' must be 1 to 128 characters"),
             ("when", "any", "when='any': must be 'all_success', 'all_done' or at_least(n)"),
-            ("on_dead", "refund", "on_dead='refund' must be a Work or a work type"),
         ],
     )
     def test_bad_values_are_refused_by_name(self, name: str, value: Any, message: str) -> None:

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import pytest
 
+from treadle.client import Client
 from treadle.context import Context
 from treadle.decorators import Definer, work
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
 from treadle.flow_control import Failure
 from treadle.ids import set_id_generator
-from treadle.options import TypeOptions
+from treadle.options import TypeOptions, check_options
 from treadle.result import Result
 from treadle.retry import Retry
 from treadle.work import Work, failure_parameter
@@ -291,7 +292,6 @@ class TestDefinition:
             ({"timeout": -1}, "timeout=-1 must not be negative"),
             ({"priority": "high"}, "priority='high' must be a whole number"),
             ({"run_in": "fiber"}, "run_in='fiber' must be 'loop', 'thread' or 'process'"),
-            ({"on_dead": add.fn}, "must be a Work or a work type, as in on_dead=refund(order)"),
         ],
     )
     def test_bad_options_are_refused_before_the_function_is_given(
@@ -302,10 +302,12 @@ class TestDefinition:
         assert message in str(caught.value)
 
     def test_options_are_kept_as_given(self) -> None:
-        @work(retry=Retry(attempts=5), timeout=30, lane=None, on_dead=later)
+        undo = add(1, 2)
+
+        @work(retry=Retry(attempts=5), timeout=30, lane=None, on_dead=undo)
         def configured() -> None: ...
 
-        assert configured.options == {"retry": Retry(attempts=5), "timeout": 30.0, "on_dead": later}
+        assert configured.options == {"retry": Retry(attempts=5), "timeout": 30.0, "on_dead": undo}
 
     def test_options_can_be_given_in_steps(self) -> None:
         on_bulk = work(queue="bulk", timeout=5)
@@ -611,6 +613,12 @@ class TestBatches:
         assert message in str(caught.value)
 
 
+@dataclass
+class FailedOrder:
+    id: str
+    error: str
+
+
 class TestCompensation:
     def test_the_failure_is_the_first_parameter(self) -> None:
         @work
@@ -619,8 +627,49 @@ class TestCompensation:
         assert failure_parameter(refund) == "failure"
 
     def test_on_dead_must_take_one_argument(self) -> None:
-        with pytest.raises(DefinitionError, match="cannot be on_dead=: it must take one argument, a Failure"):
-            work(on_dead=add)
+        with pytest.raises(TypeError, match="cannot be on_dead=: it must take one argument, a Failure"):
+            work(on_dead=add)  # type: ignore[call-overload]
+
+    def test_on_dead_must_take_a_failure(self) -> None:
+        """A type that takes something else would be retried as undecodable, when it is too late."""
+
+        @work(name="refund")
+        def refund(order: str) -> None: ...
+
+        with pytest.raises(TypeError) as caught:
+            work(on_dead=refund)  # type: ignore[call-overload]
+        assert str(caught.value) == (
+            "'refund' cannot be on_dead=: it gets a Failure, and its parameter 'order' is `str`: annotate it "
+            "`Failure`, or give a call, as in on_dead=refund(...)"
+        )
+        with pytest.raises(TypeError, match="'refund' cannot be on_dead="):
+            check_options({"on_dead": refund}, "enqueue")
+        assert work(on_dead=refund("o-1"))
+
+    @pytest.mark.parametrize("annotation", [Failure, Failure | None, Any, dict[str, Any], FailedOrder])
+    def test_on_dead_may_take_what_a_failure_can_be_read_as(self, annotation: Any) -> None:
+        def refund(failure: Any) -> None: ...
+
+        refund.__annotations__["failure"] = annotation
+        assert work(on_dead=work(refund))
+
+    @pytest.mark.parametrize("given", ["refund", 5, add.fn])
+    def test_on_dead_must_be_a_work_or_a_type(self, given: Any) -> None:
+        with pytest.raises(TypeError, match=r"must be a Work, as in on_dead=refund\(order\), or a work type"):
+            work(on_dead=given)
+
+    def test_on_dead_whose_annotation_comes_later_is_checked_when_it_is_registered(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        @work(name="charge", on_dead=work(refund_later))  # type: ignore[call-overload,untyped-decorator]
+        def charge() -> None: ...
+
+        monkeypatch.setitem(globals(), "LaterClass", int)
+        with pytest.raises(TypeError, match="cannot be on_dead="):
+            Client(work=[charge])
+
+
+def refund_later(order: LaterClass) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 class TestPickling:

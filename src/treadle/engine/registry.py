@@ -15,7 +15,7 @@ from treadle.errors import DefinitionError, DuplicateWorkError, InputError, Unkn
 from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
 from treadle.signature import GROUP_VALUE, Handler
-from treadle.work import Work
+from treadle.work import Work, check_takes_failure, is_work
 from treadle.work_type import WorkType, check_storable, declared_types, defined_in, handler_of
 
 AnyType = WorkType[..., Any, Any]
@@ -54,6 +54,8 @@ class Registry:
         for type in _types_in(given):
             _check_not_built_in(type)
             self._check_storable(type)
+            if (compensation := type.options.get("on_dead")) is not None and not is_work(compensation):
+                check_takes_failure(compensation)
             for name in (type.name, *type.aliases):
                 self._check_free(name, type)
             self._types[type.name] = type

@@ -19,8 +19,9 @@ from treadle.errors import InputError
 from treadle.item_json import to_json
 from treadle.masking import MASK
 from treadle.secret_values import SecretMask, holds_secret
+from treadle.signature import type_text
 from treadle.wording import one_line
-from treadle.work_type import arguments_of, type_text
+from treadle.work_type import arguments_of
 
 from .fields import read_json
 

@@ -25,7 +25,7 @@ from treadle.option_checks import Compensation, SubmittedId
 from treadle.options import Resolved, resolve
 from treadle.retry import Retry
 from treadle.timing import MAX_DURATION
-from treadle.work import Work, WorkTypeBase, failure_parameter
+from treadle.work import Work, failure_parameter, is_work
 from treadle.work_type import computed_options
 
 from .build_alike import build_alike, total_bytes, usual_fields
@@ -339,13 +339,13 @@ class ItemBuilder:
         wanted = resolved.on_dead
         if wanted is None:
             return msgspec.UNSET if default is None else None
-        if isinstance(wanted, WorkTypeBase):
-            type, input, parameter = cast("AnyType", wanted), None, failure_parameter(wanted)
-            line = line_options(self.base(type))
-        else:
+        if is_work(wanted):
             type, parameter = self._registry.type_of(wanted), ""
             input = self._encode_input(type, wanted.input)
             line = line_options(resolve(computed_options(type, wanted.input), base=self.base(type)))
+        else:
+            type, input = cast("AnyType", wanted), None
+            parameter, line = failure_parameter(type), line_options(self.base(type))
         return Compensating(type.name, input, parameter, resolved.on_dead_unstarted, line)
 
 
