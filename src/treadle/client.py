@@ -155,7 +155,7 @@ class Client(Operator):
         """Submit work. `await` returns its handle; the item is durable then. `.result()` and `.group()`
         submit and wait. By name: `enqueue("math.add", {"a": 1, "b": 2})`.
 
-        Without `await` nothing is submitted, and Python shows a warning.
+        Without `await` nothing is submitted, and the log has an error with the line of the call.
         """
         if not isinstance(work, Work):
             if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]

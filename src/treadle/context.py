@@ -16,6 +16,7 @@ from .callables import check_async
 from .context_log import LOGGER, ContextLogger
 from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost, TreadleError
+from .forgotten import ContextCall, call_site
 from .group_ref import shown_names
 from .headers import headers_of
 from .ids import check_name
@@ -353,7 +354,8 @@ class Context(AttemptInfo, ResultMaker):
         """
         check_async("claim")
         held = self._services.keep if ttl is None else _seconds(ttl, field="ttl")
-        return self._services.claim(self._lease, check_name(key, field="key"), held)
+        asked = self._services.claim(self._lease, check_name(key, field="key"), held)
+        return ContextCall(asked, f"ctx.claim({key!r})", call_site())
 
     @overload
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...

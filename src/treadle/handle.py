@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -18,6 +17,7 @@ from treadle.engine.wait.group_outcome import group_outcome
 from treadle.engine.wait.wait_result import decode_state, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
+from treadle.forgotten import get_frame, say_forgotten
 from treadle.item import AuditNote, ItemState, Ref, Submitted
 from treadle.operator import Operator
 from treadle.timing import Duration, seconds
@@ -124,7 +124,7 @@ class EnqueueCall(Generic[S_co, G_co]):
     total = await app.enqueue(add(1, 2)).result()
     """
 
-    __slots__ = ("_core", "_id", "_note", "_options", "_tenant", "_used", "_work")
+    __slots__ = ("_at", "_code", "_core", "_id", "_note", "_options", "_tenant", "_used", "_work")
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class EnqueueCall(Generic[S_co, G_co]):
         options: dict[str, Any],
         note: AuditNote | None = None,
     ) -> None:
-        """`options` are checked."""
+        """`options` are checked. For the log it notes where its caller, `enqueue`, was called."""
         self._core = core
         self._tenant = tenant
         self._note = note
@@ -143,6 +143,8 @@ class EnqueueCall(Generic[S_co, G_co]):
         self._id = work.id
         """The item to wait for. An earlier one with the same key has another id than its Work."""
         self._used = False
+        caller = get_frame(2)
+        self._code, self._at = caller.f_code, caller.f_lasti
 
     def __await__(self) -> Generator[Any, None, Handle[S_co, G_co]]:
         if self._used:
@@ -258,12 +260,8 @@ class EnqueueCall(Generic[S_co, G_co]):
 
     def __del__(self) -> None:
         if not self._used:
-            warnings.warn(
-                f"enqueue of {self._work.id} was never awaited: nothing was submitted",
-                RuntimeWarning,
-                stacklevel=2,
-                source=self,
-            )
+            effect = "nothing was submitted. Write `await app.enqueue(...)`, or `app.sync.enqueue(...)`"
+            say_forgotten(f"enqueue({self._work.type})", effect, (self._code, self._at), self)
 
 
 def is_enqueue(value: object) -> TypeIs[EnqueueCall[Any, Any]]:

@@ -7,6 +7,7 @@ import threading
 import time
 import types
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from treadle import (
     Treadle,
     UnknownWorkError,
     Worker,
+    WorkFailed,
     work,
 )
 from treadle.engine.submit.enqueue import submit
@@ -96,6 +98,62 @@ async def test_enqueue_without_await_warns(make_app: MakeApp) -> None:
     with pytest.warns(RuntimeWarning, match="never awaited"):
         app.enqueue(one)
     assert await app.get([one.id]) == [None]
+
+
+async def test_a_forgotten_await_is_an_error_in_the_log_with_its_line(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app(add)
+
+    def forget() -> str:
+        call = app.enqueue(add(1))
+        return repr(call)  # and here it is dropped
+
+    made_at = forget.__code__.co_firstlineno + 1
+    with pytest.warns(RuntimeWarning) as warned:
+        forget()
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == (
+        f"enqueue({add.name}) in {__file__}:{made_at} was never awaited: nothing was submitted. Write "
+        "`await app.enqueue(...)`, or `app.sync.enqueue(...)`"
+    )
+    assert (warned[0].filename, warned[0].lineno) == (__file__, made_at)
+
+
+async def test_a_claim_without_await_is_no_answer(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Any] = []
+
+    @work(name="claims", retry=Retry(attempts=1))
+    async def claims(ctx: Context, how: str) -> str:
+        match how:
+            case "if":
+                return "claimed" if ctx.claim("x") else "not claimed"
+            case "drop":
+                ctx.claim("x")  # type: ignore[unused-coroutine]
+            case "task":
+                seen.append(await asyncio.create_task(ctx.claim("y")))
+            case _:
+                seen.extend([await ctx.claim("x"), *await asyncio.gather(ctx.claim("x"), ctx.claim("z"))])
+        return how
+
+    app = make_app(claims)
+    async with app:
+        with pytest.raises(
+            WorkFailed, match=r"TypeError: ctx.claim\('x'\) is not awaited, so it has no answer"
+        ):
+            await app.enqueue(claims("if")).result(PATIENCE)
+        caplog.clear()
+        with pytest.warns(RuntimeWarning, match="never awaited"):
+            assert await app.enqueue(claims("drop")).result(PATIENCE) == "drop"
+        assert [record.levelname for record in caplog.records if "never awaited" in record.message] == [
+            "ERROR"
+        ]
+        assert await app.enqueue(claims("task")).result(PATIENCE) == "task"
+        assert await app.enqueue(claims("await")).result(PATIENCE) == "await"
+    assert seen == [True, True, True, True]
 
 
 async def test_enqueue_raises_what_computed_options_raise(make_app: MakeApp) -> None:

@@ -170,7 +170,7 @@ def test_a_work_has_no_result() -> None:
         add(1).result()  # type: ignore[attr-defined]
 
 
-@pytest.mark.filterwarnings("ignore:enqueue of:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:enqueue.*never awaited:RuntimeWarning")
 def test_an_enqueue_that_is_not_awaited_has_no_id() -> None:
     with pytest.raises(AttributeError, match=r"`handle = await app\.enqueue\(\.\.\.\)` has \.id"):
         _ = Treadle().enqueue(add(1)).id  # type: ignore[attr-defined]
