@@ -14,8 +14,9 @@ from django.test import Client, override_settings
 
 from tests.contrib.django.conftest import backend_of, task_settings
 from tests.contrib.django.shop import tasks
+from tests.contrib.django.test_backend import PATIENCE
 from tests.support.django_connection import django_database
-from treadle import Retry
+from treadle import Context, Result, Retry, work
 from treadle.contrib.django.models import Item
 from treadle.contrib.django.testing import run_enqueued
 
@@ -74,6 +75,15 @@ def visitor(*verbs: str, staff: bool = True, superuser: bool = False, csrf: bool
     client = Client(enforce_csrf_checks=csrf, headers={"Sec-Fetch-Site": "same-origin"})
     client.force_login(user)
     return client
+
+
+@work
+def child() -> None: ...
+
+
+@work
+def parent(ctx: Context) -> Result[None]:
+    return ctx.queue(child(), child())
 
 
 def failed() -> str:
@@ -167,9 +177,62 @@ def test_each_action_on_the_page_of_an_item() -> None:
     (state,) = app.sync.get([id])
     assert state is not None
     assert state.status == "cancelled"
-    client.post(f"{LIST}{id}/change/", {"action": "delete"})
+    asked = client.post(f"{LIST}{id}/change/", {"action": "delete"}).content.decode()
+    assert "1 item" in asked
+    assert app.sync.get([id]) != [None], "it asks first"
+    client.post(f"{LIST}{id}/change/", {"action": "delete", "confirmed": "yes"})
     assert app.sync.get([id]) == [None]
     assert [each.change_message for each in LogEntry.objects.order_by("pk")] == ["cancel", "delete"]
+
+
+@pytest.mark.usefixtures("site")
+def test_delete_asks_first_and_names_what_goes_with_it() -> None:
+    client = visitor("view", "delete")
+    app = backend_of().app
+    app.register(parent, child)
+    first = app.sync.enqueue(parent(), id="first")
+    app.sync.start()
+    first.group(PATIENCE)
+    app.sync.stop()
+    ids = [state.id for state in app.sync.list(group_id="first").items]
+    other = tasks.add.enqueue(1).id
+    assert len(ids) == 3
+
+    page = client.post(LIST, {"action": "delete", "_selected_action": [*ids, other], "reason": "old"})
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "Delete 2 groups?" in text
+    assert "3 items" in text
+    assert "<strong>1 not ended</strong>" in text
+    assert 'value="old"' in text
+    assert len(app.sync.list().items) == 4, "nothing is deleted yet"
+
+    form = re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', text)
+    again = {name: [value for each, value in form if each == name] for name, _ in form}
+    client.post(LIST, again)
+    assert app.sync.list().items == ()
+    assert [each.change_message for each in LogEntry.objects.all()] == ["delete: old"] * 2
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"action": ""}, "No action is chosen"),
+        ({}, "No action is"),
+        ({"action": "cancel"}, "No item is ticked"),
+    ],
+)
+def test_nothing_happens_without_an_action_and_items(form: dict[str, str], message: str) -> None:
+    client = visitor("view", "cancel")
+    id = tasks.add.enqueue(1).id
+    page = client.get(LIST).content.decode()
+    assert re.search(r'<select name="action"[^>]*><option value="" selected>', page), "none is chosen yet"
+    chosen = {} if form.get("action") else {"_selected_action": [id]}
+    assert message in client.post(LIST, {**form, **chosen}, follow=True).content.decode()
+    (state,) = backend_of().app.sync.get([id])
+    assert state is not None
+    assert state.status == "ready"
 
 
 @pytest.mark.usefixtures("site")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from treadle.app import Treadle
 from treadle.errors import InputError, TreadleError, message_of
-from treadle.item import ItemState, Status
+from treadle.item import TERMINAL, ItemState, Status
 from treadle.item_json import item_json
 from treadle.operator import core_of
 from treadle.sync import SyncClient
 from treadle.timing import to_datetime
-from treadle.wording import plural
+from treadle.wording import capped, plural
 
 from .admin_api import (
     CHANGE,
@@ -33,6 +33,8 @@ from .models import Item
 from .tasks_api import task_backends
 
 PAGE: Final = 50
+MEMBERS: Final = 100
+"""Members of a group that are counted before it is deleted."""
 STATUSES: Final = get_args(Status)
 
 
@@ -50,7 +52,8 @@ class ItemAdmin(ModelAdmin):
         """The list of items, and the actions on those that are ticked."""
         alias, app = _backend_of(request)
         if request.method == "POST":
-            return self._act(request, app, request.POST.getlist("_selected_action"))
+            ids = request.POST.getlist("_selected_action")
+            return self._chosen(request, ids) or self._act(request, app, ids)
         self._check_view(request)
         given: dict[str, Any] = {
             name: request.GET.get(name) or None for name in ("status", "type", "queue", "cursor")
@@ -107,12 +110,26 @@ class ItemAdmin(ModelAdmin):
 
     # -- actions ---------------------------------------------------------------------------------------
 
+    def _chosen(self, request: Any, ids: list[str]) -> Any:
+        """What to answer if no action was chosen, or no item. None: both were."""
+        if request.POST.get("action") and ids:
+            return None
+        what = "item is ticked" if request.POST.get("action") else "action is chosen"
+        messages.warning(request, f"No {what}: nothing has changed.")
+        return _to_list(request)
+
     def _act(self, request: Any, app: Treadle, ids: list[str]) -> Any:
-        """Carry out an action on these items, one by one: what one refuses does not stop the others."""
+        """Carry out an action on these items, one by one: what one refuses does not stop the others. Before
+        it deletes, it asks."""
         verb = request.POST.get("action")
         if verb not in VERBS or verb not in allowed_verbs(request.user):
             raise PermissionDenied
         reason = request.POST.get("reason", "")
+        if verb == "delete" and not request.POST.get("confirmed"):
+            groups = list(_groups(app, ids))
+            title = f"Delete {plural(len(groups), 'group')}?"
+            context = {"groups": groups, "reason": reason, "back": request.get_full_path()}
+            return self._page(request, "delete", title, context, None)
         client = app.by(request.user.get_username(), reason=reason, address=_address(request)).sync
         done = 0
         for id in ids:
@@ -124,8 +141,9 @@ class ItemAdmin(ModelAdmin):
             else:
                 _log(request.user, state, verb, reason)
                 done += 1
-        messages.success(request, f"{verb}: {plural(done, 'item')}.")
-        return HttpResponseRedirect(f"{reverse(_LIST)}?{request.GET.urlencode()}".rstrip("?"))
+        if done:
+            messages.success(request, f"{verb}: {plural(done, 'item')}.")
+        return _to_list(request)
 
 
 _LIST: Final = "admin:treadle_item_changelist"
@@ -136,6 +154,24 @@ _CHANGES: Final[Mapping[ItemVerb, Callable[[SyncClient, ItemState], object]]] = 
     "trigger": lambda client, state: client.trigger(state.id),
     "delete": lambda client, state: client.delete(state.group_id),
 }
+
+
+def _to_list(request: Any) -> Any:
+    return HttpResponseRedirect(f"{reverse(_LIST)}?{request.GET.urlencode()}".rstrip("?"))
+
+
+def _groups(app: Treadle, ids: list[str]) -> Iterator[dict[str, Any]]:
+    """The groups of these items: what is deleted with them."""
+    found = {state.group_id: state for state in app.sync.get(ids) if state is not None}
+    for group_id, state in found.items():
+        page = app.sync.list(group_id=group_id, limit=MEMBERS)
+        still_open = sum(each.status not in TERMINAL for each in page.items)
+        more = page.cursor is not None
+        yield {
+            "item": _row(state),
+            "members": plural(len(page.items), "item", more),
+            "open": capped(still_open, more) if still_open else "",
+        }
 
 
 def _log(user: Any, state: ItemState, verb: str, reason: str) -> None:
