@@ -106,6 +106,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """As `Backend.paused`."""
     workers: tuple[WorkerState, ...] = ()
 
+    def holds(self, count: Count) -> bool:
+        """Whether a pause holds these items back."""
+        return (count.queue, None) in self.paused or (count.queue, count.tenant) in self.paused
+
 
 class LimitHolder(msgspec.Struct, frozen=True, gc=False):
     """Who holds permits of a `slots` limit."""

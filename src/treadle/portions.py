@@ -127,7 +127,8 @@ async def all_or_none(
 ) -> PortionOutcome:
     """Change items with a verb that changes all of them or none. What is refused is left out of the next try:
     one item, if the error names it. Otherwise halves are tried."""
-    left, refused = list(items), list[Refusal]()
+    left: list[ItemState] = list(items)
+    refused: list[Refusal] = []
     while left:
         try:
             return PortionOutcome(await call([item.id for item in left]), refused)

@@ -220,10 +220,8 @@ def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
 
 def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
     """What waits for a worker that does not exist. What a pause holds back does not wait for one."""
-    all_ready = [each for each in overview.counts if each.status == "ready"]
-    paused = set(overview.paused)
-    ready = [each for each in all_ready if paused.isdisjoint(((each.queue, None), (each.queue, each.tenant)))]
-    held = {each.type for each in all_ready} - {each.type for each in ready}
+    ready = [each for each in overview.counts if each.status == "ready" and not overview.holds(each)]
+    held = {each.type for each in overview.counts if each.status == "ready"} - {each.type for each in ready}
     estimated = {each.type for each in ready if each.estimated}
     types = [
         _of(

@@ -225,6 +225,7 @@ async def test_a_bulk_action_that_changed_nothing_is_not_green(
         page = (await ann.get(path)).text
         assert '<span class="status nothing_changed">' in page
         assert "status done" not in page
+        assert 'class="fill "' not in page
 
 
 async def test_chosen_items_of_many_tenants_are_not_read_one_by_one(make_app: Any, visitor: Any) -> None:

@@ -95,7 +95,7 @@ async def read_one(visit: Visit) -> QueuePage:
     )
     overview = overview or Overview(now=0.0)
     known = {each.name: each for each in queue_states(overview, None, declared_queues(visit))}
-    is_known = name in known or (throughput is not None and throughput.started)
+    is_known = name in known or bool(throughput is not None and throughput.started)
     if visit.access.tenants is not None:  # what others use is not told
         is_known = name in known and _is_used(known[name])
     if overview.now and not is_known and not await visit.uses(queue=name):

@@ -151,9 +151,9 @@ async def read_one(visit: Visit) -> TypePage:
     )
     type, fleet = visit.client.types.get(name), Fleet(overview.workers, overview.now)
     state = next((each for each in type_states(visit, overview, None) if each.name == name), None)
-    is_known = state is not None or (throughput is not None and throughput.started)
+    is_known = state is not None or bool(throughput is not None and throughput.started)
     if visit.access.tenants is not None:  # what others use is not told
-        is_known = state is not None and state.depth.counts
+        is_known = state is not None and bool(state.depth.counts)
     if not is_known and not await visit.uses(type=name):
         raise NotShown(f"there is no type {name!r}")
     serving, most = fleet.serving(type=name), MOST_WORKERS if visit.access.tenants is None else 0
