@@ -281,9 +281,10 @@ class Backend(Protocol):
         The cost depends on how many items are handed out and how many lanes are avoided, not on how many
         items wait.
 
-        **First**, workers whose lease has lapsed are removed (see `remove_worker`), and items that are due
-        become ready, in the order in which they were due. Each is done in bounded portions, so that no claim
-        takes long. The next claim does the rest; `next_due` is then 0, which means to claim again at once.
+        **First**, workers whose lease has lapsed are removed (see `remove_worker`), items that are due become
+        ready, in the order in which they were due, and items whose deadline has passed are doomed: those of
+        all queues and tenants. Each is done in bounded portions, so that no claim takes long. The next claim
+        does the rest; `next_due` is then 0, which means to claim again at once.
 
         **Eligible** are items of the requested queues that are not paused, of the requested tenants, of a
         type with room: at most `types[type]` of each type, and `limit` in all. Not eligible are items in a

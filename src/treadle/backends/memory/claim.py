@@ -23,31 +23,36 @@ MOST_PARKED = 10_000
 
 
 def claim(store: MemoryTables, demand: Demand, now: float) -> Claim:
-    remove_lapsed(store, now)
+    more = remove_lapsed(store, now)
     worker = store.workers.get(demand.worker)
     if worker is None:
         return Claim(alive=False)
-    _process_time(store, demand, now)
+    more = _process_time(store, demand, now) or more
     doomed = _lease_doomed(store, demand, worker, now)
     ready = HandOut(store, demand, worker, now)
     leases = ready.run()
-    next_due = 0.0 if ready.cut_short else _next_due(store, demand, now)
+    next_due = 0.0 if more or ready.cut_short else _next_due(store, demand, now)
     return Claim((*doomed, *leases), None, next_due)
 
 
 # Most claims find these tables empty. Each is looked into only if it is not.
 
 
-def _process_time(store: MemoryTables, demand: Demand, now: float) -> None:
-    """Process portions of the items that are due, have expired, or are of unknown types."""
+def _process_time(store: MemoryTables, demand: Demand, now: float) -> bool:
+    """Process portions of the items that are due or have expired, and the items of unknown types. True: there
+    may be more."""
+    due = expired = 0
     if store.scheduled.queues:
         for row in store.scheduled.take_due(now, PORTION):
             make_ready(store, row, row.due_at)
+            due += 1
     if store.deadlines.size:
         for watch in store.deadlines.take_until(now, PORTION):
             expire(store, watch)
+            expired += 1
     if demand.unknown_grace is not None:
         _doom_unknown_types(store, demand.unknown_grace, now)
+    return due >= PORTION or expired >= PORTION
 
 
 def _doom_unknown_types(store: MemoryTables, grace: float, now: float) -> None:

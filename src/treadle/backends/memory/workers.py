@@ -94,14 +94,16 @@ def remove_worker(store: MemoryTables, worker: MemoryWorker, now: float) -> int:
     return len(held)
 
 
-def remove_lapsed(store: MemoryTables, now: float) -> None:
-    """Remove workers whose lease has lapsed, each as a whole, until a portion of items is freed."""
+def remove_lapsed(store: MemoryTables, now: float) -> bool:
+    """Remove workers whose lease has lapsed, each as a whole, until a portion of items is freed. True: there
+    may be more."""
     freed = 0
     while freed < PORTION and (worker := store.worker_ends.pop_until(now)) is not None:
         if worker.until > now:
             _watch_lease(store, worker)
         else:
             freed += 1 + remove_worker(store, worker, now)
+    return freed >= PORTION
 
 
 def unknown_leases(store: MemoryTables, id: str, known: Sequence[int]) -> list[Lease]:

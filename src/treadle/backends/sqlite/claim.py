@@ -21,8 +21,9 @@ def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
     worker, more = begin_claim(tx, demand.worker, directory)
     if worker is None:
         return Claim(alive=False)
-    _make_due_ready(tx)
-    _doom(tx, "expired", tx.rows(_SQL["overdue"], tx.now, PORTION))
+    due, expired = _make_due_ready(tx), tx.rows(_SQL["overdue"], tx.now, PORTION)
+    _doom(tx, "expired", expired)
+    more = more or PORTION in (due, len(expired))
     if demand.unknown_grace is not None:
         _doom_unknown_types(tx, demand.unknown_grace)
     last = demand.fairness if isinstance(demand.fairness, LastServed) else LastServed()
@@ -43,11 +44,12 @@ def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
 # -- what time has done --------------------------------------------------------------------------------
 
 
-def _make_due_ready(tx: Tx) -> None:
+def _make_due_ready(tx: Tx) -> int:
     due = tx.rows(_SQL["due"], tx.now, PORTION)
     if due:
         first = tx.numbers(seq=len(due)).seq
         tx.run(_SQL["make_ready"], first, array([no for (no,) in due]))
+    return len(due)
 
 
 def _doom(tx: Tx, verdict: str, rows: Sequence[Row]) -> None:

@@ -34,6 +34,16 @@ from .check import consistent
 from .subject import Subject, needs
 
 
+async def claim_the_rest(backend: Backend) -> None:
+    """Claim from an empty queue until no claim has left something for the next one."""
+    for _ in range(100):
+        claimed = await claim_answer(backend, queues=("empty",))
+        if claimed.next_due != 0:
+            assert (claimed.leases, claimed.next_due) == ((), None)
+            return
+    raise AssertionError("every claim asks for another")
+
+
 class ClaimCases:
     async def test_a_claim_on_an_empty_store_returns_nothing(self, backend: Backend) -> None:
         """There are no leases, and the worker is alive."""
@@ -205,6 +215,26 @@ class ClaimCases:
             await apply(subject.backend, *(succeed(lease) for lease in leases))
         assert len(seen) == 3000
         await consistent(subject.backend)
+
+    @needs("listing")
+    async def test_a_claim_that_leaves_due_items_for_the_next_one_says_so(self, subject: Subject) -> None:
+        """`next_due` is 0 until all are ready, also those of queues that are not demanded."""
+        await submit(subject.backend, *items(1100, delay=50))
+        await subject.advance(100)
+        await claim_the_rest(subject.backend)
+        assert {count.status: count.count for count in await subject.backend.counts()} == {"ready": 1100}
+
+    @needs("listing")
+    async def test_a_claim_that_leaves_lapsed_workers_for_the_next_one_says_so(
+        self, subject: Subject
+    ) -> None:
+        """`next_due` is 0 until all that they held is free."""
+        await submit(subject.backend, *items(1100))
+        assert len(await claim(subject.backend, 1000, "w1", lease=50)) == 1000
+        assert len(await claim(subject.backend, 1000, "w2", lease=50)) == 100
+        await subject.advance(60)
+        await claim_the_rest(subject.backend)
+        assert "running" not in {count.status for count in await subject.backend.counts()}
 
     async def test_a_worker_without_a_heartbeat_gets_nothing(self, backend: Backend) -> None:
         """It is not alive, so the claim returns no leases."""
