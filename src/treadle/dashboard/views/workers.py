@@ -117,7 +117,7 @@ async def _asked(visit: Visit) -> dict[str, AuditEntry]:
 
 def _with_news(row: WorkerRow, items: list[RunningItem], asked: AuditEntry | None) -> WorkerRow:
     info = row.worker.info
-    blockers = set() if info is None else {(each.tenant, each.id) for each in info.blocked_by}
+    blockers = {(each.tenant, each.id) for each in (() if info is None else info.blocked_by)}
     items = [msgspec.structs.replace(each, blocks=(each.tenant, each.id) in blockers) for each in items]
     items.sort(key=lambda item: not item.blocks)
     if asked is None or asked.at < (row.started_at or 0.0):  # it was an earlier worker with this id

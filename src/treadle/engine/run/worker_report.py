@@ -104,8 +104,8 @@ class WorkerReport:
 
     def note_blockage(self, since: float, until: float, by: Sequence[Lease]) -> None:
         """The event loop was blocked from `since` to `until`, by the monotonic clock."""
-        instants = (round(self._store_clock.at(each), 3) for each in (since, until))
-        self._blockages.append((until, Blockage(*instants, _blocking(by))))
+        began, ended = (round(self._store_clock.at(each), 3) for each in (since, until))
+        self._blockages.append((until, Blockage(began, ended, _blocking(by))))
 
     def _recent_blockages(self) -> tuple[Blockage, ...]:
         oldest = self._monotonic() - RECENT

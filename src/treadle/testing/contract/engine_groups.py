@@ -156,6 +156,7 @@ class EngineGroupCases:
 
         @work(name="merge")
         async def merge(ctx: Context) -> Result[int]:
+            below: int
             (below,) = await ctx.results(ctx.dependencies)
             return ctx.result(below + 1, append=lambda old: (old or 0) + below + 1)
 
