@@ -88,6 +88,21 @@ def test_a_death_ends_the_last_run() -> None:
     ]
 
 
+def test_a_killer_that_is_claimed_again_was_not_requeued() -> None:
+    """Its attempt counts when it begins."""
+    history = tuple(Attempt(n, "LeaseLost", f"worker w{n} died", "", 100.0 + n, f"w{n}") for n in (1, 2, 3))
+    killer = {"history": history, "losses": 3, "status": "running", "worker": "w4"}
+    claimed = timeline_of(item(**killer, attempt=3, claimed_at=110.0, started_at=110.0), now=120.0)
+    assert [step.text.partition(":")[0] for step in claimed.steps] == [
+        "queued",
+        *(f"attempt {n} failed" for n in (1, 2, 3)),
+        "now",
+    ]
+    assert claimed.steps[-1].text == "now: claimed on w4, not begun"
+    begun = timeline_of(item(**killer, attempt=4, claimed_at=110.0, started_at=112.0), now=120.0)
+    assert [step.text for step in begun.steps][-2:] == ["attempt 4 began on w4", "now: runs"]
+
+
 def test_requeues_are_marked_where_the_number_of_the_attempt_falls() -> None:
     history = (failed(1, 103.0), failed(2, 106.0), failed(1, 109.0))
 

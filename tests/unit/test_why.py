@@ -630,6 +630,11 @@ def test_a_blocked_worker_is_the_first_reason_of_what_it_runs_and_of_what_it_cou
     )
 
 
+def test_a_killer_that_is_claimed_is_still_called_one() -> None:
+    reason = only(running(worker(), begun=False, losses=11), "claimed_ahead")
+    assert reason.text.endswith("; 11 workers in a row died, or lost the lease, while they ran it before")
+
+
 def test_an_item_that_was_claimed_ahead_has_not_begun() -> None:
     reason = only(running(worker(), begun=False), "claimed_ahead")
     assert reason.text.startswith("w1 (host h, pid 7) has had it for 40 s, and has not begun")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -72,16 +72,23 @@ def _failures(state: ItemState) -> list[Attempt]:
 def _last_run(state: ItemState, now: float) -> tuple[float, float, bool] | None:
     """When the last attempt began and ended, and whether it failed. None: there was none, or it is not known
     when it began."""
-    began = state.started_at
-    if began is None or state.attempt == 0 or died_unrun(state):
+    began, failures = state.started_at, _failures(state)
+    if began is None or state.attempt == 0 or died_unrun(state) or _waits_to_begin(state, failures):
         return None
-    failures = _failures(state)
     failed = bool(failures) and failures[-1].attempt == state.attempt and began <= failures[-1].at
     if state.status == "running" and not failed:
         return began, max(now, began), False
     if failed:
         return began, failures[-1].at, True
     return (began, state.ended_at, state.status == "dead") if state.ended_at is not None else None
+
+
+def _waits_to_begin(state: ItemState, failures: Sequence[Attempt]) -> bool:
+    """Whether a worker has claimed it and not begun. Of an item whose workers died, an attempt counts when it
+    begins: until then it has the number of the one that was lost. (A requeue forgets the losses.)"""
+    if state.status != "running" or not state.losses or not failures:
+        return False
+    return failures[-1].attempt == state.attempt
 
 
 def _stretches(state: ItemState, now: float) -> Iterator[Stretch]:
@@ -145,7 +152,8 @@ def _steps(state: ItemState, now: float, messages: bool) -> Iterator[Step]:
             yield Step("now", now, "now: scheduled")
             yield Step("due", state.due_at, "due")
         case "running":
-            yield Step("now", now, "now: runs")
+            waits = f"now: claimed{_by(state)}, not begun"
+            yield Step("now", now, waits if _waits_to_begin(state, failures) else "now: runs")
         case _:
             yield Step("now", now, f"now: {state.status}")
 

@@ -59,6 +59,7 @@ def _claimed_ahead(explained: Explanation, worker: WorkerState | None) -> Reason
     since = "" if item.claimed_at is None else f" for {duration(explained.now - item.claimed_at)}"
     text = f"{worker_name(worker or item.worker)} has had it{since}, and has not begun: it waits there for a "
     text += "permit of a limit, for the rest of its batch, or for room"
+    text += f"; {killed_text(item.losses)} before" if item.losses else ""
     return Reason(kind="claimed_ahead", text=text, refs=_worker_ids(item))
 
 
