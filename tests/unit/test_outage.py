@@ -48,6 +48,25 @@ def test_one_line_at_the_begin_and_one_at_the_end(outage: Outage, caplog: pytest
     assert not any(record.exc_info for record in caplog.records)
 
 
+def test_a_blocked_event_loop_is_no_outage(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """What fails just after it is told once, with the cause. What fails later is an outage."""
+    outage.note_lag(0.2)
+    outage.note_lag(12.0)
+    for _ in range(29):
+        outage.now += 0.1
+        outage.failed(AWAY, "claim")
+    outage.answered("claim")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the event loop of this process was blocked for 12 s, so calls to the store "
+        "postgresql://shop:***@db/shop took too long; trying again: "
+        "PostgreSQL did not answer: ConnectionRefusedError"
+    ]
+    assert not outage.lasts
+    outage.now += 5.0
+    outage.failed(AWAY, "claim")
+    assert "is unavailable, trying again" in caplog.records[-1].getMessage()
+
+
 def test_a_line_a_minute_while_it_lasts(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(600):
         outage.now += 0.5

@@ -6,6 +6,7 @@ no traceback: nothing is wrong with the program.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,10 @@ and go."""
 OUTDATED: Final = 15.0
 """A call that failed so many seconds ago, and has not failed again since, no longer counts as failing. Loops
 try again sooner."""
+STALL: Final = 1.0
+"""Seconds by which the event loop is late when calls to the store may fail because of that."""
+AFTER_STALL: Final = 5.0
+"""Seconds after a stall in which calls that fail count as failed because of it."""
 LOOPS: Final = frozenset(("claim", "settle", "renew"))
 """The loops that call the store again and again, and tell when it has answered. The outage is over when all
 of those that failed have got an answer."""
@@ -47,11 +52,21 @@ class StoreOutage:
         """No line about the begin of an outage comes before this."""
         self._unsaid = 0
         """How many outages were not logged since the last line."""
+        self._stalled_at = -math.inf
+        self._stall = 0.0
+        """When the event loop of this process last went on, and for how long it had been blocked. 0: this was
+        said."""
 
     @property
     def lasts(self) -> bool:
         """Whether the store is unavailable, as far as is known."""
         return self._since is not None
+
+    def note_lag(self, seconds: float) -> None:
+        """The event loop of this process is late. If it is by much, it was blocked."""
+        if seconds >= STALL:
+            with self._lock:
+                self._stalled_at, self._stall = self._monotonic(), seconds
 
     def failed(self, error: BaseException, source: str) -> None:
         """A call of `source` has failed."""
@@ -70,6 +85,8 @@ class StoreOutage:
             log_line(WARNING, line)
 
     def _failed(self, error: BaseException, source: str, now: float) -> str:
+        if self._since is None and now - self._stalled_at < AFTER_STALL:
+            return self._stall_line(error)
         if self._since is not None and now - self._last_failure > SUMMARY:
             self._end()  # no call told that it was over
         if self._since is None:
@@ -86,6 +103,16 @@ class StoreOutage:
         return (
             f"{self.name} has been unavailable for {duration(now - self._since)}: "
             f"{plural(self._calls, 'call')} failed. {_text(error)}"
+        )
+
+    def _stall_line(self, error: BaseException) -> str:
+        """What failed because the event loop was blocked: the store may be well. Said once."""
+        stall, self._stall = self._stall, 0.0
+        if not stall:
+            return ""
+        return (
+            f"the event loop of this process was blocked for {duration(stall)}, so calls to {self.name} took "
+            f"too long; trying again: {_text(error)}"
         )
 
     def _begin_line(self, error: BaseException, now: float) -> str:

@@ -108,7 +108,9 @@ class WorkerLoops:
         """Measure how late the event loop is. Only a thread can notice that it is blocked. Both need the
         system clock."""
         if isinstance(self._core.settings.clock, SystemClock):
-            self._tasks.start(measure_loop_lag(self._core.metrics.process), "loop lag")
+            self._tasks.start(
+                measure_loop_lag(self._core.metrics.process, self._core.hooks.outage), "loop lag"
+            )
             self._watchdog = Watchdog(self._core, self._worker.id, self._heartbeat)
             self._watchdog.start()
 
