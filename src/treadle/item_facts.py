@@ -129,8 +129,8 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
     used: float
     """Permits in use: held slots, or starts that count now."""
     limit: int | None = None
-    """As the last request said. For `slots`: as the code of the type says. None: unknown, because the code is
-    not here. A backend does not know it."""
+    """As the last request said. For `slots`: as the code of live workers says, or else the code here. None:
+    unknown. A backend does not know it."""
     retry_after: float = 0.0
     """Seconds until one more start is allowed. 0 for `slots`."""
     holders: tuple[LimitHolder, ...] = ()

@@ -9,10 +9,11 @@ import msgspec
 
 from treadle.audit_note import check_recording
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits, limit_of
+from treadle.engine.declared_limits import declared_limits, used_limit
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.engine.why import why_item, why_queue
 from treadle.errors import InputError, UnsupportedError
+from treadle.fleet import Fleet
 from treadle.ids import check_id, check_name, ids_of
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
@@ -64,17 +65,26 @@ class Observer:
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
         """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
-        first `count`. The store does not know how much `slots` allow: the code of the type does, if it is
-        here. A client of one tenant gets no limits of other tenants, and is not told who holds those that all
-        share."""
+        first `count`. The store does not know how much `slots` allow: live workers say what their code
+        has, or else the code of the type does, if it is here. A client of one tenant gets no limits of other
+        tenants, and is not told who holds those that all share."""
         await self._begin_read()
         declared = declared_limits(self._core)
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
+        fleet = await self._live() if any(use.limit is None for use in found) else []
         uses = [
-            msgspec.structs.replace(use, limit=limit_of(declared, use.name)) if use.limit is None else use
+            msgspec.structs.replace(use, limit=used_limit(fleet, declared, use.name))
+            if use.limit is None
+            else use
             for use in found
         ]
         return sorted(uses, key=lambda use: use.name)
+
+    async def _live(self) -> list[WorkerState]:
+        backend = self._core.backend
+        if "listing" not in backend.capabilities:
+            return []
+        return Fleet(await backend.workers(), await backend.now()).taking
 
     async def overview(self, *, quick: bool = False) -> Overview:
         """Return how the store stands: what waits, since when, who works. Counts are exact for about a

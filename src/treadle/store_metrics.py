@@ -12,7 +12,7 @@ from typing import Final
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits, limit_of
+from treadle.engine.declared_limits import declared_limits, used_limit
 from treadle.engine.kept_answer import KeptAnswer
 from treadle.engine.schedule.standing import is_orphaned
 from treadle.errors import InputError, StoreUnavailable
@@ -95,7 +95,8 @@ class StoreReader:
             overview = await backend.overview()
             rows += self._labels.of_overview(overview)
             declared = declared_limits(core)
-            rows += rows_of_limits(await backend.limits(), lambda name: limit_of(declared, name))
+            taking = Fleet(overview.workers, overview.now).taking
+            rows += rows_of_limits(await backend.limits(), lambda name: used_limit(taking, declared, name))
         if "schedules" in backend.capabilities:
             rows += await _schedules(backend, overview)
         if overview is None and not rows:

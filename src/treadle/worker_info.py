@@ -85,6 +85,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """How many items of each type its `accept` declined in the last minute."""
     undecodable: Mapping[str, UndecodableType] = {}
     """Types of which it cannot decode items that it has claimed in the last minute."""
+    limits: Mapping[str, int] = {}
+    """How much its code allows under the `slots` limits that the fleet shares, by how their names begin."""
     waiting: int = 0
     """Items that it holds and has not begun."""
     blocked_since: float | None = None

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until, until_status
 from treadle import Client, Context, Defer, Result, Retry, Treadle, group, work
 from treadle.backend import Backend
 from treadle.doers import balanced, concurrency, rate_limited
 from treadle.errors import UnsupportedError
 from treadle.item import Demand, Heartbeat, Limit, PermitRequest
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
+from treadle.store_metrics import StoreMetrics
 from treadle.why import Reason, Why
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -342,6 +343,31 @@ async def test_a_limit_on_items_at_once(make_app: MakeApp) -> None:
         (use,) = await app.tenant("acme").limits()
         assert (use.name, repr(use.used), use.limit) == ("slow:slots:tenant:acme", "1.0", 1)
         assert await app.tenant("beta").limits() == []
+        barrier.go.set()
+
+
+async def test_limits_are_those_of_the_workers(make_app: MakeApp) -> None:
+    """Not those of the code that asks, which may be older or newer, or may not know them."""
+    barrier = Barrier()
+
+    @work(name="slow", doer=concurrency(2))
+    async def slow() -> None:
+        await barrier.wait()
+
+    @work(name="slow", doer=concurrency(5))
+    async def newer() -> None: ...
+
+    asks, knows_nothing = make_app(newer), make_app()
+    async with make_app(slow):
+        await asks.enqueue_many([newer(), newer()])
+        await until(lambda: barrier.count == 2)
+        held = await asks.enqueue(newer())
+        reason = await until_kind(asks, held, "concurrency")
+        assert "2 of 2 in use" in reason.text
+        for app in (asks, knows_nothing):
+            (use,) = await app.limits()
+            assert (use.used, use.limit, use.reached) == (2, 2, True)
+        assert 'treadle_limit_used_ratio{limit="slow:slots:all"} 1' in await StoreMetrics(asks).prometheus()
         barrier.go.set()
 
 

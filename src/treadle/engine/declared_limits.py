@@ -1,14 +1,15 @@
-"""Declared limits: the fleet-wide limits that the code in this process has. The store does not know them."""
+"""Declared limits: the fleet-wide limits that code has: that of the workers, as they say, and that in this
+process. The store does not know them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from treadle.doers.base import AdaptedDoer
 from treadle.doers.limit_rules import LimitRule
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
-from treadle.item import ItemState, Limit
+from treadle.item import ItemState, Limit, WorkerState
 
 from .core import Core
 from .registry import BUILT_IN
@@ -33,6 +34,25 @@ def limit_of(declared: Mapping[str, LimitRule], name: str) -> int | None:
     """How much the code allows under a name. None: it is not known here."""
     rule = declared_rule(declared, name)
     return None if rule is None else rule.limit
+
+
+def slots_of(core: Core) -> dict[str, int]:
+    """How much the code in this process allows under `slots` limits, by how their names begin."""
+    rules = declared_limits(core).items()
+    return {start: rule.limit for start, rule in rules if rule.algorithm == "slots"}
+
+
+def used_limit(workers: Iterable[WorkerState], declared: Mapping[str, LimitRule], name: str) -> int | None:
+    """How much is allowed under a name by the code of live workers: they are who takes permits. If they
+    differ, as during a deployment: the most. If none says so: by the code here."""
+    said = [
+        limit
+        for worker in workers
+        if worker.info is not None
+        for start, limit in worker.info.limits.items()
+        if name.startswith(start)
+    ]
+    return max(said) if said else limit_of(declared, name)
 
 
 def limits_of(core: Core, item: ItemState) -> tuple[Limit, ...] | None:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from treadle.engine.core import Core
+from treadle.engine.declared_limits import slots_of
 from treadle.engine.settings import WorkerSettings
 from treadle.item import Lease
 from treadle.version import VERSION
@@ -65,6 +66,7 @@ class WorkerReport:
         self._declines = runner.declines
         self._dispatcher = dispatcher
         self._undecodable = undecodable
+        self._limits = dict(sorted(slots_of(core).items())[:MOST_TYPES])
         self._every = min(OFTEN, core.settings.lease / 2)
         self._fixed = WorkerInfo(
             host=host_name(),
@@ -88,7 +90,9 @@ class WorkerReport:
     async def open(self) -> None:
         """Learn the store's clock. Before the first heartbeat."""
         await self._store_clock.refresh()
-        self._fixed = msgspec.structs.replace(self._fixed, started_at=self._store_clock.now())
+        self._fixed = msgspec.structs.replace(
+            self._fixed, started_at=self._store_clock.now(), limits=self._limits
+        )
 
     def press(self, seconds: float) -> None:
         """Back-pressure: nothing is claimed for so long."""

@@ -9,17 +9,20 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import limits_of
+from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in
 from treadle.engine.tenant_view import has_others, seen_limits, seen_workers
+from treadle.fleet import Fleet
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
     Filter,
     ItemState,
+    Limit,
     Status,
+    WorkerState,
 )
-from treadle.item_facts import Explanation, Overview, Prerequisite, UnservedType
+from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
 from treadle.why import Reason, Why
 from treadle.wording import plain
 
@@ -176,7 +179,16 @@ async def _read_limits(
         return None if limits is None else ()
     found = await core.backend.limits([limit.name for limit in limits])
     uses = {use.name: use for use in seen_limits(found, viewer)}
-    return tuple(LimitFact(limit, uses.get(limit.name)) for limit in limits)
+    taking = Fleet(explained.workers, explained.now).taking
+    return tuple(
+        LimitFact(_in_force(limit, uses.get(limit.name), taking), uses.get(limit.name)) for limit in limits
+    )
+
+
+def _in_force(limit: Limit, use: LimitUse | None, workers: Sequence[WorkerState]) -> Limit:
+    """A limit of the code here, with what workers allow: their code may be older, or newer."""
+    known = use.limit if use is not None and use.limit is not None else used_limit(workers, {}, limit.name)
+    return limit if known is None else replace(limit, limit=known)
 
 
 def _lost_prerequisites(explained: Explanation) -> tuple[Prerequisite, ...]:
