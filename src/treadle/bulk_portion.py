@@ -31,6 +31,7 @@ from treadle.bulk_action import (
     encode_bulk,
     read_bulk_input,
 )
+from treadle.codec import unreadable
 from treadle.engine.core import Core
 from treadle.engine.run.decide import Decision, RunAgain, Succeed, raised
 from treadle.engine.run.pending import PendingSettlement
@@ -165,7 +166,7 @@ def _read_input(data: bytes) -> BulkInput:
     try:
         return read_bulk_input(data)
     except msgspec.MsgspecError as error:
-        raise DecodeError(str(error)) from error
+        raise unreadable(error) from error
 
 
 async def _read_order(core: Core, lease: Lease) -> BulkOrder:

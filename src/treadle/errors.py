@@ -182,10 +182,12 @@ class PayloadError(TreadleError, ValueError):
 
 
 class EncodeError(PayloadError):
-    """The value at `path` cannot be written. A path reads like Python: `$.orders[2].total`."""
+    """The value at `path` cannot be written. A path reads like Python, `$` being the whole value:
+    `$.orders[2].total`."""
 
     def __init__(self, message: str, *, path: str = "$") -> None:
-        super().__init__(f"cannot encode {path}: {message}")
+        super().__init__(f"cannot encode {path_text(path)}: {message}")
+        self.problem = message
         self.path = path
 
 
@@ -193,8 +195,15 @@ class DecodeError(PayloadError):
     """The stored bytes do not fit the codec or the declared type."""
 
     def __init__(self, message: str, *, path: str = "$") -> None:
-        super().__init__(f"cannot decode {path}: {message}")
+        super().__init__(f"cannot decode {path_text(path)}: {message}")
+        self.problem = message
         self.path = path
+
+
+def path_text(path: str) -> str:
+    """A path for messages: `orders[2].total` for `$.orders[2].total`."""
+    text = path.removeprefix("$")
+    return (text if text.startswith("...") else text.removeprefix(".")) or "the value"
 
 
 class PayloadTooLarge(PayloadError):
@@ -231,6 +240,13 @@ class BadResultError(HandlerError):
     def __init__(self, work_type: str, problem: str) -> None:
         super().__init__(f"{work_type!r} returned a bad result: {problem}")
         self.work_type = work_type
+
+    @classmethod
+    def of(cls, work_type: str, problem: str) -> BadResultError:
+        """Make an error that reads `the result of work_type problem`."""
+        error = cls(work_type, problem)
+        error.args = (f"the result of {work_type} {problem}",)
+        return error
 
 
 class NotFound(TreadleError, LookupError):

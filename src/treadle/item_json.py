@@ -18,7 +18,7 @@ import msgspec
 from treadle.codec import hooks
 from treadle.engine.registry import Registry
 from treadle.engine.wait.wait_result import ValueSource, decode_group_value, value_source
-from treadle.errors import DecodeError, class_name, shown
+from treadle.errors import DecodeError, class_name, path_text, shown
 from treadle.group_ref import GroupRef, shown_names
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState
@@ -119,7 +119,7 @@ def _stored(registry: Registry, data: bytes, declared: Sequence[Any], *, reveal:
 def _why(error: Exception, declared: Sequence[Any], *, reveal: bool) -> str:
     """Why a value cannot be read. An error may quote what was read."""
     if not reveal and holds_secret(*declared):
-        path = error.path if isinstance(error, DecodeError) else "$"
+        path = path_text(error.path if isinstance(error, DecodeError) else "$")
         return f"{class_name(error)} at {path}: what it says is not shown, because the type has secrets"
     return why_not(error)
 

@@ -325,10 +325,12 @@ def type_text(annotation: Any) -> str:
     if origin is Annotated:
         return type_text(inside[0])
     if _is_union(annotation):
-        return " | ".join("None" if each is types.NoneType else type_text(each) for each in inside)
+        return " | ".join(map(type_text, inside))
     if origin in (list, dict, set, frozenset, tuple):
         names = ["..." if each is Ellipsis else type_text(each) for each in inside]
         return f"{origin.__name__}[{', '.join(names) or '()'}]"
+    if annotation is types.NoneType:
+        return "None"
     plain = isinstance(annotation, type) and origin is None
     name = annotation.__qualname__.rpartition("<locals>.")[2] if plain else str(annotation)
     return name.replace("typing.", "")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -15,7 +16,7 @@ import pydantic
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
-from treadle import Context, EncodeError, InputError, PayloadTooLarge, Result, Retry, work
+from treadle import Context, EncodeError, InputError, PayloadTooLarge, Result, Retry, Secret, work
 
 pytestmark = pytest.mark.every_store
 
@@ -200,7 +201,7 @@ async def test_arguments_that_cannot_be_encoded_are_refused_at_enqueue(make_app:
 
 
 async def test_a_result_that_cannot_be_encoded_is_dead_at_once(make_app: MakeApp) -> None:
-    """§14, §17: The reason is `undecodable`, the error names the path, and there is no retry."""
+    """§17: The reason is `bad_result`, the error names the path, and there is no retry."""
     calls: list[int] = []
 
     @work(name="odd", retry=Retry(attempts=5, base=0))
@@ -210,8 +211,10 @@ async def test_a_result_that_cannot_be_encoded_is_dead_at_once(make_app: MakeApp
 
     async with make_app(odd) as app:
         error = await failure(app.enqueue(odd()).result(PATIENCE))
-        assert (error.reason, error.error_type) == ("undecodable", "EncodeError")
-        assert "deep" in error.error
+        assert (error.reason, error.error_type) == ("bad_result", "BadResultError")
+        start, _, place = error.error.partition("; the handler is in ")
+        assert start.startswith("the result of odd cannot be stored: at deep[0]: ")
+        assert re.fullmatch(r"test_codec_end_to_end\.py, line \d+", place)
     assert len(calls) == 1
 
 
@@ -224,7 +227,49 @@ async def test_a_result_of_the_wrong_type_is_dead(make_app: MakeApp) -> None:
 
     async with make_app(lies) as app:
         error = await failure(app.enqueue(lies()).result(PATIENCE))
-        assert error.reason == "undecodable"
+        assert error.reason == "bad_result"
+
+
+HIDDEN = "what is wrong is not shown, because it may be secret"
+
+
+class Card(msgspec.Struct):
+    number: Annotated[str, Secret]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "problem"),
+    [
+        (int, "text", "does not fit its annotation `int`: got `str` ('text')"),
+        (str, 5, "does not fit its annotation `str`: got `int` (5)"),
+        (int | None, [1], "does not fit its annotation `int | None`: got `list`"),
+        (Order, {"id": "x"}, "does not fit its annotation `Order`: at id: Expected `uuid`, got `str`"),
+        (list[int], [1, "x"], "does not fit its annotation `list[int]`: at [1]: Expected `int`, got `str`"),
+        (None, 5, "does not fit its annotation `None`: got `int` (5)"),
+        (Annotated[int, Secret], "4711", f"does not fit its annotation `int`: {HIDDEN}"),
+        (Card, "4711", f"does not fit its annotation `Card`: {HIDDEN}"),
+        (Card, Card(4711), f"does not fit its annotation `Card`: {HIDDEN}"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_result_of_the_wrong_type_says_what_is_wrong(
+    make_app: MakeApp, annotation: Any, value: Any, problem: str
+) -> None:
+    async def lie():  # type: ignore[no-untyped-def]
+        return value
+
+    lie.__annotations__["return"] = annotation
+    lies = work(name="lies")(lie)
+    async with make_app(lies) as app:
+        handle = await app.enqueue(lies())
+        error = await failure(handle.result(PATIENCE))
+        state = await handle.state()
+    line = lie.__code__.co_firstlineno
+    assert error.error == (
+        f"the result of lies {problem}; the handler is in test_codec_end_to_end.py, line {line}"
+    )
+    assert (error.reason, error.attempts) == ("bad_result", 1)
+    assert "4711" not in repr(state)
+    assert "$" not in repr(state)
 
 
 async def test_a_parent_whose_childs_arguments_cannot_be_encoded_is_dead(make_app: MakeApp) -> None:
@@ -250,7 +295,7 @@ async def test_a_group_value_that_cannot_be_encoded_makes_the_item_dead(make_app
 
     async with make_app(fold) as app:
         error = await failure(app.enqueue(fold()).result(PATIENCE))
-        assert (error.reason, error.error_type) == ("undecodable", "EncodeError")
+        assert (error.reason, error.error_type) == ("bad_result", "EncodeError")
 
 
 async def test_payloads_over_max_payload_are_refused(make_app: MakeApp) -> None:
@@ -272,7 +317,7 @@ async def test_payloads_over_max_payload_are_refused(make_app: MakeApp) -> None:
         assert await app.enqueue(grow(900)).result(PATIENCE) == "x" * 900
         for large in (grow(2000), root()):
             error = await failure(app.enqueue(large).result(PATIENCE))
-            assert (error.reason, error.error_type) == ("undecodable", "PayloadTooLarge")
+            assert (error.reason, error.error_type) == ("bad_result", "PayloadTooLarge")
 
 
 async def test_the_default_payload_limit_is_1_mib(make_app: MakeApp) -> None:

@@ -194,7 +194,7 @@ async def test_the_children_of_one_result_have_the_same_limit(make_app: MakeApp,
 
     async with make_app(fan, keep, max_submission=1000) as app:
         died = await failure(app.enqueue(fan(11)).result(PATIENCE))
-        assert (died.reason, died.attempts, died.error_type) == ("undecodable", 1, "PayloadTooLarge")
+        assert (died.reason, died.attempts, died.error_type) == ("bad_result", 1, "PayloadTooLarge")
         assert "what 'fan' queued takes" in died.error
         assert await app.enqueue(fan(8)).group(PATIENCE) == 99
 

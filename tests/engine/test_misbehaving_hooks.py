@@ -424,7 +424,7 @@ async def test_a_codec_that_gives_no_bytes_is_refused(make_app: MakeApp, sound: 
 
     async with make_app(textual) as app:
         died = await failure(app.enqueue(textual()).result(PATIENCE))
-        assert (died.reason, died.error_type) == ("undecodable", "EncodeError")
+        assert (died.reason, died.error_type) == ("bad_result", "BadResultError")
         with pytest.raises(EncodeError, match=f"returned a {type(wrong).__name__}, not bytes"):
             await app.enqueue(textual())
 

@@ -20,6 +20,7 @@ declared type, raise `DecodeError` and nothing else.
 
 from .arguments import Arguments, Parameter, stored_type
 from .json_codec import MAX_PAYLOAD, Codec, JsonCodec, check_size, default_codec
+from .refused import unreadable
 from .shape import Shape, plain_class_in
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "default_codec",
     "plain_class_in",
     "stored_type",
+    "unreadable",
 ]

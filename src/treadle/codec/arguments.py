@@ -129,8 +129,7 @@ class Arguments:
         try:
             return self._validated(self.decode(default_codec.encode(given)))
         except DecodeError as error:
-            problem = str(error).removeprefix(f"cannot decode {error.path}: ")
-            raise self._mismatch(Refused(problem, error.path)) from None
+            raise self._mismatch(Refused(error.problem, error.path)) from None
 
     def encode(self, bound: Mapping[str, Any], codec: Codec = default_codec) -> bytes:
         """Write bound arguments. EncodeError has the path of the part at fault."""

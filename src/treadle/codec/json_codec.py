@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from treadle.errors import DecodeError, EncodeError, PayloadTooLarge
+from treadle.errors import EncodeError, PayloadTooLarge
 
-from .refused import Refused
+from .refused import Refused, unreadable
 from .tags import MARK, MAX_DEPTH, tag, untag
 
 MAX_PAYLOAD = 1_048_576
@@ -73,8 +73,7 @@ class JsonCodec:
             tree = _read(data)
             return tree if data.find(MARK_BYTES) < 0 else untag(tree)
         except Exception as error:
-            refused = Refused.because(error)
-            raise DecodeError(refused.problem, path=refused.path) from error
+            raise unreadable(error) from error
 
 
 default_codec: Final = JsonCodec()

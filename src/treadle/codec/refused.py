@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from treadle.errors import shown
+from treadle.errors import DecodeError, shown
 
 # How msgspec ends a message: "... - at `$.a[...]`", or "... - at `key` in `$.a`".
 _PATH: Final = re.compile(r" - at `(?:key[^`]*` in `)?(\$[^`]*)`\Z")
@@ -44,6 +44,12 @@ class Refused(Exception):
         text = _shortened(str(error) or type(error).__name__)
         found = _PATH.search(text)
         return cls(text[: found.start()], found[1]) if found else cls(text)
+
+
+def unreadable(error: Exception) -> DecodeError:
+    """The error for data that msgspec, or a constructor that it called, has refused."""
+    refused = Refused.because(error)
+    return DecodeError(refused.problem, path=refused.path)
 
 
 def _shortened(text: str) -> str:

@@ -26,7 +26,7 @@ from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
 from .lower import Choice, is_open, is_rebuilt, is_unknown, lowering, parts
 from .rebuilt import is_defaultdict, plain, rebuild, stored_as
-from .refused import Refused
+from .refused import Refused, unreadable
 
 # Passed to msgspec as builtin types, so that it takes only instances and does not parse text into a datetime.
 _INSTANCES: Final = (datetime, date, time, timedelta, Decimal, UUID, bytes, bytearray)
@@ -115,8 +115,7 @@ class Shape:
         except DecodeError:
             raise
         except Exception as error:
-            refused = Refused.because(error)
-            raise DecodeError(refused.problem, path=refused.path) from error
+            raise unreadable(error) from error
 
     def check(self, value: Any) -> Any:
         """Return `value` as this type, or raise Refused. `"1"` is not an int, 1 is a float.
@@ -130,6 +129,14 @@ class Shape:
         except Exception as error:
             raise Refused.because(error) from error
         return checked
+
+    def fits(self, value: Any) -> bool:
+        """Whether a value is of this type, if it can be written or not."""
+        try:
+            self.check(value)
+        except Refused:
+            return False
+        return True
 
     def write(self, checked: Any, codec: Codec) -> bytes:
         """As `encode`, for a value that is validated already."""

@@ -11,13 +11,14 @@ from treadle.engine.submit.build_children import build_children, silenced
 from treadle.engine.submit.carry import carry_on
 from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
-from treadle.errors import PayloadError
+from treadle.errors import EncodeError, PayloadError
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Rejected, Settlement
 from treadle.result_plan import ResultPlan, fold, needs_old
 from treadle.rules.settlement import next_version
 from treadle.rules.submission import rejection_error
 
-from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of, undecodable
+from .bad_result import unfit_result, unstorable
+from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of
 from .fingerprint import mark_of
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
@@ -63,13 +64,23 @@ class SettlementBuilder:
                 if plan.children:
                     pending.children = self._children(held, plan)
             except PayloadError as error:
-                pending.decision = undecodable(error)
+                pending.decision = self._unstorable(held, pending, plan, error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
         commits = held.transaction is not None and isinstance(pending.decision, Succeed)
         if not commits and held.span is not None:
             tell_outcome(held, pending.decision)
         return pending
+
+    def _unstorable(
+        self, held: HeldLease, pending: PendingSettlement, plan: ResultPlan, error: PayloadError
+    ) -> Decision:
+        """The result or the children of an attempt cannot be stored."""
+        gives = plan.value is not None or plan.contributions
+        if gives and pending.result is None and isinstance(error, EncodeError):
+            unfit = unfit_result(held.bound, plan.value, error)
+            return Die("bad_result", failure_of(unfit), unfit)
+        return unstorable(error)
 
     def _children(self, held: HeldLease, plan: ResultPlan) -> tuple[Item, ...]:
         lease, builder = held.lease, self.core.item_builder
@@ -154,7 +165,7 @@ class SettlementBuilder:
         held = self._held.by_token.get(lease.token)
         if held is None:
             return Die("bad_result", failure_of(error), error)
-        return undecodable(error) if isinstance(error, PayloadError) else self._failures.decide(held, error)
+        return unstorable(error) if isinstance(error, PayloadError) else self._failures.decide(held, error)
 
     def ending(self, pending: PendingSettlement, decision: Decision) -> Settlement:
         """The settlement of an attempt that did not succeed."""

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.bulk_action import BULK_RETRY
+from treadle.codec import unreadable
 from treadle.dependency import DEPENDENCY
 from treadle.engine.core import Core, PortionRunner
 from treadle.engine.hooks import Hooks
@@ -21,7 +22,6 @@ from treadle.engine.submit.build_children import silenced
 from treadle.engine.submit.build_item import read_stored
 from treadle.engine.submit.carry import carry_on
 from treadle.engine.wait.wait_result import group_value
-from treadle.errors import DecodeError
 from treadle.item import GROUP_TYPE, GroupState, Item, Lease, Ref
 from treadle.result_plan import NOTHING, PlannedContribution, ResultPlan
 
@@ -40,7 +40,7 @@ def met_dependency(lease: Lease) -> PendingSettlement:
     try:
         items = _decoder.decode(lease.input)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise DecodeError(str(error)) from error
+        raise unreadable(error) from error
     children = [_with_workflow_of(lease, item) for item in items]
     if lease.options and read_stored(lease.options).compensates:
         children = silenced(children)

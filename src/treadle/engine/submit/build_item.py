@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 import msgspec
 
 from treadle.backend import Backend
-from treadle.codec import check_size
+from treadle.codec import check_size, unreadable
 from treadle.condition import AtLeast, need
 from treadle.dependency import DEPENDENCY
 from treadle.engine.registry import AnyType, Registry
@@ -103,7 +103,7 @@ def read_stored(data: bytes) -> ItemOptions:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise DecodeError(f"its options cannot be read: {error}") from error
+        raise DecodeError(f"its options cannot be read: {unreadable(error).problem}") from error
 
 
 def encode_stored(options: ItemOptions) -> bytes:
