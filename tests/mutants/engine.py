@@ -16,6 +16,7 @@ from treadle.engine.run.claim import Claimer
 from treadle.engine.run.decide import Die, RunAgain, Succeed
 from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.run.loops import WorkerLoops
+from treadle.engine.run.permit_ledger import PermitLedger
 from treadle.engine.run.settle import Settler
 from treadle.engine.run.shutdown import Shutdown
 from treadle.engine.submit.compensation import CompensationBuilder
@@ -24,6 +25,8 @@ from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable
 from treadle.events import Succeeded, from_lease
 from treadle.item import ErrorInfo, GroupState, Submission
+
+FORGETFUL = "tests/simulation/test_forgetful.py"
 
 
 @mutant("children are submitted after the settlement, not with it")
@@ -161,6 +164,24 @@ def unknown_leases_not_asked(patch: Patch) -> None:
         return None
 
     patch(Claimer, "ask_unknown_leases", ask_unknown_leases)
+
+
+@mutant("a worker ignores leases that it has settled and the store has forgotten", tests=FORGETFUL)
+def forgotten_leases_ignored(patch: Patch) -> None:
+    patch(HeartbeatLoop, "compare_leases", lambda self, tokens: None)
+
+
+@mutant("a worker does not say which permits it holds", tests=FORGETFUL)
+def permits_not_corrected(patch: Patch) -> None:
+    async def correct(self: Any) -> None:
+        return None
+
+    patch(PermitLedger, "correct", correct)
+
+
+@mutant("a worker believes that it holds permits that it has returned", tests=FORGETFUL)
+def ledger_keeps_returned(patch: Patch) -> None:
+    patch(PermitLedger, "remove", lambda self, request: None)
 
 
 @mutant("the combiner drops a request from a full batch")

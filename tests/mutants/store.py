@@ -100,6 +100,21 @@ def no_unknown_leases(patch: Patch) -> None:
 # --------------------------------------------------------------------------------------------------- attempts
 
 
+@mutant("a heartbeat names no unknown leases")
+def no_unknown_tokens(patch: Patch) -> None:
+    patch(workers, "MOST_UNKNOWN", 0)
+
+
+@mutant("permits are kept although the worker has taken others since")
+def late_keep_permits(patch: Patch) -> None:
+    real = limits.MemoryLimits.keep_permits
+
+    def keep_permits(self: Any, held: Any, counted: int, worker: Any) -> int:
+        return real(self, held, sum(worker.permits.values()), worker)
+
+    patch(limits.MemoryLimits, "keep_permits", keep_permits)
+
+
 @mutant("a claim does not count the attempt")
 def attempt_not_counted(patch: Patch) -> None:
     def lease(store: Any, row: Any, worker: Any, now: float, buffered: Any = ()) -> Any:
@@ -300,7 +315,12 @@ def pruned_while_waited_for(patch: Patch) -> None:
 
 @mutant("a claimed key is given to every owner")
 def key_for_all(patch: Patch) -> None:
-    plant(patch, limits.MemoryLimits, limits.MemoryLimits.claim_key, lambda self, key, owner, ttl, now: True)
+    plant(
+        patch,
+        limits.MemoryLimits,
+        limits.MemoryLimits.claim_key,
+        lambda self, key, owner, ttl, now: True,
+    )
 
 
 @mutant("an occurrence fires twice")

@@ -13,6 +13,7 @@ operator_checks  the checks of operator verbs, keys, schedules and reads
 fleet            the store, the client and the worker processes of one simulation
 actions          what each action of the plan does to the fleet
 simulation       runs one seed, then checks what must be true at its end
+forgetful        a store that goes back in time while its workers live on, and what must be true then
 coverage         what must happen in every 125 or 2,000 seeds
 shrink           makes a failing seed smaller and reports it
 __main__         `make simulate SEEDS=20000`

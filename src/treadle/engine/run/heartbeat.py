@@ -154,7 +154,7 @@ class HeartbeatLoop:
         for token, why in reply.lost.items():
             self.lose(token, why)
         if reply.unknown is not None:
-            self._compare_leases(reply.unknown)
+            self.compare_leases(reply.unknown)
         self._types.permits.compare(reply.permits, permits)
         if reply.drain and self._begun:
             self._on_drain()
@@ -162,9 +162,10 @@ class HeartbeatLoop:
             self._meet_new_store()
         return reply.fresh
 
-    def _compare_leases(self, tokens: Sequence[int]) -> None:
+    def compare_leases(self, tokens: Sequence[int]) -> None:
         """Compare the leases that the store has beside those that the heartbeat named with what is held now.
-        The answer to a claim may be under way: so a lease has to be unknown twice in a row."""
+        The answer to a claim may be under way: so a lease has to be unknown twice in a row. Public: a mutant
+        replaces it."""
         unknown = self._held.unknown_tokens(tokens) if tokens else frozenset[int]()
         if not unknown.isdisjoint(self._unknown):
             self._on_unknown()

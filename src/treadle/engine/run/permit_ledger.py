@@ -58,7 +58,7 @@ class PermitLedger:
         """Their tasks have ended: it does not hold them any more, whether the store answers or not."""
         await self._begin_call()
         for request in requests:
-            self._remove(request)
+            self.remove(request)
         try:
             await self._backend.return_permits(requests, worker=worker)
         finally:
@@ -84,7 +84,8 @@ class PermitLedger:
             self._on_wrong()
 
     async def correct(self) -> None:
-        """Tell the store what the worker holds, if it has counted something else. Calls of doers wait."""
+        """Tell the store what the worker holds, if it has counted something else. Calls of doers wait.
+        Public: a mutant replaces it."""
         if self._wrong < WRONG:
             return
         self._wrong = 0
@@ -106,7 +107,8 @@ class PermitLedger:
                 self._held[key] = PermitRequest((limit,), held + count, request.lease)
                 self.total += count
 
-    def _remove(self, request: PermitRequest) -> None:
+    def remove(self, request: PermitRequest) -> None:
+        """Its tasks have ended. Public: a mutant replaces it."""
         for limit in _slots(request.limits):
             key = limit, _token(request.lease)
             if (found := self._held.pop(key, None)) is None:

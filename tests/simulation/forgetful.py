@@ -1,0 +1,206 @@
+"""A store that forgets: it goes back to an earlier state while its workers live on.
+
+So does a replica that was behind and took over, or a server that had not written its last steps. What the
+reference expects is not true any more. What must be true at the end is:
+
+| F1 | all that the store knows ends: no item stays running that its worker has settled |
+| F2 | all permits are returned |
+| F3 | the tables agree with a recount |
+| F4 | if nothing else goes wrong, F1 holds for each lease within two leases of the worker |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from tests.simulation.checker import Checker
+from tests.simulation.network import FAULTS
+from tests.simulation.plan import LEASE, TENANTS
+from tests.simulation.reference import Violation, must
+from tests.simulation.simulation import TIME_TO_FINISH, Simulation
+from treadle import Client, Context
+from treadle.backends.memory.audit import audit
+from treadle.item import GROUP_MARK, ItemState, Ref
+
+SLACK = 3.0
+"""Seconds: what claims and answers take beside the two leases."""
+LOOK_EVERY = 0.5
+
+
+@contextlib.contextmanager
+def deep_structs() -> Iterator[None]:
+    """Let `deepcopy` copy structs that refer to each other. A frozen one stays itself."""
+    structs = [struct for struct in _subclasses(msgspec.Struct) if struct.__module__.startswith("treadle.")]
+    dispatch: dict[type, Any] = copy._deepcopy_dispatch  # type: ignore[attr-defined]
+    limit = sys.getrecursionlimit()
+    dispatch.update(dict.fromkeys(structs, _deepcopy_struct))
+    sys.setrecursionlimit(50_000)  # rows are linked
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+        for struct in structs:
+            del dispatch[struct]
+
+
+def _subclasses(of: type) -> set[type]:
+    return {of}.union(*(_subclasses(one) for one in of.__subclasses__()))
+
+
+def _deepcopy_struct(struct: Any, memo: dict[int, Any]) -> Any:
+    if struct.__struct_config__.frozen:
+        return struct
+    copied = memo[id(struct)] = copy.copy(struct)
+    for name in struct.__struct_fields__:
+        setattr(copied, name, copy.deepcopy(getattr(struct, name), memo))
+    return copied
+
+
+class BlindChecker(Checker):
+    """Counts the steps, and checks none."""
+
+    def check_step(self, verb: str, now: float, *args: Any) -> None:
+        self.steps += 1
+        self.calls[verb] += 1
+
+    def guard(self, check: Callable[..., None], *args: Any) -> None:
+        pass
+
+
+class ForgetfulSimulation(Simulation):
+    """The plan of a seed, on a store that goes back in time once or a few times."""
+
+    def __init__(self, seed: int, without: frozenset[Any] = frozenset()) -> None:
+        super().__init__(seed, without)
+        self.checker = self.store.checker = BlindChecker(self.store, self.loop.time)
+        self.handlers = self.checker.handlers
+        draw = random.Random(f"forgetful {seed}")
+        self.forgettings = sorted(
+            (draw.uniform(1, self.plan.span), draw.choice((0.05, 0.5, 3.0)) * draw.random())
+            for _ in range(draw.randint(1, 4))
+        )
+        """When it goes back, and by how many seconds."""
+        self.forgotten = 0
+        """How many leases of settled items it had to find again."""
+        self._since: dict[tuple[str, int], float] = {}
+        """Since when the store has a lease that its worker does not know."""
+        self._is_calm = self.faults.reliable and not self.plan.has("pause", "jump_clock", "kill", "poison")
+
+    async def _run(self) -> None:
+        going_back = asyncio.ensure_future(self._go_back())
+        looking = asyncio.ensure_future(self._look())
+        try:
+            await super()._run()
+            going_back.result()
+        finally:
+            going_back.cancel()
+            looking.cancel()
+
+    async def _go_back(self) -> None:
+        for at, by in self.forgettings:
+            await asyncio.sleep(max(0.0, at - by - self.loop.now))
+            earlier = self._copy()
+            await asyncio.sleep(by)
+            self.store.store.cut_all()
+            self.store.store = earlier
+            self.checker.note(f"the store has forgotten the last {by:.3f} s")
+
+    def _copy(self) -> Any:
+        with deep_structs():
+            return copy.deepcopy(self.store.store, {id(self.store_clock): self.store_clock})
+
+    async def _look(self) -> None:
+        """F4: look for leases that a live worker does not know."""
+        while True:
+            unknown = {(id, token) for id, tokens in self._unknown_leases() for token in tokens}
+            now = self.loop.now
+            self._since = {each: self._since.get(each, now) for each in unknown}
+            for each, since in self._since.items():
+                if self._is_calm and now - since > 2 * LEASE + SLACK:
+                    self._report(f"{each} is leased to a worker that does not know it, for {now - since:g} s")
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _unknown_leases(self) -> list[tuple[str, set[int]]]:
+        runtimes = {app.worker.id: app.worker._runtime for _, app in self._alive()}
+        return [
+            (id, worker.held.keys() - set(runtime.held.tokens()))
+            for id, worker in self.store.store.workers.items()
+            if (runtime := runtimes.get(id)) is not None
+        ]
+
+    # -- what handlers do: nothing of it is checked ------------------------------------------------------
+
+    def block(self, ctx: Context, seconds: float) -> None:
+        self.loop.blocked = seconds
+
+    def running(self, ctx: Context) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    async def _finish(self, client: Client, running: list[asyncio.Task[None]]) -> None:
+        self._finishing = True
+        self.faults.clear(*FAULTS)
+        self.checker.note("no more faults")
+        for kind in range(len(self.plan.kinds)):
+            await self._start_worker(kind, restricted=False)
+        if running:
+            await asyncio.wait(running, timeout=120)
+        await self.store.drop_schedule("beat")
+        await self._check_everything_ends()
+        await self._check_handlers_end()
+        await self._check_permits_are_returned()
+        problems = audit(self.store)
+        must(not problems, "; ".join(problems[:5]))
+        await self._stop_everything(client)
+
+    async def _check_everything_ends(self) -> None:
+        """F1."""
+        deadline = self.loop.now + TIME_TO_FINISH
+        while stuck := await self._stuck():
+            must(self.loop.now < deadline, f"still open after {TIME_TO_FINISH:g} s: {stuck[:3]}")
+            for queue, tenant in list(self.store.store.paused):
+                await self.store.pause(queue, False, tenant=tenant)
+            await asyncio.sleep(1)
+
+    async def _stuck(self) -> list[ItemState]:
+        """The open items, without those that wait for ids that do not exist, or for each other."""
+        states = [state for tenant in TENANTS for state in await self._open_items(tenant)]
+        if all(state.status == "blocked" for state in states):
+            return [state for state in states if not await self._waits(state)]
+        return [state for state in states if state.status != "blocked"]
+
+    async def _open_items(self, tenant: str) -> list[ItemState]:
+        ids = [row.item.id for row in self.store.store.log if not row.gone and row.item.tenant == tenant]
+        found = [state for state in await self.store.get(ids, tenant=tenant) if state is not None]
+        return [state for state in found if state.status not in ("success", "dead", "cancelled")]
+
+    async def _waits(self, state: ItemState) -> bool:
+        """Whether it waits for something that has not ended."""
+        row = self.store.store.find(state.tenant, state.id)
+        names = () if row is None else row.item.after
+        return any([await self._is_open((state.tenant, name)) for name in names])
+
+    async def _is_open(self, ref: Ref) -> bool:
+        tenant, name = ref
+        if name.startswith(GROUP_MARK):
+            (group,) = await self.store.group([name[1:]], tenant=tenant)
+            return group is None or group.open > 0
+        (state,) = await self.store.get([name], tenant=tenant)
+        return state is None or state.status not in ("success", "dead", "cancelled")
+
+    async def _check_permits_are_returned(self) -> None:
+        """F2."""
+        deadline = self.loop.now + 6 * LEASE
+        while held := self.store.store.limits.held:
+            if self.loop.now > deadline:
+                raise Violation(f"nothing runs, and permits are held: {dict(held)}")
+            await asyncio.sleep(1)

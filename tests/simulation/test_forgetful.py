@@ -1,0 +1,43 @@
+"""Seeds of the simulator on a store that forgets its last steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulation.forgetful import ForgetfulSimulation
+
+FEW = (*range(8), 15, 29, 34, 51)
+"""The first seeds, and those that find planted bugs (`make mutants`)."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A seed logs many warnings."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def run_seed(seed: int) -> None:
+    simulation = ForgetfulSimulation(seed)
+    try:
+        simulation.run()
+    except Exception as error:  # noqa: BLE001  any error is reported
+        timeline = "\n".join(simulation.checker.timeline)
+        pytest.fail(f"{timeline}\nseed {seed}: {type(error).__name__}: {error}", pytrace=False)
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_a_fleet_recovers_from_a_store_that_forgets(seed: int) -> None:
+    run_seed(seed)
+
+
+@pytest.mark.another_seed
+@pytest.mark.parametrize("first", range(0, 100, 25))
+@pytest.mark.timeout(180)
+def test_a_fleet_recovers_from_a_store_that_forgets_in_many_seeds(first: int) -> None:
+    for seed in range(first, first + 25):
+        run_seed(seed)
