@@ -25,8 +25,7 @@ view of all tenants; an id that several tenants use then means the item submitte
 
 **The store's clock** decides what is due, expired or lapsed. No instant of a caller's clock is compared with
 one of the store's clock, except those that users wrote (`run_at`, `deadline`). It may be set back. Then no
-limit and no worker's lease lasts until it shows the old time again: see `advance` and `is_far` in
-treadle.rules.
+limit and no worker's lease lasts until it shows the old time again (`advance` and `is_far` in treadle.rules).
 
 ## The life of an item
 

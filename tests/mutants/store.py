@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,8 +27,10 @@ from treadle.backends.memory import (
     update,
     workers,
 )
+from treadle.engine.run import build_settlement
 from treadle.item import Contribution, Rejected
 from treadle.rules import audits as rules_of_audits
+from treadle.rules import limits as rules_of_limits
 from treadle.rules import settlement, submission, times
 
 
@@ -47,12 +50,9 @@ def no_fencing(patch: Patch) -> None:
 
 @mutant("a token is given out twice")
 def token_reuse(patch: Patch) -> None:
-    def lease(store: Any, row: Any, worker: Any, now: float, buffered: Any = ()) -> Any:
-        if store.token and store.token % 7 == 0:
-            store.token -= 1
-        return transitions.lease(store, row, worker, now, buffered)
-
-    plant(patch, claim, transitions.lease, lease)
+    calls = count(1)
+    real = settlement.token_step
+    plant(patch, transitions, real, lambda many, bits: real(many, bits) if next(calls) % 7 else 0)
 
 
 @mutant("a repeated settlement with its own token is refused as stale")
@@ -246,6 +246,15 @@ def version_ignored(patch: Patch) -> None:
     plant(patch, settle, settle.refuse_moved, lambda call, row, contribution: None)
 
 
+@mutant("versions of a group count its contributions, and begin anew with a later group of its id")
+def versions_counted(patch: Patch) -> None:
+    def next_version(token: int, folded_from: int | None) -> int:
+        return (folded_from or 0) + 1
+
+    plant(patch, settlement, settlement.next_version, next_version)
+    patch(build_settlement, "next_version", next_version)
+
+
 @mutant("a final value is not final")
 def not_final(patch: Patch) -> None:
     def contribute(store: Any, row: Any, contribution: Contribution, token: int) -> Any:
@@ -259,7 +268,44 @@ def orphaned_children(patch: Patch) -> None:
     plant(patch, operate, operate.descendants, lambda store, rows: iter(dict.fromkeys(rows)))
 
 
+@mutant("a schedule that the store has lost is taken for one that was cancelled")
+def lost_schedule_cancelled(patch: Patch) -> None:
+    real = schedules.put
+
+    def put(store: Any, schedule: Any, now: float, *, again: bool) -> Any:
+        return replace(schedule, next_at=None) if again else real(store, schedule, now, again=again)
+
+    plant(patch, schedules, real, put)
+
+
+@mutant("that a schedule was cancelled is not kept")
+def cancellation_forgotten(patch: Patch) -> None:
+    real = schedules.drop
+
+    def drop(store: Any, name: str, now: float) -> bool:
+        dropped = real(store, name, now)
+        store.removed_schedules.clear()
+        return dropped
+
+    plant(patch, schedules, real, drop)
+
+
 # ---------------------------------------------------------------------------------------------- time and keys
+
+
+@mutant("a window that began in the future lasts until then")
+def window_of_the_future(patch: Patch) -> None:
+    real = rules_of_limits.advance
+
+    def advance(limit: Any, state: Any, now: float) -> Any:
+        return state if limit.algorithm == "fixed_window" and now < state.at else real(limit, state, now)
+
+    plant(patch, rules_of_limits, real, advance)
+
+
+@mutant("a lease that was renewed in the future lasts until then")
+def lease_of_the_future(patch: Patch) -> None:
+    plant(patch, workers, times.is_far, lambda until, lease, now: False)
 
 
 @mutant("one due item is not made ready")

@@ -101,7 +101,7 @@ class FleetActions(Fleet):
             self.checker.cover(f"a waiter got {type(error).__name__}")
             return
         group = self.checker.reference.groups.get((tenant, handle.group_id))
-        if group is not None:
+        if group is not None and group.ref not in self._reused:
             self._check(
                 lambda: must(group.times_ended, f"group {handle.group_id} was reported as ended and is open")
             )
@@ -151,6 +151,31 @@ class FleetActions(Fleet):
         below = self.checker.reference.descendants([expected]) if expected is not None else []
         dead = [one.ref for one in below if one.status == "dead"]
         return rng.choice(dead or [one.ref for one in below] or [ref])
+
+    async def _reuse(self, rng: random.Random, client: Client) -> None:
+        """Delete a group that has ended, unless it was pruned, and enqueue another one with its id."""
+        over = [ref for ref, type in self._acknowledged.items() if type == "counting" and self._is_over(ref)]
+        if not over:
+            return
+        tenant, id = ref = rng.choice(over)
+        if ref in self.checker.reference.groups:
+            try:
+                await self.store.delete([id], tenant=tenant)
+            except TreadleError:
+                return  # something waits for it
+        self._reused.add(ref)
+        self._reusing.add(ref)
+        self.checker.reused.add(ref)
+        self.checker.cover("an id was used again")
+        work = replace(MAKERS["counting"](rng), id=id)
+        await self._enqueue((self._client_process, client), tenant, work, {}, waits=False)
+        self._reusing.discard(ref)
+
+    def _is_over(self, ref: tuple[str, str]) -> bool:
+        if ref in self._reusing or ref in self._unknown:
+            return False
+        group = self.checker.reference.groups.get(ref)
+        return self.checker.reference.was_stored(ref) if group is None else group.ended_at is not None
 
     async def _pause_queue(self, rng: random.Random, client: Client) -> None:
         queue, tenant = rng.choice(("default", "bulk")), rng.choice((None, *TENANTS))

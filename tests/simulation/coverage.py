@@ -89,6 +89,7 @@ SOMETIMES = (
     "an item was completed",
     "triggered",
     "pruned",
+    "an id was used again",
     "an ended group opened again",
     "a closing item came back",
     "a requeued item stayed dead",

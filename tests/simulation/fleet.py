@@ -48,6 +48,10 @@ class Fleet:
         self._client_process = Process("client")
         self._acknowledged: dict[tuple[str, str], str] = {}
         self._later_works: list[Any] = []
+        self._reused: set[tuple[str, str]] = set()
+        """What was deleted or pruned, and enqueued again with its id."""
+        self._reusing: set[tuple[str, str]] = set()
+        """Of these: what is being enqueued."""
         self._waiting: list[asyncio.Task[None]] = []
         self._unknown: list[tuple[str, str]] = []
         self._starting: dict[Process, asyncio.Task[None]] = {}

@@ -129,6 +129,12 @@ class OperatorChecks(WorkChecks):
             must(not waiting, f"{expected} was pruned although {waiting} wait for it")
             self.reference.remove(expected)
 
+    def delete(self, now: float, changed: Changed) -> None:
+        for state in changed.items:
+            expected = self.reference.items[state.tenant, state.id]
+            must(self._store.store.find(*expected.ref) is None, f"{expected} was deleted, and is there")
+            self.reference.remove(expected)
+
     def take_permits(self, now: float, requests: Sequence[Any], replies: Sequence[Any]) -> None:
         self.handlers.take_permits(requests, replies)
 

@@ -50,6 +50,7 @@ class Plan:
             "pause_queue": rng.choice((0.0, 0.0, 0.1)),
             "burst": rng.choice((0.0, 0.1, 0.2)),
             "poison": rng.choice((0.0, 0.0, 0.0, 0.08)),
+            "reuse": rng.choice((0.0, 0.0, 0.5)),
         }
         for kind, rate in rates.items():
             actions += [(rng.uniform(0, self.span), kind) for _ in range(_times(rng, rate * self.span))]

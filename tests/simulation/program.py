@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Protocol
 
 from treadle import Abort, Context, Defer, Failure, Result, Retry, at_least, group, work
@@ -169,19 +170,19 @@ async def crash(after: float) -> None:
     await asyncio.sleep(0)
 
 
-def _plus_one(old: int | None) -> int:
-    return (old or 0) + 1
+def _with(id: str, old: list[str] | None) -> list[str]:
+    return [*(old or []), id]
 
 
 @work(name="counted", retry=QUICK)
-async def counted(ctx: Context, n: int) -> Result[int, int]:
+async def counted(ctx: Context, n: int) -> Result[int, list[str]]:
     await asyncio.sleep(_rng().expovariate(20))
-    return ctx.result(n, append=_plus_one)
+    return ctx.result(n, append=partial(_with, ctx.id))
 
 
 @work(name="counting", retry=QUICK)
-async def counting(ctx: Context, n: int) -> Result[None, int]:
-    """A group whose value must be the exact number of its children."""
+async def counting(ctx: Context, n: int) -> Result[None, list[str]]:
+    """A group whose value must have each of its children once."""
     return ctx.queue([counted(i) for i in range(n)])
 
 

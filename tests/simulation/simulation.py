@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import hashlib
+import json
 import random
 
 from tests.simulation.actions import FleetActions
@@ -161,7 +162,7 @@ class Simulation(FleetActions):
             self.checker.cover("an unknown enqueue was stored" if there else "an unknown enqueue was not")
 
     async def _check_counting_groups(self) -> None:
-        """The value of each `counting` group is the number of its children that succeeded."""
+        """The value of each `counting` group has each of its children once that succeeded, and no other."""
         for (tenant, id), type in self._acknowledged.items():
             if type != "counting":
                 continue
@@ -171,9 +172,9 @@ class Simulation(FleetActions):
             page = await self.store.list(Filter(tenant=tenant, group_id=id), limit=1000)
             if any(item.worker is None and item.status == "success" for item in page.items):
                 continue  # an operator completed one of them
-            counted = sum(item.type == "counted" and item.status == "success" for item in page.items)
-            value = int(group.value.rpartition(b"\x00")[2]) if isinstance(group.value, bytes) else 0
-            must(counted == value, f"group {id} counted {value}, but {counted} of its children succeeded")
+            counted = [item.id for item in page.items if item.type == "counted" and item.status == "success"]
+            value = json.loads(group.value.rpartition(b"\x00")[2]) if isinstance(group.value, bytes) else []
+            must(sorted(value) == sorted(counted), f"group {id} has {value}, but {counted} succeeded")
 
     async def _stop_everything(self, client: Client) -> None:
         """Stop all live processes. None of their loops has died, and they leave no tasks."""

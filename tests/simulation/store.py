@@ -131,6 +131,13 @@ class CheckedStore(MemoryBackend):
         await super().pause(queue, paused, tenant=tenant, **noted)
         self._check_step("pause", queue, paused, tenant)
 
+    async def delete(
+        self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False, **noted: Any
+    ) -> Changed:
+        answer = await super().delete(group_ids, tenant=tenant, cascade=cascade, **noted)
+        self._check_step("delete", answer)
+        return answer
+
     async def prune(self, limit: int = 1000) -> int:
         answer = await super().prune(limit)
         self._check_step("prune", answer)

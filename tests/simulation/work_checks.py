@@ -57,6 +57,8 @@ class WorkChecks:
         self._fired: set[tuple[str, float]] = set()
         self._owners: dict[tuple[str, str], tuple[str, float]] = {}
         self._done: Counter[tuple[str, str]] = Counter()
+        self.reused: set[Any] = set()
+        """The items and groups whose ids earlier ones had."""
         self.violation: Violation | None = None
         """The first violation. It is kept here because the engine survives every error of its store."""
 

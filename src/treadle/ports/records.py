@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.clock import Clock
 from treadle.item import DEFAULT_TENANT, Attempt, Ref
+from treadle.rules.settlement import token_step
 
 from .async_ports import AsyncPorts
 from .compare_and_set import Snapshot, compare_and_set
@@ -32,6 +33,9 @@ Unchanged: TypeAlias = Literal["unchanged"]
 UNCHANGED: Final = "unchanged"
 
 _encoder = msgspec.json.Encoder()
+
+
+random_bits = random.SystemRandom().getrandbits
 
 
 class RecordType(Generic[T]):
@@ -76,7 +80,7 @@ class Records:
 
     async def new_tokens(self, count: int) -> range:
         """Numbers that were never given before."""
-        last = await self.ports.increment(self.keys.token, count)
+        last = await self.ports.increment(self.keys.token, token_step(count, random_bits))
         return range(last - count + 1, last + 1)
 
     # -- records that change ---------------------------------------------------------------------------

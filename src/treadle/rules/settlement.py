@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Final, Literal, NamedTuple
 
 from treadle.item import (
@@ -214,6 +214,13 @@ def contributed(contribution: Contribution, result: bytes | None, token: int) ->
     """The group's value after a contribution. `result`: the item's. `token`: that of its lease."""
     value = result if contribution.value is None else contribution.value
     return GroupValue(next_version(token, contribution.version), value, contribution.final)
+
+
+def token_step(count: int, random_bits: Callable[[int], int]) -> int:
+    """How far to move a counter for this many tokens: they are the last ones of the step. A random number of
+    those before is left out. So a store that lost its last changes gives other tokens than before, and
+    versions, which are sums of tokens, differ."""
+    return count and count + random_bits(24)
 
 
 VERSIONS: Final = 2**50

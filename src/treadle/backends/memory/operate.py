@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
 from treadle.item import GROUP_MARK, Changed, Contribution, Ref
+from treadle.rules.settlement import token_step
 
 from .audits import prune_audits
 from .dependencies import forget_waiting, is_needed, members, stop_waiting
@@ -56,7 +57,7 @@ def complete(store: MemoryTables, id: str, result: bytes | None, tenant: str | N
     row.claimed_by = None
     row.result = result
     if row.item.contributes:
-        store.token += 1
+        store.token += token_step(1, store.random_bits)
         contribute(store, row, Contribution(), store.token)
     end_all(store, [row], "success", now, effects)
     return Changed((before,), effects.result())

@@ -6,6 +6,7 @@ checks what must always be true of the tables.
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,6 @@ from typing import TypeVar
 from treadle.clock import Clock
 from treadle.item import GROUP_MARK, Item, Ref, Schedule
 from treadle.records import AuditEntry, ScheduleRun, Stat
-from treadle.rules.settlement import LONE_VERSION
 from treadle.rules.statistics import STEPS
 from treadle.rules.submission import KeyHolder, KeyRef
 
@@ -77,8 +77,10 @@ class MemoryTables:
         self.unmet: dict[Ref, dict[Row, None]] = {}
         """The rows that died `unsatisfiable` and name an item, or a group, in `after`."""
 
-        self.token = LONE_VERSION
-        """The last one that was given. None is that of a lone group's version."""
+        self.token = 0
+        """The last one that was given."""
+        self.random_bits = random.Random(1).getrandbits
+        """For tokens. They are the same in each process, so that a simulation can be repeated."""
         self.workers: dict[str, MemoryWorker] = {}
         self.worker_ends: PriorityQueue[MemoryWorker] = PriorityQueue()
         """Workers by the end of their lease, or earlier."""

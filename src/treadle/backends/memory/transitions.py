@@ -10,7 +10,7 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from treadle.item import KILLING, Attempt, Lease, Status, Verdict
-from treadle.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt
+from treadle.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt, token_step
 
 from .fairness import ParkedItems
 from .rows import DeadlineWatch, MemoryWorker, Row
@@ -121,7 +121,7 @@ def lease(
     The attempt begins with the lease, unless the item's type is `buffered` or it was lost before.
     """
     item, kind = row.item, row.kind
-    store.token = token = store.token + 1
+    store.token = token = store.token + token_step(1, store.random_bits)
     row.token = token
     row.worker = worker
     row.claimed_by = worker.id

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from treadle.item import Ref
+from treadle.rules.settlement import token_step
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -54,7 +55,7 @@ def statements(verb: str) -> dict[str, str]:
 
 _SQL = statements("counter")
 
-_random = random.SystemRandom()
+random_bits = random.SystemRandom().getrandbits
 
 
 class Numbers(NamedTuple):
@@ -129,15 +130,9 @@ class Tx:
 
     def numbers(self, *, no: int = 0, seq: int = 0, token: int = 0) -> Numbers:
         """Take this many numbers of each kind from the counter."""
-        self.run(_SQL["take_numbers"], no, seq, token_step(token))
+        self.run(_SQL["take_numbers"], no, seq, token_step(token, random_bits))
         last = self.rows(_SQL["numbers_taken"])[0]
         return Numbers(last[0] - no + 1, last[1] - seq + 1, last[2] - token + 1)
-
-
-def token_step(count: int) -> int:
-    """How far to move the counter for this many tokens. They are the last ones of the step; those before
-    are left out. A random number of them, so that a file that lost its last changes gives other tokens."""
-    return count and count + _random.getrandbits(24)
 
 
 def array(values: Iterable[Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.item import GROUP_MARK, EndedGroup, Item, Lease, Ref, Submitted
+from treadle.rules.settlement import token_step
 from treadle.rules.submission import Dependencies, is_tolerant
 from treadle.rules.times import deadline_at, due_at
 
@@ -17,7 +18,7 @@ from .dependencies import (
     store_dependencies,
 )
 from .placement import Home, NestedGroups, PlacedItem, tenant_of
-from .statements import NULL, Row, Tx, array, blob, statements, token_step
+from .statements import NULL, Row, Tx, array, blob, random_bits, statements
 from .status_codes import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, doomed
 
 _SQL = statements("submit")
@@ -70,7 +71,7 @@ class _ItemStorage:
         self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
         leases = sum(item.lease_to in self._workers for item, _ in placed) if leased else 0
         count = len(placed)
-        tx.run(_SQL["take_numbers"], count, count, token_step(leases))
+        tx.run(_SQL["take_numbers"], count, count, token_step(leases, random_bits))
         no, seq, token, any_missing = tx.rows(_SQL["numbers_taken"])[0]
         self._first = no - count + 1
         """The number of the first item."""
