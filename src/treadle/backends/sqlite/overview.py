@@ -95,8 +95,8 @@ class _Counts:
 
     def scan(self, kind: Kind, seconds: float) -> bool:
         """Count by reading the table. Returns whether there was time for all of it."""
-        first, last = self._tx.rows(_SQL[f"{kind}_numbers"])[0]
-        if first is None:
+        first, last = _numbers(self._tx, kind)
+        if first is None or last is None:
             return True
         size = max(_PORTION, ceil((last - first + 1) / _MOST_PORTIONS))
         portions, done = ceil((last - first + 1) / size), 0
@@ -178,6 +178,12 @@ class _Counts:
                 self._add(queue, status, tenant, type, count)
                 if len(rows) == most:
                     self._cut.add((queue, STATUS[status]))
+
+
+def _numbers(tx: Tx, kind: Kind) -> tuple[int | None, int | None]:
+    """The first number and the last one. None: there is no item."""
+    first, last = tx.rows(_SQL[f"{kind}_numbers"])[0]
+    return first, last
 
 
 def _spread(count: int) -> Iterator[int]:
