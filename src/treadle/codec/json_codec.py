@@ -8,6 +8,7 @@ that did not come back equal. For `{"a": 1, "b": 2}` that costs 1.3 us, where wr
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
@@ -112,16 +113,26 @@ def _has_long_number(data: bytes) -> bool:
 
 
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_FEW_LEVELS: Final = 8
 
 
 def _is_deep(data: bytes) -> bool:
-    """Whether `data` may be nested deeper than MAX_DEPTH.
+    """Whether `data` is nested deeper than MAX_DEPTH. Texts are left out only if their brackets may matter:
+    most data has few levels."""
+    if len(data) <= 2 * MAX_DEPTH or _has_levels(data, _FEW_LEVELS):
+        return False
+    return not _has_levels(_TEXT.sub(b"", data), MAX_DEPTH)
+
+
+def _has_levels(data: bytes, most: int) -> bool:
+    """Whether `data` is found to have MAX_DEPTH levels or fewer, after `most` rounds.
 
     Each round removes the innermost brackets. No more levels can be left than there are pairs of brackets.
     """
-    brackets, peeled = data.translate(None, _NOT_BRACKETS) if len(data) > 2 * MAX_DEPTH else b"", 0
-    while peeled + len(brackets) // 2 > MAX_DEPTH:
-        if peeled == MAX_DEPTH:
+    brackets = data.translate(None, _NOT_BRACKETS)
+    for peeled in range(most + 1):
+        if peeled + len(brackets) // 2 <= MAX_DEPTH:
             return True
-        brackets, peeled = brackets.replace(b"[]", b"").replace(b"{}", b""), peeled + 1
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     return False
