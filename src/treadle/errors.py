@@ -547,21 +547,27 @@ class StoreFull(BackendError):
 class SchemaError(BackendError):
     """The store's schema is not of the version that this library needs. `found` is None if it has none.
 
-    missing: the file that does not exist, if that is why."""
+    missing: the file that does not exist, if that is why.
+    converts: whether an older schema can be brought to this version."""
 
-    def __init__(self, found: int | None, wanted: int, missing: str = "") -> None:
-        super().__init__(_schema_advice(found, wanted, missing))
+    def __init__(self, found: int | None, wanted: int, missing: str = "", *, converts: bool = True) -> None:
+        super().__init__(_schema_advice(found, wanted, missing, converts))
         self.found = found
         self.wanted = wanted
 
 
-def _schema_advice(found: int | None, wanted: int, missing: str) -> str:
+def _schema_advice(found: int | None, wanted: int, missing: str, converts: bool) -> str:
     if missing:
         return f"there is no file {missing}: check the path, or make the store with `treadle migrate`"
     if found is None:
         return f"the store has no schema (version {wanted} is needed): run `treadle migrate`"
     if found > wanted:
         return f"the store's schema is version {found}, newer than {wanted}: upgrade treadle here"
+    if not converts:
+        return (
+            f"the store's layout is version {found}, older than {wanted}, and is not converted: let the "
+            "earlier version of treadle work off what is queued, then remove its keys, or use another prefix"
+        )
     return f"the store's schema is version {found}, older than {wanted}: run `treadle migrate`"
 
 

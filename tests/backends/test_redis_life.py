@@ -21,6 +21,7 @@ from treadle import Treadle
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import parse_address
 from treadle.backends.redis.connector import RedisConnector
+from treadle.backends.redis.schema import VERSION
 from treadle.errors import AccessDenied, SchemaError, StoreUnavailable, UnsupportedError
 from treadle.item import Wake
 
@@ -63,21 +64,30 @@ def connections_of(server: ValkeyServer) -> int:
 async def test_many_processes_open_a_new_store(valkey_url: str) -> None:
     backends = [RedisBackend(valkey_url) for _ in range(10)]
     await asyncio.gather(*(backend.open() for backend in backends * 2))
-    assert await backends[0]._link.command(b"HGETALL", b"{treadle}:meta") == [b"version", b"1"]
+    assert await backends[0]._link.command(b"HGETALL", b"{treadle}:meta") == [b"version", b"%d" % VERSION]
     await asyncio.gather(*(backend.close() for backend in backends * 2))
 
 
 async def test_a_newer_store_is_refused(server: ValkeyServer) -> None:
     """Except for heartbeats: the worker that sends them had the store open before."""
-    server.call("HSET", "{treadle}:meta", "version", 2)
+    server.call("HSET", "{treadle}:meta", "version", VERSION + 1)
     backend = RedisBackend(server.url)
-    with pytest.raises(SchemaError, match="version 2, newer than 1: upgrade treadle here"):
+    newer = f"version {VERSION + 1}, newer than {VERSION}: upgrade treadle here"
+    with pytest.raises(SchemaError, match=newer):
         await backend.open()
     assert connections_of(server) == 0
     heartbeats = backend.heartbeat_connection()
     await heartbeats.open()
     assert connections_of(server) == 1
     await heartbeats.close()
+
+
+async def test_an_older_store_is_refused(server: ValkeyServer) -> None:
+    """Its bytes would be taken for damage."""
+    server.call("HSET", "{treadle}:meta", "version", VERSION - 1)
+    older = f"layout is version {VERSION - 1}, older than {VERSION}, and is not converted"
+    with pytest.raises(SchemaError, match=older):
+        await RedisBackend(server.url).open()
 
 
 async def test_a_store_that_is_away_cannot_be_opened(tmp_path: Path) -> None:

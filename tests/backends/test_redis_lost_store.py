@@ -11,6 +11,7 @@ from tests.cli.calling import call
 from tests.support.valkey import Client
 from treadle import Treadle, work
 from treadle.backends.redis import RedisBackend
+from treadle.backends.redis.schema import VERSION
 from treadle.errors import BackendError
 from treadle.item import Demand, Heartbeat, Item, Settlement, Submission
 
@@ -71,7 +72,7 @@ async def test_the_version_of_an_emptied_store_is_noted_again(valkey_url: str) -
     assert reply.fresh
     assert reply.new_store
     assert not (await backend.beat(beat)).new_store
-    assert await backend._link.command(b"HGET", b"{treadle}:meta", b"version") == b"1"
+    assert await backend._link.command(b"HGET", b"{treadle}:meta", b"version") == b"%d" % VERSION
     await backend.close()
 
 

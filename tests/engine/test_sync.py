@@ -222,7 +222,7 @@ def test_call_takes_coroutines_and_enqueues(app: Treadle) -> None:
         app.sync.call(add(1, 2))  # type: ignore[arg-type]
 
 
-@pytest.mark.filterwarnings("ignore:enqueue of:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:enqueue.*never awaited:RuntimeWarning")
 def test_call_refuses_an_enqueue_with_a_connection(tmp_path: Path) -> None:
     app = Treadle(f"sqlite:///{tmp_path}/work.db", work=[add])
     with (

@@ -11,12 +11,13 @@ from treadle.errors import SchemaError
 
 from .link import RedisLink
 
-VERSION: Final = 1
-"""Of the layout of the keys."""
+VERSION: Final = 2
+"""Of the layout of the keys, and of the bytes in them. Every change of either has a new number: see
+tests/backends/redis_layout.py."""
 
 
 async def check_schema(link: RedisLink, *, make: bool) -> None:
-    """Note the version of the layout in a new store. `SchemaError` if the store has a newer one, or none
+    """Note the version of the layout in a new store. `SchemaError` if the store has another one, or none
     and is not to be made. A store that is there is only read: its server may be full, or a replica."""
     key = link.key("meta")
     found = await link.command(b"HGET", key, b"version")
@@ -24,5 +25,5 @@ async def check_schema(link: RedisLink, *, make: bool) -> None:
         raise SchemaError(None, VERSION)
     if found is None:
         await link.command(b"HSETNX", key, b"version", VERSION)
-    elif int(found) > VERSION:
-        raise SchemaError(int(found), VERSION)
+    elif int(found) != VERSION:
+        raise SchemaError(int(found), VERSION, converts=False)
