@@ -10,10 +10,12 @@ import pytest
 from tests.cli.calling import call
 from tests.cli.conftest import APP, Store
 from tests.cli.looked_at import report, send
-from treadle import Treadle
+from treadle import Client, Treadle, work
 from treadle.cli.names import misspelt_queues
+from treadle.item import Heartbeat
 from treadle.testing.contract.build import item
 from treadle.testing.contract.marks import kill
+from treadle.worker_info import WorkerInfo, encode_worker_info
 
 
 async def _one_of_each(app: Treadle) -> None:
@@ -42,6 +44,27 @@ def test_filters_that_find_nothing_are_remarked_on(filled: Store) -> None:
     assert "there are default, email" in filled.call("list", "--queue", "x", "--json").err
     # What is known, and finds nothing, is no mistake.
     assert filled.call("list", "--type", "report", "--status", "dead").err == ""
+
+
+@work(name="mail.secret", queue="secrets")
+async def secret() -> None: ...
+
+
+def test_remarks_name_nothing_of_other_tenants(store: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        async with Client(store.url, work=[report, secret]) as client:
+            await client.tenant("acme").enqueue(report(), delay=3600)
+            await client.tenant("other").enqueue(secret(), delay=3600)
+            info = encode_worker_info(WorkerInfo(host="h", queues=("secrets",), lease=60.0))
+            beat = Heartbeat(worker="w", lease=60.0, types=("mail.secret",), info=info)
+            await client.backend.beat(beat)
+
+    store.fill(fill)
+    for option, name in (("--type", "mail.sec"), ("--queue", "secret")):
+        own = store.call("list", option, name, "--tenant", "acme", app=False).err
+        assert own.startswith("treadle: no item of 'acme', and no app here, has the ")
+        assert "secret" not in own.replace(repr(name), "")
+        assert "secret" in store.call("list", option, name, app=False).err.replace(repr(name), "")
 
 
 def test_pauses_of_unknown_queues_are_remarked_on(filled: Store) -> None:

@@ -24,6 +24,7 @@ from treadle import Treadle
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
 from treadle.dashboard.views import VIEWS
+from treadle.item import Heartbeat
 from treadle.testing.counting import CountingBackend
 
 MOST_CALLS = 6
@@ -171,6 +172,19 @@ def route_of(web: Starlette, method: str, address: str) -> str | None:
         ),
         None,
     )
+
+
+async def test_hints_of_filters_name_no_types_of_other_tenants(
+    memory_store: Callable[[], Backend], make_app: MakeApp, visitor: Visitor
+) -> None:
+    app = make_app(memory_store, *WORK)
+    await fill(app)  # tenant `c` has an item of mail.send
+    served = Heartbeat(worker="w2", lease=60, types=("bank.pay", "mail.send"))
+    await app.backend.beat(served)
+    for tenants, shown in ((None, True), (["c"], False)):
+        page = (await visitor(app, tenants=tenants).get("/items")).text
+        assert 'value="type:mail.send"' in page
+        assert ("bank.pay" in page) is shown
 
 
 async def test_names_that_two_tenants_have_are_not_mixed_up(

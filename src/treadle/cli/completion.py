@@ -54,7 +54,7 @@ def complete_schedule(context: typer.Context, incomplete: str) -> list[str]:
 
 
 async def _stored_schedules(client: Client) -> list[str]:
-    return [each.name for each in await client.backend.schedules()]
+    return [each.name for each in await client.schedules.list()]
 
 
 def _client(context: typer.Context) -> Client | None:
@@ -68,7 +68,10 @@ def _client(context: typer.Context) -> Client | None:
         from .load import client_of, which_store
 
         app, url = which_store(given.get("app"), given.get("url"))
-        return client_of(app, url) if app or url else None
+        if not app and not url:
+            return None
+        client, tenant = client_of(app, url), given.get("tenant")
+        return client.tenant(tenant) if tenant else client
     except Exception:  # noqa: BLE001  a shell shows no error while a person types
         return None
 

@@ -10,12 +10,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from treadle.engine.run.fingerprint import MARK_LENGTH
 from treadle.engine.why.wording import command
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.fleet import queues_of
 from treadle.ids import check_id, check_name
 from treadle.item import DEFAULT_QUEUE
+from treadle.operator import tenant_of
 from treadle.wording import close_names, did_you_mean, listed, plural
 
 if TYPE_CHECKING:
@@ -33,16 +36,22 @@ _WHOLE_MARK: Final = re.compile(rf"[0-9a-f]{{{MARK_LENGTH}}}")
 # -------------------------------------------------------------------------------------- types and queues
 
 
+async def _overview(client: Client) -> Overview:
+    """How the store stands. For one tenant without workers: they serve the types and queues of others too."""
+    overview = await client.overview(quick=True)
+    return overview if tenant_of(client) is None else replace(overview, workers=())
+
+
 async def known_types(client: Client) -> list[str]:
     """Types of the app, and of items and workers in the store."""
-    overview = await client.overview(quick=True)
+    overview = await _overview(client)
     served = (type for worker in overview.workers for type in worker.types or ())
     return sorted({*client.types, *(each.type for each in overview.counts), *served})
 
 
 async def known_queues(client: Client) -> list[str]:
     """Queues of the types of the app, of items and workers in the store, and those that are paused."""
-    overview = await client.overview(quick=True)
+    overview = await _overview(client)
     return sorted({*used_queues(overview, client.types), *(queue for queue, _ in overview.paused)})
 
 
@@ -59,23 +68,24 @@ async def type_remark(client: Client, name: str) -> str:
         known = await known_types(client)
     except TreadleError:
         return ""
-    return _remark("work type", name, known)
+    return _remark("work type", name, known, tenant_of(client))
 
 
 async def queue_remark(client: Client, name: str) -> str:
     """The same for a queue."""
     try:
-        known = used_queues(await client.overview(quick=True), client.types)
+        known = used_queues(await _overview(client), client.types)
     except TreadleError:
         return ""
-    return _remark("queue", name, known)
+    return _remark("queue", name, known, tenant_of(client))
 
 
-def _remark(what: str, name: str, known: Sequence[str]) -> str:
+def _remark(what: str, name: str, known: Sequence[str], tenant: str | None = None) -> str:
     if name in known:
         return ""
+    who = "no item, worker or app here" if tenant is None else f"no item of {tenant!r}, and no app here,"
     others = f"there are {listed(known)}" if known else "there are none"
-    return f"no item, worker or app here has the {what} {name!r}: {did_you_mean(name, known, others)}"
+    return f"{who} has the {what} {name!r}: {did_you_mean(name, known, others)}"
 
 
 async def misspelt_queues(app: Client, backend: Backend, queues: Iterable[str]) -> list[str]:

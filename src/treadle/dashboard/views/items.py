@@ -247,13 +247,16 @@ async def _names(visit: Visit) -> Names:
 
 
 async def _read_names(visit: Visit) -> Names:
-    """The types and queues that are in use. None, if the store does not say so in time."""
-    types, queues = set(visit.client.types), set[str]()
+    """The types and queues that are in use. None, if the store does not say so in time. Of one tenant: those
+    of its items. The code and the workers have those of others too."""
+    everyone = visit.tenant is None
+    types, queues = set(visit.client.types if everyone else ()), set[str]()
     with contextlib.suppress(StoreUnavailable):
         overview = await visit.in_time(visit.client.overview(quick=True))
         if overview is not None:
             types.update(each.type for each in overview.counts)
-            types.update(type for worker in overview.workers for type in worker.types or ())
+            if everyone:
+                types.update(type for worker in overview.workers for type in worker.types or ())
             queues.update(each.queue for each in overview.counts)
             queues.update(each.queue for each in overview.ages)
     return Names(sorted(types), sorted(queues))
