@@ -272,9 +272,11 @@ def handler_of(work_type: AnyWorkType) -> Handler:
 
 def defined_in(work_type: AnyWorkType) -> str | None:
     """Return the function inside which its handler is defined, so that no other process can import it. None
-    if there is none."""
+    if there is none, or if the type has a name of its own, under which another process may have a handler."""
     handler = work_type._handler  # pyright: ignore[reportPrivateUsage]
-    place, inside, _ = ("", "", "") if handler is None else handler.fn.__qualname__.rpartition(".<locals>.")
+    if handler is None or "name" in work_type.options:
+        return None
+    place, inside, _ = handler.fn.__qualname__.rpartition(".<locals>.")
     return place if inside else None
 
 

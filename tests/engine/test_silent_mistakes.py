@@ -193,6 +193,17 @@ async def test_a_local_function_that_runs_here_is_no_mistake(tmp_path: Path, cap
     assert Mistakes(caplog, tmp_path).told() == ""
 
 
+async def test_a_local_function_with_a_name_of_its_own_is_no_mistake(tmp_path: Path, caplog: Log) -> None:
+    """A worker may have another function under that name."""
+
+    @work(name="books.close")
+    async def local() -> None: ...
+
+    async with Client(f"sqlite:///{tmp_path}/work.db") as client:
+        await client.enqueue(local())
+    assert Mistakes(caplog, tmp_path).told() == ""
+
+
 async def test_a_wait_for_a_worker_that_is_there_is_no_mistake(tmp_path: Path, caplog: Log) -> None:
     clock = ManualClock()
     async with Treadle(clock=clock, work=[add]) as app:
