@@ -77,6 +77,16 @@ class GroupDependencyCases:
         assert await run(backend) == ["child", "next"]
 
     @needs("nested")
+    async def test_the_id_of_a_member_names_no_group(self, backend: Backend) -> None:
+        """An item that waits for a group of this id waits for what is not submitted."""
+        root = await start_one(backend, item("root"))
+        await apply(backend, succeed(root, item("member"), dependent(whole("member"), id="next")))
+        assert (await state(backend, "next")).waiting_for == (whole("member"),)
+        assert await run(backend) == ["member"]
+        assert (await state(backend, "next")).waiting_for == (whole("member"),)
+        await consistent(backend)
+
+    @needs("nested")
     async def test_the_group_may_have_ended(self, backend: Backend) -> None:
         """A group that has not failed counts at once. One that has failed dooms the item."""
         await end(backend, item("good"))
@@ -233,6 +243,21 @@ class GroupDependencyCases:
         assert await run(backend) == ["next"]
         await subject.advance(100)
         assert await backend.prune() == 3
+        await consistent(backend)
+
+    @needs("nested")
+    async def test_the_root_of_the_group_may_have_been_pruned(self, subject: Subject) -> None:
+        """The group has ended all the same. It is not shown as missing."""
+        backend = subject.backend
+        root = await start_one(backend, item("root", keep=10))
+        await apply(backend, succeed(root, item("child")))
+        await run(backend)
+        await subject.advance(100)
+        assert await backend.prune() == 1
+        await submit(backend, dependent(whole("root"), "later", id="next"))
+        assert (await state(backend, "next")).waiting_for == ("later",)
+        await submit(backend, item("later"))
+        assert await run(backend) == ["later", "next"]
         await consistent(backend)
 
     @needs("nested", "operating")

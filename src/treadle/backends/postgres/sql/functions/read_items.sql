@@ -21,8 +21,7 @@ begin
       e.result, i.input, i.options, f.type, f.message,
       case when p_full and o.counting < 2 and i.after is not null then array(
         select a.id from unnest(i.after) with ordinality a(id, place)
-        where not exists (select 1 from treadle.item p where p.id = ltrim(a.id, chr(30)) and p.tenant = i.tenant
-                          and p.type is not null) order by a.place) end,
+        where not treadle.is_submitted(a.id, i.tenant) order by a.place) end,
       coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
       h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
       case when o.no is null then e.began when o.status = 5 and o.verdict is null then o.claimed else o.began end,
@@ -39,6 +38,21 @@ begin
         array_agg(a.traceback) as tracebacks, array_agg(a.at) as ats, array_agg(a.worker) as workers
       from (select * from treadle.attempt a where p_full and a.no = n.no order by a.no, a.seq) a) h on true
     order by n.place;
+end $$;
+
+-- Whether an item is stored or, by its name in `after`, a group. The id of a member is not the id of a group. A group may be
+-- older than its root, which was pruned.
+create or replace function treadle.is_submitted(p_name text, p_tenant text) returns boolean
+language plpgsql stable as $$
+#variable_conflict use_column
+begin
+  if left(p_name, 1) <> chr(30) then
+    return exists (select 1 from treadle.item i where i.id = p_name and i.tenant = p_tenant and i.type is not null);
+  end if;
+  return exists (
+      select 1 from treadle.item i where i.id = substr(p_name, 2) and i.tenant = p_tenant and i.type is not null
+        and (i.group_no is null or exists (select 1 from treadle.item_group g where g.no = i.no)))
+    or exists (select 1 from treadle.item_group g where g.id = substr(p_name, 2) and g.tenant = p_tenant);
 end $$;
 
 -- The numbers of items. Without a tenant, an id that several tenants use means the item submitted first.
