@@ -163,7 +163,7 @@ class Claimer:
         finally:
             self.recovering = False
         if self._has_unknown and leases and not lost:
-            self._log_forgotten(leases)
+            self._log_unknown(leases)
         self._dispatcher.take(tuple(leases), sent)
         self._answer_lost = self._has_unknown = False
         if not lost and not due:
@@ -178,7 +178,7 @@ class Claimer:
     def _ask_is_due(self) -> bool:
         return self._ask_again is not None and self._clock.monotonic() >= self._ask_again
 
-    def _log_forgotten(self, leases: Sequence[Lease]) -> None:
+    def _log_unknown(self, leases: Sequence[Lease]) -> None:
         log_line(
             WARNING,
             f"{self._core.hooks.outage.name} says that {len(leases)} item(s) run here that do not: "

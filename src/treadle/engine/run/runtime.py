@@ -81,7 +81,14 @@ class Runtime:
         )
         report = WorkerReport(core, worker, self._types, held, self.runner, self._dispatcher, undecodable)
         heartbeat = HeartbeatLoop(
-            core, worker, held, self._types, self.runner, report, on_drain, self._ask_for_leases
+            core,
+            worker,
+            held,
+            self._types,
+            self.runner,
+            report,
+            on_drain,
+            lambda: self.claimer.ask_soon(),  # noqa: PLW0108  made below
         )
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report, self._types.permits)
         self.loops = WorkerLoops(
@@ -96,9 +103,6 @@ class Runtime:
 
     def _wake_claimer(self) -> None:
         self.claimer.wake()
-
-    def _ask_for_leases(self) -> None:
-        self.claimer.ask_soon()
 
     def _give_back(self, tasks: list[Task]) -> None:
         self._dispatcher.give_back_tasks(tasks, limited=not self._dispatcher.stopping)

@@ -165,7 +165,7 @@ class KeptPermitCases:
         assert await take_permits(backend, self.TRIO, count=3, worker="w") == 1
 
     @needs("limits")
-    async def test_a_permit_that_the_store_has_forgotten_is_counted_again(self, backend: Backend) -> None:
+    async def test_a_permit_that_the_store_has_lost_is_counted_again(self, backend: Backend) -> None:
         """The limit is not exceeded any further."""
         await beat(backend, "w")
         await take_permits(backend, self.TRIO, worker="w")
