@@ -188,7 +188,7 @@ class Schedules:
     async def list(self) -> list[ScheduleState]:
         """All schedules, by name."""
         rows = await self._stored.rows()
-        errors = await self._stored.errors() if rows else {}
+        errors = await self._stored.errors(rows)
         now, fleet = await self._fleet()
         return self._stored.states(rows, fleet, now, errors)
 
@@ -197,7 +197,7 @@ class Schedules:
         full = self._full(name)
         rows = await self._stored.rows()
         row = next((row for row in rows if row.name == full), None)
-        error = "" if row is None else (await self._stored.errors()).get(full, "")
+        error = "" if row is None else (await self._stored.errors([row])).get(full, "")
         now, fleet = await self._fleet()
         names = tuple(row.name.removeprefix(self._prefix) for row in rows)
         return self._stored.why(name, row, fleet, now, error, names)

@@ -63,10 +63,10 @@ class StoredSchedules:
         rows = await self._core.backend.schedules()
         return [row for row in rows if row.name.startswith(self.prefix)]
 
-    async def errors(self) -> dict[str, str]:
+    async def errors(self, rows: Sequence[Schedule]) -> dict[str, str]:
         """By full name: what the last run of a schedule raised. Without those that did not fail."""
         backend = self._core.backend
-        if "recording" not in backend.capabilities:
+        if "recording" not in backend.capabilities or all(row.last_at is None for row in rows):
             return {}
         return {run.name: run.error for run in await backend.schedule_runs(count=1) if run.error}
 

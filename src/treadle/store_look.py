@@ -56,7 +56,7 @@ async def look_at(
     if "schedules" in backend.capabilities:
         reader = StoredSchedules(core, tenant)
         rows = await reader.rows()
-        errors = await reader.errors() if rows else {}
+        errors = await reader.errors(rows)
         states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
         schedules = tuple(each for each in states if not each.ended)
     found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
