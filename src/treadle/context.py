@@ -195,6 +195,11 @@ class AttemptInfo:
         return self._lease.attempt
 
     @property
+    def deferrals(self) -> int:
+        """How often this handler has deferred the item."""
+        return self._lease.deferrals
+
+    @property
     def parent(self) -> str | None:
         """The id of the item whose handler queued this one, by `ctx.queue` or by `.next`."""
         return self._lease.parent

@@ -49,7 +49,8 @@
     │   └── Stopped
     └── Directive                   raised *by* handlers, to say what should happen next
         ├── Abort                     the item is dead now
-        └── Defer                     run again later; this attempt is given back
+        ├── Defer                     run again later; this attempt is given back
+        └── RetryAfter                this attempt failed; run again after this delay
 
 Data is in attributes. The message says what to do next. All of them can be pickled, since handlers may run in
 other processes.
@@ -653,7 +654,7 @@ class Stopped(LifecycleError):
 
 
 class Directive(TreadleError):
-    """Raised by a handler to say what should happen next. It is not a failure."""
+    """Raised by a handler to say what should happen next."""
 
 
 class Abort(Directive):
@@ -686,3 +687,24 @@ class Defer(Directive):
         self.delay = None if delay is None else seconds(delay, field="delay")
         self.run_at = None if run_at is None else instant(run_at, field="run_at")
         super().__init__(f"deferred by {delay}" if run_at is None else f"deferred to {run_at}")
+
+
+class RetryAfter(Directive):
+    """This attempt failed, and the next one begins after `delay`, instead of after the wait of the retry
+    policy. It counts: after `attempts` of them the item is dead. `cause` becomes its error.
+
+    For a service that says when to come back, as HTTP 429 does: `raise RetryAfter(30)`.
+    """
+
+    delay: float | None = None  # for a subclass whose constructor does not call `super()`
+    cause: BaseException | str | None = None
+
+    def __init__(self, delay: Duration, cause: BaseException | str | None = None) -> None:
+        # Imported here, since timing imports InputError from this module.
+        from .timing import seconds
+
+        self.delay = seconds(delay, field="delay")
+        self.cause = cause
+        super().__init__(f"to be tried again after {self.delay:g} s" if cause is None else str(cause))
+        if isinstance(cause, BaseException):
+            self.__cause__ = cause

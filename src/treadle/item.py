@@ -315,6 +315,8 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     ready_at: float = 0.0
     """When it became ready for this attempt. For a scheduled item: when it was due. One that was given back
     without a delay has been ready all the time. 0: unknown."""
+    deferrals: int = 0
+    """How often its handler has deferred it."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -398,8 +400,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     | dead | `dead`, with `reason` | stays | failure, children (compensation) |
     | cancelled | `cancelled` | stays | failure |
     | retry | `scheduled` (`ready` if due) | stays, one more failure | delay or run_at, failure |
-    | defer | `scheduled` (`ready` if due) | given back | delay or run_at |
-    | release | as defer, but keeps its place and its losses | given back | delay or run_at |
+    | defer | `scheduled` (`ready` if due) | given back, one more deferral | delay or run_at |
+    | release | as defer, but no deferral, and keeps its place and its losses | given back | delay or run_at |
     """
 
     lease: Lease
@@ -502,6 +504,8 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """How many attempts have failed."""
     losses: int = 0
     """How many workers in a row have died while they ran it. For an ended item: before its last attempt."""
+    deferrals: int = 0
+    """How often its handler has deferred it. Those do not count as attempts."""
     result: object = None
     error: str | None = None
     """The last failure, as `type: message`. None if it has succeeded: the history has the failures."""

@@ -111,8 +111,8 @@ class ClaimedLease:
         await self._settle(pending)
 
     async def fail(self, error: BaseException | str, *, retry: Retry | None = None) -> None:
-        """The attempt failed. The retry policy decides whether the item is tried again or dead. `Abort` and
-        `Defer` work as in a handler."""
+        """The attempt failed. The retry policy decides whether the item is tried again or dead. `Abort`,
+        `Defer` and `RetryAfter` work as in a handler."""
         failure = error if isinstance(error, BaseException) else RuntimeError(error)
         now, draw = await self._core.backend.now(), self._core.settings.random.random
         policy = merge_retry(_policy_of(self._core, self._lease), retry)

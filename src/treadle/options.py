@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from .callables import check_plain
 from .condition import When, need
-from .errors import Defer, InputError
+from .errors import Defer, InputError, RetryAfter
 from .events import Event
 from .headers import add_headers, check_headers
 from .ids import check_id, check_name
@@ -162,7 +162,7 @@ class TypeOptions(TypedDict, total=False):
     codec: Any
     """How arguments and results of this type are stored: an object with `encode` and `decode`."""
     on_event: Callable[[Event], object] | None
-    on_failure: Callable[[Exception, Any], Literal["retry", "abort"] | Defer | None] | None
+    on_failure: Callable[[Exception, Any], Literal["retry", "abort"] | Defer | RetryAfter | None] | None
     log_context: Callable[[Input], Mapping[str, Any]] | None
     """Computes, from the arguments, the fields that `ctx.log` adds to every record."""
     strict_return: bool | None

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from .callables import check_not_awaitable, check_plain
 from .clock import Clock, SystemClock
-from .errors import Abort, InputError
+from .errors import Abort, InputError, RetryAfter
 from .timing import MAX_DURATION, Duration, check_number, seconds
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ _DEFAULTS: Final = {
     "jitter": 0.5,
     "backoff": None,
     "max_losses": 20,
+    "max_deferrals": None,
 }
 
 
@@ -49,6 +50,8 @@ class Retry:
         on a type or an app, but not on a stored item.
     max_losses: how often in a row the process that runs the item may die. One more, and the item is dead
         (`lease_lost`). A loss is not a failure: it counts no attempt of `attempts`. None: no limit.
+    max_deferrals: how often the handler may raise `Defer`. One more, and the item is dead (`exhausted`).
+        None, the default: no limit.
 
     Two policies are equal if they behave the same, whichever fields were written.
     """
@@ -60,6 +63,7 @@ class Retry:
     jitter: float
     backoff: Backoff | None
     max_losses: int | None
+    max_deferrals: int | None
     _given: frozenset[str] = field(compare=False, repr=False)
 
     def __init__(
@@ -71,8 +75,10 @@ class Retry:
         jitter: float | UnsetType = UNSET,
         backoff: Backoff | UnsetType | None = UNSET,
         max_losses: int | UnsetType | None = UNSET,
+        max_deferrals: int | UnsetType | None = UNSET,
     ) -> None:
-        values = zip(_CHECKS, (attempts, base, factor, max, jitter, backoff, max_losses), strict=True)
+        written = (attempts, base, factor, max, jitter, backoff, max_losses, max_deferrals)
+        values = zip(_CHECKS, written, strict=True)
         given = {name: _CHECKS[name](value, name) for name, value in values if value is not UNSET}
         for name, value in {**_DEFAULTS, **given, "_given": frozenset(given)}.items():
             object.__setattr__(self, name, value)
@@ -127,7 +133,8 @@ async def retry_call(
 
     `on(error)`, plain or async, is called after each failure. False stops. A number is the least wait in
     seconds. Any other value leaves the decision to the policy. `Abort` stops too, and raises its cause if
-    that is an exception. Cancellation is never retried.
+    that is an exception. The wait after a `RetryAfter` is the one that it names. Cancellation is never
+    retried.
     """
     policy, clock = retry or Retry(), clock or SystemClock()
     attempt = 1
@@ -142,7 +149,8 @@ async def retry_call(
             least = await _least_wait(on, error)
             if least is None or policy.exhausted(attempt):
                 raise
-        await clock.sleep(max(least, policy.delay(attempt, random)))
+            after = error.delay if isinstance(error, RetryAfter) else None
+        await clock.sleep(max(least, policy.delay(attempt, random) if after is None else after))
         attempt += 1
 
 
@@ -161,7 +169,7 @@ def _checked_attempts(value: Any, name: str) -> int | None:
     return value
 
 
-def _checked_losses(value: Any, name: str) -> int | None:
+def _checked_count(value: Any, name: str) -> int | None:
     if value is not None and (type(value) is not int or value < 0):
         raise InputError.of(name, value, "must be a whole number, 0 or more, or None for no limit")
     return value
@@ -178,7 +186,8 @@ _CHECKS: Final[dict[str, Callable[[Any, str], object]]] = {
     "max": seconds,
     "jitter": lambda value, name: check_number(value, name, 0.0, 1.0),
     "backoff": _checked_backoff,
-    "max_losses": _checked_losses,
+    "max_losses": _checked_count,
+    "max_deferrals": _checked_count,
 }
 
 

@@ -93,6 +93,11 @@ def plural(count: int, noun: str, more: bool = False, *, estimated: bool = False
     return f"{number} {noun if count == 1 and not more else noun + 's'}"
 
 
+def times(count: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def listed(names: Iterable[str], most: int = MOST_LISTED, *, total: int | None = None) -> str:
     """`a, b, c and 4 more`, as `plain` shows them. total: how many there are, if not all are given."""
     given = list(names)

@@ -27,6 +27,7 @@ PUBLIC = [
     "Redrive",
     "Result",
     "Retry",
+    "RetryAfter",
     "Schedule",
     "Secret",
     "Treadle",

@@ -12,7 +12,7 @@ from tests.cli.calling import PROJECT, call, start
 from tests.cli.conftest import Store
 from tests.cli.forks import common_server
 from tests.cli.looked_at import log_in, order, report, send
-from treadle import Client, Retry, Treadle, work
+from treadle import Client, Context, Defer, Retry, Treadle, work
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
 from treadle.item_words import attempt_words
@@ -114,6 +114,23 @@ def test_show_has_the_history_the_group_and_the_children(store: Store) -> None:
     (fields,) = store.call("show", dead["id"], "--json").objects
     assert [each["attempt"] for each in fields["history"]] == [1, 2]
     assert "\x1b[31mroute" in fields["history"][0]["message"]
+
+
+def test_show_says_how_often_an_item_was_deferred(memory: Store) -> None:
+    @work(name="busy")
+    async def busy(ctx: Context) -> None:
+        if ctx.deferrals < 2:
+            raise Defer(delay=0)
+
+    async def fill(app: Treadle) -> None:
+        app.register(busy)
+        await app.start()
+        await app.enqueue(busy(), id="b1").result(30)
+
+    memory.fill(fill)
+    assert "attempts  1 begun, 0 of 3 failed, deferred 2 times\n" in memory.call("show", "b1").out
+    (fields,) = memory.call("show", "b1", "--json").objects
+    assert fields["deferrals"] == 2
 
 
 def test_show_says_that_a_death_was_no_attempt(memory: Store) -> None:

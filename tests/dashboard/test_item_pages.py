@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
-from treadle import Client, Retry, Secret, Treadle, WorkFailed, work
+from treadle import Client, Context, Defer, Retry, Secret, Treadle, WorkFailed, work
 from treadle.backend import Backend
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.views import items as items_view
@@ -246,6 +246,24 @@ async def test_long_payloads_are_cut_and_downloaded(mails_in_memory: Mails, visi
     whole = await client.get(f"/items/{long.id}/input")
     assert whole.json() == {"order": 8, "text": "x" * 100_000, "code": "***"}
     assert "attachment" in whole.headers["content-disposition"]
+
+
+async def test_an_item_says_how_often_it_was_deferred(
+    memory_store: Callable[[], Backend], make_app: MakeApp, visitor: Visitor
+) -> None:
+    @work(name="busy")
+    async def busy(ctx: Context, times: int) -> None:
+        if ctx.deferrals < times:
+            raise Defer(delay=0)
+
+    app = make_app(memory_store, busy)
+    await app.start()
+    for times, words in ((0, "failed</dd>"), (1, "failed, deferred once<"), (2, "failed, deferred 2 times<")):
+        handle = await app.enqueue(busy(times))
+        await handle.result(5)
+        assert f"1 begun, 0 of 3 {words}" in (await visitor(app).get(f"/items/{handle.id}")).text
+        assert (await json_of(visitor(app), f"/items/{handle.id}"))["deferrals"] == times
+    await app.stop()
 
 
 async def test_pages_go_on_where_they_ended(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import AT_ONCE, PATIENCE, Errors, MakeApp, Seen, Steady, failure
-from treadle import Abort, Context, Defer, Retry, work
+from treadle import Abort, Context, Defer, Retry, RetryAfter, work
 from treadle.events import Deferred
 from treadle.flow_control import FailureInfo
 from treadle.testing import ManualClock, drain, run_inline
@@ -255,6 +255,94 @@ async def test_defer_does_not_count_the_attempt(make_app: MakeApp) -> None:
     assert len(seen.of(Deferred)) == 5
 
 
+async def test_retry_after_is_a_failed_attempt_with_its_own_delay(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """§19: Counted by `attempts`. The delay is the handler's, without jitter and without `max`."""
+    start, began = clock.now(), list[tuple[int, float]]()
+
+    @work(name="limited", retry=Retry(attempts=3, base=1, max=2))
+    async def limited(ctx: Context) -> None:
+        began.append((ctx.attempt, clock.now() - start))
+        raise RetryAfter(timedelta(seconds=30), "429 Too Many Requests")
+
+    async with run_inline(make_timed(limited)) as app:
+        handle = await app.enqueue(limited())
+        await drain(app)
+        assert (await handle.state()).due_at == start + 30
+        for _ in range(2):
+            await clock.advance(30)
+            await drain(app)
+        state = await handle.state()
+    assert began == [(1, 0.0), (2, 30.0), (3, 60.0)]
+    assert (state.status, state.reason, state.failures) == ("dead", "exhausted", 3)
+    assert state.error == "RetryAfter: 429 Too Many Requests"
+    assert len(state.history) == 3
+
+
+async def test_the_cause_of_a_retry_after_is_the_error(make_app: MakeApp) -> None:
+    @work(name="limited", retry=Retry(attempts=1))
+    async def limited() -> None:
+        try:
+            raise HttpError(429)
+        except HttpError as error:
+            raise RetryAfter(5, error) from error
+
+    async with make_app(limited) as app:
+        died = await failure(app.enqueue(limited()).result(PATIENCE))
+    assert (died.error, died.reason) == ("status 429", "exhausted")
+    assert died.error_type.endswith("HttpError")
+
+
+async def test_a_retry_after_past_the_deadline_expires_at_once(make_timed: MakeApp) -> None:
+    @work(name="limited")
+    async def limited() -> None:
+        raise RetryAfter(30)
+
+    async with run_inline(make_timed(limited)) as app:
+        handle = await app.enqueue(limited(), expires_in=20)
+        await drain(app)
+        assert (await handle.state()).reason == "expired"
+
+
+async def test_a_retry_after_without_a_delay_says_so(make_app: MakeApp) -> None:
+    class Mine(RetryAfter):
+        def __init__(self) -> None: ...
+
+    @work(name="limited")
+    async def limited() -> None:
+        raise Mine
+
+    async with make_app(limited) as app:
+        died = await failure(app.enqueue(limited()).result(PATIENCE))
+    assert died.reason == "bad_result"
+    assert "a Mine without a time" in died.error
+
+
+async def test_deferrals_are_counted_and_bounded(make_app: MakeApp) -> None:
+    """§19: `ctx.deferrals`, `ItemState.deferrals`, `Retry(max_deferrals=)` of the type or of the item."""
+    seen: list[int] = []
+
+    @work(name="busy", retry=Retry(attempts=5, base=0, max_deferrals=3))
+    async def busy(ctx: Context) -> None:
+        seen.append(ctx.deferrals)
+        raise Defer(delay=0)
+
+    async with make_app(busy) as app:
+        handle = await app.enqueue(busy())
+        died = await failure(handle.result(PATIENCE))
+        state = await handle.state()
+        assert (died.reason, died.error_type) == ("exhausted", "Defer")
+        assert (state.deferrals, state.attempt, state.failures) == (3, 1, 1)
+        assert seen == [0, 1, 2, 3]
+        seen.clear()
+        await failure(app.enqueue(busy(), retry=Retry(max_deferrals=1)).result(PATIENCE))
+        assert seen == [0, 1]
+        await app.requeue(handle)
+        await failure(handle.result(PATIENCE))
+        assert (await handle.state()).deferrals == 3
+
+
 async def test_defer_to_a_run_at(make_timed: MakeApp, clock: ManualClock) -> None:
     """§5: `Defer(run_at=)`. An instant in the past means now."""
     start = clock.now()
@@ -282,7 +370,7 @@ class HttpError(Exception):
         self.status = status
 
 
-def classify(error: BaseException, info: FailureInfo) -> str | Defer | None:
+def classify(error: BaseException, info: FailureInfo) -> str | Defer | RetryAfter | None:
     match error:
         case HttpError(status=400):
             return "abort"
@@ -292,12 +380,16 @@ def classify(error: BaseException, info: FailureInfo) -> str | Defer | None:
             return Defer(run_at=time.time() + 0.01)
         case HttpError(status=500):
             return "retry"
+        case HttpError(status=503):
+            return RetryAfter(0.01)
         case _:
             return None
 
 
 @pytest.mark.parametrize("where", ["type", "app"])
-@pytest.mark.parametrize(("status", "attempts"), [(429, [1, 1]), (409, [1, 1]), (500, [1, 2]), (599, [1, 2])])
+@pytest.mark.parametrize(
+    ("status", "attempts"), [(429, [1, 1]), (409, [1, 1]), (500, [1, 2]), (503, [1, 2]), (599, [1, 2])]
+)
 async def test_on_failure_can_retry_or_defer(
     make_app: MakeApp, where: str, status: int, attempts: list[int]
 ) -> None:

@@ -60,6 +60,8 @@ EXAMPLES: list[TreadleError] = [
     errors.Directive("plain"),
     errors.Abort(KeyError("k")),
     errors.Defer(delay=5),
+    errors.RetryAfter(5),
+    errors.RetryAfter(5, KeyError("k")),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle.errors import Abort, InputError
+from treadle.errors import Abort, InputError, RetryAfter
 from treadle.retry import Retry, merge_retry, retry_call, written_fields
 from treadle.testing import ManualClock
 
@@ -182,6 +182,12 @@ async def test_failures_are_retried_as_the_policy_says() -> None:
     clock, flaky = RecordingClock(), Flaky(OSError("1"), OSError("2"))
     assert await retry_call(flaky, Retry(attempts=3, jitter=0), clock=clock) == "done"
     assert clock.slept == [1.0, 2.0]
+
+
+async def test_a_retry_after_names_its_wait() -> None:
+    clock, flaky = RecordingClock(), Flaky(RetryAfter(30), OSError("2"))
+    assert await retry_call(flaky, Retry(attempts=3, jitter=0, max=2), clock=clock) == "done"
+    assert clock.slept == [30.0, 2.0]
 
 
 async def test_the_last_error_is_raised_when_the_attempts_are_spent() -> None:

@@ -13,7 +13,7 @@ from treadle.item import Filter, GroupState, ItemState
 from treadle.item_condition import read_condition
 from treadle.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
 from treadle.rules.watching import died_unrun
-from treadle.wording import duration, error_line, first_line, plural
+from treadle.wording import duration, error_line, first_line, plural, times
 
 from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption, RevealOption
@@ -227,6 +227,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
     status = status_cell(state.status)
     reason = f": {state.reason}" if state.reason else ""
     losses = f", {state.losses} lost in a row" if state.losses else ""
+    deferred = f", deferred {times(state.deferrals)}" if state.deferrals else ""
     allowed = "" if state.attempts is None else f" of {state.attempts}"
     unrun, began, ended = died_unrun(state), state.started_at, state.ended_at
     own_group = group is not None and group.id == state.id
@@ -235,7 +236,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
         ("type", state.type),
         ("status", Cell(f"{status}{reason}", status.style)),
         ("error", first_line(state.error or "")),
-        ("attempts", f"{state.attempt} begun, {state.failures}{allowed} failed{losses}"),
+        ("attempts", f"{state.attempt} begun, {state.failures}{allowed} failed{losses}{deferred}"),
         ("queued", clock(state.queued_at, now)),
         ("due", clock(state.due_at, now) if state.due_at > state.queued_at else ""),
         ("claimed", clock(state.claimed_at, now)),

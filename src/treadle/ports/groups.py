@@ -190,6 +190,7 @@ def put_back(record: GroupRecord, settlement: Settlement, now: float) -> None:
     if rules.recorded_failure(settlement, verdict) is not None:
         _add_failure(member, token)
     member.began = began(member, settlement, now)
+    member.deferrals += settlement.kind == "defer"
     again = rules.put_back(settlement, now, _counters(member), due=member.due, deadline=member.deadline)
     _wait_again(member, again, now)
 

@@ -83,5 +83,6 @@ class PortsOperate:
             history=state.history,
             failures=state.failures,
             losses=state.losses,
+            deferrals=state.deferrals,
         )
         await self._records.write(self._records.keys.item_end((state.tenant, state.id), token), end)

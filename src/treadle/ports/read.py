@@ -89,7 +89,7 @@ class PortsRead:
 def _open_state(stored: StoredItem, member: OpenMember, history: tuple[Attempt, ...]) -> ItemState:
     state = _new_state(stored)
     state.status, state.attempt, state.due_at = member.status, member.attempt, member.due
-    state.failures, state.losses = member.failures, member.losses
+    state.failures, state.losses, state.deferrals = member.failures, member.losses, member.deferrals
     if member.status == "running":
         state.worker = member.worker
     state.claimed_at = member.started or None
@@ -102,7 +102,7 @@ def _ended_state(stored: StoredItem, end: ItemEnd) -> ItemState:
     state.status, state.reason, state.result = end.status, end.reason, end.result
     state.attempt, state.due_at, state.worker = end.attempt, end.due_at, end.worker
     state.claimed_at, state.started_at, state.ended_at = end.claimed_at, end.started_at, end.ended_at
-    state.failures, state.losses = end.failures, end.losses
+    state.failures, state.losses, state.deferrals = end.failures, end.losses, end.deferrals
     return _with_history(state, end.history)
 
 
@@ -167,5 +167,6 @@ def lease_of(stored: StoredItem, member: OpenMember) -> Lease:
         verdict=member.verdict,
         failures=member.failures,
         losses=member.losses,
+        deferrals=member.deferrals,
         ready_at=max(member.ready_since, member.due),
     )

@@ -214,6 +214,7 @@ class PortsSettle:
             member.failures + (settlement.kind == "dead" and member.verdict is None),
             member.losses,
             member.started or None,
+            member.deferrals,
         )
         await records.write(records.keys.item_end(ref, token), end)
         if _contributes(settlement):

@@ -62,6 +62,7 @@ class OpenMember(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
     """When the handler of the last attempt began. (`started`: when it was claimed last.)"""
     contributes: bool = True
     """It may add to the group's value."""
+    deferrals: int = 0
 
 
 class EndedMember(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -110,6 +111,7 @@ class ItemEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     losses: int = 0
     claimed_at: float | None = None
+    deferrals: int = 0
 
 
 class StoredValue(msgspec.Struct, frozen=True):

@@ -49,6 +49,7 @@ def item_state(row: Row) -> ItemState:
         attempts=item.attempts,
         failures=row.failures,
         losses=row.losses,
+        deferrals=row.deferrals,
         result=row.result,
         error=None
         if last is None

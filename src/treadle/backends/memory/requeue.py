@@ -106,7 +106,7 @@ def open_again(store: MemoryTables, row: Row) -> None:
     store.dead.pop(row, None)
     reopen(store, row)
     row.prune_pending = False
-    row.attempt = row.failures = row.losses = row.place = 0
+    row.attempt = row.failures = row.losses = row.deferrals = row.place = 0
     row.reason = row.claimed_by = row.deadline = row.started_at = row.claimed_at = row.ended_at = None
     row.mark = ""
     set_status(row, "blocked")

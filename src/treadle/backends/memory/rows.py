@@ -92,6 +92,7 @@ class Row(Struct, eq=False, gc=False):
     attempt: int = 0
     failures: int = 0
     losses: int = 0
+    deferrals: int = 0
     begun: bool = True
     """Whether its current attempt has begun: see `Backend.begin`."""
 

@@ -260,6 +260,7 @@ def give_back(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
         store.doomed.add(row)
         return
     _record_failure(call, row, settlement)
+    row.deferrals += settlement.kind == "defer"
     unlease(row)
     wait_again(store, row, put_back(settlement, now, row.counters, due=row.due_at, deadline=None), now)
 

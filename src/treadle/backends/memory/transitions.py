@@ -163,6 +163,7 @@ def lease(
         row.losses,
         begun,
         row.ready_at,
+        row.deferrals,
     )
     worker.held[token] = lease
     return lease

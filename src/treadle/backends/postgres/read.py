@@ -136,6 +136,7 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         attempts=attempts,
         failures=failures,
         losses=losses,
+        deferrals=rest[8],
         result=result,
         error_type=None if state == SUCCESS else kind,
         error=None if state == SUCCESS else f"{kind}: {message}" if message else kind,

@@ -16,7 +16,7 @@ BEAT: Final = statement("workers", "beat")
 RENEW: Final = statement("workers", "renew")
 _sql = statements("workers")
 
-LEASE_FIELDS: Final = len(Lease.__struct_fields__)
+FIRST_FIELDS: Final = len(Lease.__struct_fields__) - 1
 
 
 class PostgresWorkers(PostgresVerbs):
@@ -82,10 +82,10 @@ def lease_of(row: Record) -> Lease:
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
         failures, losses, begun, ready_at,
-    ) = row[:LEASE_FIELDS]  # fmt: skip
+    ) = row[:FIRST_FIELDS]  # fmt: skip
     return Lease(
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, () if after is None else tuple(after), options, queued_at, due_at, claimed_at,
         deadline, None if verdict is None else VERDICTS[verdict], ref, failures, losses, begun,
-        ready_at,
+        ready_at, row[-1],
     )  # fmt: skip

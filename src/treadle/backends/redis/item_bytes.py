@@ -40,6 +40,8 @@ REASONS: Final[tuple[DeathReason | None, ...]] = (
 
 HIGHEST_PRIORITY: Final = 2**31 - 1
 _ITEM: Final = Bytes(">B4s6sdId")
+_DEFERRED: Final = 2
+"""Added to the byte before a result: the number of deferrals follows."""
 _STATE: Final = Bytes(">c8sBBBIIHH6sdddddd")
 _DOUBLE: Final = Bytes(">d")
 _ENDED: Final = Bytes(">ddB")
@@ -146,6 +148,7 @@ class RedisItem(Struct, gc=False):
     attempt: int = 0
     failures: int = 0
     losses: int = 0
+    deferrals: int = 0
     place: int = 0
     due_at: float = 0.0
     ready_at: float = 0.0
@@ -236,7 +239,11 @@ def _read_state(found: RedisItem, state: bytes) -> None:
     at += 1 + 8 * state[at]
     mark, at = _text(state, at)
     found.mark = mark or ""
-    if state[at]:
+    ending = state[at]
+    if ending >= _DEFERRED:
+        found.deferrals = int.from_bytes(state[at + 1 : at + 5], "big")
+        at, ending = at + 4, ending - _DEFERRED
+    if ending:
         found.result = state[at + 1 :]
 
 
@@ -282,6 +289,7 @@ def item_state(found: RedisItem, *, history: bool = False) -> ItemState:
         attempts=body.attempts,
         failures=found.failures,
         losses=found.losses,
+        deferrals=found.deferrals,
         result=found.result,
         error=None
         if last is None
@@ -341,4 +349,5 @@ def lease_of(found: RedisItem, now: float) -> Lease:
         found.losses,
         begun,
         found.ready_at,
+        found.deferrals,
     )

@@ -254,6 +254,7 @@ def _is_plain_success(settlement: Settlement) -> bool:
         and lease.deadline is None
         and lease.verdict is None
         and not lease.losses
+        and not lease.deferrals
     )
 
 

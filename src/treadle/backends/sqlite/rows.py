@@ -97,6 +97,7 @@ def _state(row: Row) -> ItemState:
         result=row[25],
         failures=row[28],
         losses=row[29],
+        deferrals=row[32],
         error_type=error_type,
         error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
         mark=row[31] or "",
@@ -133,7 +134,7 @@ def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
                 id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
                 more.parent, more.workflow, more.workflow_type, more.after or (), options, queued_at, due_at,
                 claimed_at, deadline, more.verdict, ref, more.failures, more.losses, more.begun == 1,
-                ready_at or 0.0,
+                ready_at or 0.0, more.deferrals,
             )  # fmt: skip
         found.append(lease)
     return found
@@ -152,6 +153,7 @@ class RareFields(msgspec.Struct, array_like=True, gc=False):
     failures: int
     losses: int
     begun: int
+    deferrals: int
 
 
 _rare_fields = msgspec.json.Decoder(RareFields)

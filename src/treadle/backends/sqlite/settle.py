@@ -133,7 +133,7 @@ class _SettleCall:
     def _put_back(self, settlement: Settlement, item: OpenItem) -> None:
         tokens = array([*_tokens(item.settled_tokens), item.token][-KEPT_ATTEMPTS:])
         if item.verdict is not None:
-            counters = (item.attempt, item.failures, item.losses)
+            counters = (item.attempt, item.failures, item.losses, 0)
             unchanged = (leased(item.status), *counters, item.due, None, 0, item.verdict)
             self._tx.run(_SQL["put_back"], *unchanged, None, tokens, item.no)
             return
@@ -142,7 +142,8 @@ class _SettleCall:
         if again.status == "ready" and seq == 0:
             seq = self._tx.numbers(seq=1).seq
         status, since = waiting_columns(again, self._tx.now)
-        counters = (again.attempt, again.failures, again.losses)
+        deferred = settlement.kind == "defer"
+        counters = (again.attempt, again.failures, again.losses, deferred)
         began = None if settlement.ran is None else self._tx.now - settlement.ran
         columns = (status, *counters, again.due, since, seq, again.verdict, began)
         self._tx.run(_SQL["put_back"], *columns, tokens, item.no)

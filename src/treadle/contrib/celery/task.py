@@ -132,7 +132,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "map": "enqueue_many(...) submits many works in one step, and @work.batch(...) runs many in one call",
     "starmap": "enqueue_many(...) submits many works in one step, and @work.batch(...) runs many in one call",
     "request": "take `ctx: Context` as the first parameter of the handler",
-    "retry": "raise the error, and @work(retry=Retry(...)) says how often; or raise Defer(delay=60)",
+    "retry": "raise the error, and @work(retry=Retry(...)) says how often; or raise RetryAfter(60)",
     "replace": "return ctx.queue(other(...)) from the handler",
     "update_state": "a handler has no states of its own: store progress elsewhere",
     "signature": "use s(...) or si(...), and set(...) for options",

@@ -30,6 +30,7 @@ from treadle.errors import (
     InputError,
     LeaseLost,
     PayloadError,
+    RetryAfter,
     StrictReturnError,
     UnsupportedError,
     class_name,
@@ -94,7 +95,7 @@ class Drop(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop
 _VALUES: Final = frozenset((type(None), bool, int, float, str, bytes, dict))
 """Classes of values that are neither a Result nor a Work, and no list of Works."""
-Classified: TypeAlias = Literal["retry", "abort"] | Defer | None
+Classified: TypeAlias = Literal["retry", "abort"] | Defer | RetryAfter | None
 
 
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
@@ -135,7 +136,10 @@ def raised(
             cause = error.cause if isinstance(error.cause, BaseException) else error
             return Die("aborted", failure_of(cause), error)
         case Defer():
-            return _defer(lease, error, now)
+            return _defer(lease, error, retry, now)
+        case RetryAfter():
+            cause = error.cause if isinstance(error.cause, BaseException) else error
+            return _retry_after(lease, cause, error, now)
         case DeadlineExceeded():
             return Die("expired", failure_of(error), error)
         case HandlerError() | UnsupportedError():  # another attempt would not help
@@ -148,8 +152,10 @@ def raised(
     if answer == "abort":
         return Die("aborted", failure_of(error), error)
     if isinstance(answer, Defer):
-        return _defer(lease, answer, now)
-    return _retry(lease, error, retry, now, draw)
+        return _defer(lease, answer, retry, now)
+    if isinstance(answer, RetryAfter):
+        return _retry_after(lease, error, answer, now)
+    return _retry(lease, error, now, lambda failures: retry.delay(failures, draw))
 
 
 def overrides(stop: Stop, error: BaseException | None, *, cancelled: bool) -> bool:
@@ -165,24 +171,33 @@ def undecodable(error: BaseException) -> Die:
     return Die("undecodable", failure_of(error), error)
 
 
-def _retry(
-    lease: Lease, error: BaseException, retry: Retry, now: float, draw: Callable[[], float]
-) -> Decision:
+def _retry_after(lease: Lease, error: BaseException, given: RetryAfter, now: float) -> Decision:
+    try:
+        delay = _delay_of(given)
+    except InputError as problem:
+        return Die("bad_result", failure_of(problem), problem)
+    return _retry(lease, error, now, lambda _: delay)
+
+
+def _retry(lease: Lease, error: BaseException, now: float, wait: Callable[[int], float]) -> Decision:
+    """wait: the delay after this many failures."""
     failure = failure_of(error)
     failures = lease.failures + 1
     if lease.attempts is not None and failures >= lease.attempts:
         return Die("exhausted", failure, error)
-    delay = retry.delay(failures, draw)
+    delay = wait(failures)
     if lease.deadline is not None and now + delay > lease.deadline:
         return Die("expired", failure, error)
     return RunAgain("retry", delay, None, failure, error)
 
 
-def _defer(lease: Lease, error: Defer, now: float) -> Decision:
+def _defer(lease: Lease, error: Defer, retry: Retry, now: float) -> Decision:
     try:
         delay, run_at = _time_of(error)
     except InputError as problem:
         return Die("bad_result", failure_of(problem), problem)
+    if retry.max_deferrals is not None and lease.deferrals >= retry.max_deferrals:
+        return Die("exhausted", failure_of(error), error)
     due = now + delay if run_at is None else run_at
     if lease.deadline is not None and due > lease.deadline:
         late = DeadlineExceeded(lease.id, lease.deadline)
@@ -194,12 +209,16 @@ def _time_of(error: Defer) -> tuple[float, float | None]:
     """The delay and the instant of a Defer. Checked: a subclass may set its own, or none."""
     if error.run_at is not None:
         return 0.0, instant(error.run_at, field="run_at")
+    return _delay_of(error), None
+
+
+def _delay_of(error: Defer | RetryAfter) -> float:
     if error.delay is None:
         raise InputError(
             f"a {class_name(error)} without a time: its __init__ must call super().__init__(delay=...)",
             parameters=("delay", "run_at"),
         )
-    return seconds(error.delay, field="delay"), None
+    return seconds(error.delay, field="delay")
 
 
 def lost_too_often(lease: Lease, retry: Retry) -> bool:
@@ -301,6 +320,11 @@ def _checked(answer: object) -> Classified:
     if isinstance(answer, Defer):
         _time_of(answer)
         return answer
+    if isinstance(answer, RetryAfter):
+        _delay_of(answer)
+        return answer
     if answer is None or answer in ("retry", "abort"):
         return answer
-    raise TypeError(f"on_failure must return 'retry', 'abort', a Defer or None, not {shown(answer)}")
+    raise TypeError(
+        f"on_failure must return 'retry', 'abort', a Defer, a RetryAfter or None, not {shown(answer)}"
+    )

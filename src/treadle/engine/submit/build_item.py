@@ -8,7 +8,7 @@ type in its code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -24,11 +24,11 @@ from treadle.item import DEFAULT_QUEUE, Counting, Item, KeyPolicy, Lease
 from treadle.option_checks import Compensation, SubmittedId
 from treadle.options import Resolved, resolve
 from treadle.retry import Retry
-from treadle.timing import MAX_DURATION
 from treadle.work import Work, failure_parameter, is_work
 from treadle.work_type import computed_options
 
 from .build_alike import build_alike, total_bytes, usual_fields
+from .stored_retry import Seconds, StoredRetry
 from .unique_key import unique_key
 
 
@@ -62,22 +62,11 @@ class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
     """The options of the compensation itself, for a worker that does not know its type."""
 
 
-_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
-
-
-class StoredRetry(msgspec.Struct, frozen=True):
-    base: _Seconds
-    factor: _Seconds
-    max: _Seconds
-    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    max_losses: Annotated[int, msgspec.Meta(ge=0)] | None
-
-
 class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Options that an item sets itself. Unset: those of its type."""
 
     retry: StoredRetry | msgspec.UnsetType = msgspec.UNSET
-    timeout: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
+    timeout: Seconds | msgspec.UnsetType | None = msgspec.UNSET
     on_dead: Compensating | msgspec.UnsetType | None = msgspec.UNSET
     compensates: bool = False
     """It adds nothing to the group's value, nor does what it queues: it is the compensation of a dead item,
@@ -322,9 +311,7 @@ class ItemBuilder:
     def _encode_options(self, resolved: Resolved, base: Resolved) -> bytes:
         retry = resolved.retry
         stored = ItemOptions(
-            retry=msgspec.UNSET
-            if retry is base.retry
-            else StoredRetry(retry.base, retry.factor, retry.max, retry.jitter, retry.max_losses),
+            retry=msgspec.UNSET if retry is base.retry else StoredRetry.of(retry),
             timeout=msgspec.UNSET if resolved.timeout == base.timeout else resolved.timeout,
             # Always stored if there is one: the worker that settles the item may not have its type.
             on_dead=self.compensating(resolved, base.on_dead),
@@ -385,10 +372,7 @@ def not_contributing(item: Item) -> Item:
 
 def retry_of(stored: ItemOptions, base: Retry) -> Retry:
     """The retry policy of an item: its own, or that of its type."""
-    own = stored.retry
-    if own is msgspec.UNSET:
-        return base
-    return Retry(base.attempts, own.base, own.factor, own.max, own.jitter, base.backoff, own.max_losses)
+    return base if stored.retry is msgspec.UNSET else stored.retry.over(base)
 
 
 def timeout_of(stored: ItemOptions, base: float | None) -> float | None:

@@ -192,6 +192,46 @@ class LostLeaseCases:
         assert (found.attempt, found.failures, found.losses) == (7, 2, 0)
         await consistent(subject.backend)
 
+    async def test_deferrals_are_counted(self, subject: Subject) -> None:
+        """For its leases, and for readers while it waits, runs and has ended. No other end of an attempt
+        counts as one. A requeued item begins anew."""
+        await submit(subject.backend, item("a"))
+        for deferrals in range(3):
+            lease = await claim_one(subject.backend)
+            assert (lease.attempt, lease.deferrals) == (1, deferrals)
+            await apply(subject.backend, defer(lease))
+            assert (await state(subject.backend, "a")).deferrals == deferrals + 1
+        await apply(subject.backend, release(await claim_one(subject.backend)))
+        await apply(subject.backend, retry(await claim_one(subject.backend)))
+        lease = await claim_one(subject.backend)
+        assert (lease.attempt, lease.failures, lease.deferrals) == (2, 1, 3)
+        assert (await state(subject.backend, "a")).deferrals == 3
+        await apply(subject.backend, die(lease))
+        found = await state(subject.backend, "a")
+        assert (found.status, found.deferrals) == ("dead", 3)
+        await consistent(subject.backend)
+
+    async def test_an_item_that_succeeds_keeps_its_deferrals(self, backend: Backend) -> None:
+        await submit(backend, item("a"), item("b"))
+        for lease in await claim(backend, 2):
+            await apply(backend, defer(lease))
+        first, second = await claim(backend, 2)
+        assert (first.deferrals, second.deferrals) == (1, 1)
+        await apply(backend, succeed(first))
+        found = await state(backend, first.id)
+        assert (found.status, found.deferrals, found.result) == ("success", 1, b"result")
+        await backend.cancel([second.id])
+        assert (await state(backend, second.id)).deferrals == 1
+
+    @needs("operating")
+    async def test_a_requeued_item_has_no_deferrals(self, backend: Backend) -> None:
+        await submit(backend, item("a"))
+        await apply(backend, defer(await claim_one(backend)))
+        await apply(backend, die(await claim_one(backend)))
+        await backend.requeue(["a"])
+        assert (await state(backend, "a")).deferrals == 0
+        assert (await claim_one(backend)).deferrals == 0
+
     async def test_an_ended_item_shows_its_losses(self, backend: Backend) -> None:
         """Those before its last attempt."""
         await submit(backend, item("a"))

@@ -40,7 +40,7 @@ local function open_again(row)
   Effects.unlist(row)
   Groups.reopen(row)
   row.prune_pending = false
-  row.attempt, row.failures, row.losses, row.place, row.reason, row.mark = 0, 0, 0, 0, 0, ''
+  row.attempt, row.failures, row.losses, row.deferrals, row.place, row.reason, row.mark = 0, 0, 0, 0, 0, 0, ''
   row.worker, row.deadline, row.started_at, row.claimed_at, row.ended_at = nil, nil, nil, nil, nil
   Rows.set_status(row, 'b')
 end

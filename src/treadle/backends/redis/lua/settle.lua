@@ -229,6 +229,7 @@ local function give_back(row, settlement)
     return APPLIED
   end
   if settlement.kind == 't' then record_failure(row, settlement) end
+  if settlement.kind == 'f' then row.deferrals = row.deferrals + 1 end
   Transitions.unlease(row)
   Transitions.wait_again(row, put_back(row, settlement))
   return APPLIED

@@ -34,10 +34,11 @@ begin
         where o.no = any(settlements.no) and o.no = u.no and not o.token <> u.token and o.tenant = the_tenant
           and o.status > 4
         returning u.row, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
-          o.failures, o.losses, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.contributes, o.met < o.need as is_unmet
+          o.failures, o.losses, o.deferrals, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.contributes,
+          o.met < o.need as is_unmet
     ), recorded as (
       insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-          outcome, reason, flags, worker, result, began)
+          outcome, reason, flags, worker, result, began, deferrals)
         select e.no, p_now, e.claimed, e.due,
           case when e.group_no is not null or the_flags & 8 <> 0 then null
                else p_now + coalesce(e.keep, 86400) end,
@@ -46,7 +47,7 @@ begin
             | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
           case when e.worker = the_worker then the_worker_id
                else (select w.id from treadle.worker w where w.no = e.worker) end, e.result,
-          case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end
+          case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end, nullif(e.deferrals, 0)
         from ended e
     )
     select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no),
@@ -79,7 +80,7 @@ begin
         and o.status > 4 and u.kind >= 6
       returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, u.mark, o.began, o.no, o.token, o.last_token,
         o.group_no, o.due,
-        o.claimed, o.attempt, o.failures, o.losses, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,
+        o.claimed, o.attempt, o.failures, o.losses, o.deferrals, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,
         o.deadline, o.verdict, o.contributes, o.tenant, o.queue, o.type, o.met < o.need as is_unmet
   ), named as materialized (
     select e.*, case when e.worker = the_worker then the_worker_id
@@ -87,7 +88,7 @@ begin
     from ended e
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-        outcome, reason, flags, worker, result, began, mark, tenant, queue, type)
+        outcome, reason, flags, worker, result, began, mark, tenant, queue, type, deferrals)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -100,7 +101,8 @@ begin
         e.worker_id, e.result,
         case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
         case when e.kind = 7 then coalesce(e.mark, '') end, case when e.kind = 7 then e.tenant end,
-        case when e.kind = 7 then e.queue end, case when e.kind = 7 then e.type end
+        case when e.kind = 7 then e.queue end, case when e.kind = 7 then e.type end,
+        nullif(e.deferrals, 0)
       from named e
   )
   select array_agg(e.row::int), array_agg(e.no), array_agg(e.group_no), array_agg(e.kind),

@@ -181,6 +181,7 @@ begin
         attempt = o.attempt - case when u.kind = 1 or o.verdict is not null or not o.begun then 0 else 1 end,
         failures = o.failures + case when u.kind = 1 and o.verdict is null then 1 else 0 end,
         losses = case when u.kind = 3 or o.verdict is not null then o.losses else 0 end,
+        deferrals = o.deferrals + case when u.kind = 2 and o.verdict is null then 1 else 0 end,
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
         ready_since = case when u.kind = 3 and u.run_at is null and u.delay = 0 then o.ready_since else p_now end,

@@ -16,6 +16,7 @@
 local RowBytes = {}
 
 do
+  local DEFERRED = 2 -- added to the byte before the result: the number of deferrals follows
   local FIXED = '>c1c8BBBI4I4I2I2I6dddddd'
   local NO_TOKEN = string.rep('\0', 8)
 
@@ -31,7 +32,7 @@ do
   -- What a row has that was never claimed. Fields that most rows have alike are not stored in each.
   local NEVER_CLAIMED = {__index = {
     status = 'r', token = NO_TOKEN, owned = false, begun = true, verdict = 0, reason = 0, attempt = 0, failures = 0,
-    losses = 0, redrives = 0, settled_by = {}, mark = '',
+    losses = 0, deferrals = 0, redrives = 0, settled_by = {}, mark = '',
   }}
 
   RowBytes.NO_TOKEN, RowBytes.NEVER_CLAIMED = NO_TOKEN, NEVER_CLAIMED
@@ -122,7 +123,19 @@ do
     length = state:byte(at)
     if length > 0 then row.mark = sub(state, at + 1, at + length) end
     at = at + 1 + length
-    if state:byte(at) == 1 then row.result = sub(state, at + 1) end
+    local ending = state:byte(at)
+    if ending >= DEFERRED then
+      row.deferrals, at = struct.unpack('>I4', state, at + 1)
+      at, ending = at - 1, ending - DEFERRED
+    end
+    if ending == 1 then row.result = sub(state, at + 1) end
+  end
+
+  -- Few rows have deferrals: the others have no bytes for them.
+  local function ending_of(row)
+    local kind = row.result and 1 or 0
+    if row.deferrals == 0 then return string.char(kind) .. (row.result or '') end
+    return struct.pack('>BI4', kind + DEFERRED, row.deferrals) .. (row.result or '')
   end
 
   function RowBytes.write_state(row)
@@ -135,7 +148,7 @@ do
         row.losses, row.redrives, row.place, row.due_at, row.ready_at, row.claimed_at or 0, row.started_at or 0,
         row.ended_at or 0, row.deadline or 0)
       .. string.char(#worker) .. worker .. string.char(#row.settled_by) .. concat(row.settled_by)
-      .. string.char(#mark) .. mark .. (row.result and '\1' .. row.result or '\0')
+      .. string.char(#mark) .. mark .. ending_of(row)
   end
 
   -- Whether a stored `state` says that its row is to be pruned as soon as no item waits for it.
