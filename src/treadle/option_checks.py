@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Protocol, TypeAlias, cast, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 from .callables import check_list, check_plain
 from .errors import InputError, shown
@@ -13,7 +13,7 @@ from .ids import check_id, check_name
 from .item import KeyPolicy
 from .retry import Retry
 from .timing import seconds
-from .work import Work, WorkTypeBase, check_takes_failure, is_work
+from .work import Work, WorkTypeBase, check_takes_failure, is_work, is_work_type
 
 
 class TakesFailure(Protocol):
@@ -146,8 +146,8 @@ def check_doer(value: Any, name: str) -> Any:
 
 
 def _work_type(value: object, name: str) -> WorkTypeBase:
-    if isinstance(value, WorkTypeBase):
-        return cast("WorkTypeBase", value)
+    if is_work_type(value):
+        return value
     wanted = f"a Work, as in {name}=refund(order), or a work type that takes a Failure"
     raise TypeError(f"{name}={shown(value)} must be {wanted}")
 

@@ -117,6 +117,10 @@ def is_work(value: object) -> TypeIs[Work[Any, Any]]:
     return isinstance(value, Work)
 
 
+def is_work_type(value: object) -> TypeIs[WorkTypeBase]:
+    return isinstance(value, WorkTypeBase)
+
+
 _WORK: Final = frozenset((Work,))
 
 
