@@ -209,6 +209,9 @@ async def test_a_process_whose_worker_is_asked_to_stop_is_not_replaced(make: Sho
     await make.written("linger")
     state = await handle.state()
     assert state.worker is not None
+    async with asyncio.timeout(30):  # without the other one, the command would warn
+        while len(await client.workers()) < 2:  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.02)
     arguments = ("workers", "drain", state.worker, "--url", make.url, "--because", "a deploy")
     asked = await asyncio.to_thread(call, *arguments, env={"TREADLE_ACTOR": "ann"})
     assert (asked.code, asked.err) == (0, "")
