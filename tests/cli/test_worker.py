@@ -10,6 +10,8 @@ import os
 import resource
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -199,6 +201,21 @@ async def test_sigterm_lets_handlers_finish_and_exits_with_0(make: Shop, client:
     process.terminate()
     assert await asyncio.to_thread(process.wait, 30) == 0
     assert await handle.result(timeout=1) == 1
+
+
+ENDING = """
+import faulthandler, os, signal
+from treadle.cli.child import show_stacks_when_asked
+show_stacks_when_asked(None)
+faulthandler.unregister(signal.SIGUSR1)  # as the interpreter does at its end
+os.kill(os.getpid(), signal.SIGUSR1)
+"""
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_process_that_ends_survives_a_late_question() -> None:
+    """The supervisor asks for stacks when the event loop does not run: it does not at the end either."""
+    assert subprocess.run([sys.executable, "-c", ENDING], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

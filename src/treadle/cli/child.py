@@ -61,8 +61,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     options = msgspec.json.decode(sys.argv[1], type=ChildOptions)
-    # Works while a C call holds the GIL. A Python signal handler would not.
-    faulthandler.register(signal.SIGUSR1, file=options.stacks or sys.stderr, all_threads=True)
+    show_stacks_when_asked(options.stacks)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor handles Ctrl-C of the terminal
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked until here
     try:
@@ -84,6 +83,13 @@ def main() -> None:
         what = "the burst failed" if options.burst else "the worker ended"
         log_line(ERROR, f"{what}: {error_text(error)}", error=error, trace=trace)
         sys.exit(CHILD_BURST_FAILED if options.burst else 1)
+
+
+def show_stacks_when_asked(file: int | None) -> None:
+    """Write the stacks of all threads when the supervisor asks for them, also while a C call holds the GIL: a
+    Python signal handler would not. When the process ends that is undone, and a late signal is ignored."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    faulthandler.register(signal.SIGUSR1, file=file or sys.stderr, all_threads=True)
 
 
 async def work(app: Treadle, options: ChildOptions) -> int:
