@@ -128,6 +128,8 @@ class ExplainBlockedCases:
         assert (found.need, found.met, found.open) == (3, 1, 2)
         await end(backend, item("none", "lone"), how=die)
         assert (whole("none"), "dead", "lone") in named(await explain(backend, "x"))
+        await submit(backend, dependent(whole("member"), id="y"))
+        assert named(await explain(backend, "y")) == [(whole("member"), "missing", "")]
 
     @needs("watching", "nested")
     async def test_the_item_that_closes_a_nested_group_waits_for_it(self, backend: Backend) -> None:

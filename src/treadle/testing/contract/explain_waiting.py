@@ -121,6 +121,8 @@ class ExplainWaitingCases:
         assert (await explain(backend, "x")).paused == (None, "a")
         await backend.pause("q", False, tenant="a")
         assert (await explain(backend, "x")).paused == (None,)
+        await backend.cancel(["x"])
+        assert (await explain(backend, "x")).paused == (None,)
 
     @needs("watching", "order")
     async def test_the_items_ahead_in_its_line_are_counted(self, backend: Backend) -> None:

@@ -27,11 +27,14 @@ begin
     return;
   end if;
   select * into worker_id, worker_until, worker_types, worker_running, worker_info from treadle.worker_states(1000);
+  of_tenant := item.tenant;
+  paused := array(select p.tenant from treadle.pause p
+                  where p.queue = item.queue and p.tenant in ('', of_tenant) order by p.tenant);
   select * into found from treadle.open_item o where o.no = item.no;
   if found.no is null then
     return;
   end if;
-  verdict := found.verdict; counting := found.counting; of_tenant := found.tenant;
+  verdict := found.verdict; counting := found.counting;
   if item.state = 0 then
     need := found.need; met := found.met; open := found.pending;
   end if;
@@ -39,8 +42,6 @@ begin
     select p.name, p.state, p.type into name, name_state, name_type
       from treadle.explain_prerequisites(item.no, found.counting) p;
   end if;
-  paused := array(select p.tenant from treadle.pause p
-                  where p.queue = found.queue and p.tenant in ('', of_tenant) order by p.tenant);
   lost := treadle.unknown_since(found.type, now);
   keeps_place := found.status = 1 and found.seq < 0;
   begun := found.begun;
@@ -80,7 +81,7 @@ begin
                       when o.status = 3 then 2 else o.status end
                when g.no is not null then
                  case when g.ended is null then 5 when g.failed = 0 and g.cancelled = 0 then 6 else 7 end
-               when e.no is null or i.group_no is not null then 5
+               when e.no is null then 5
                when e.outcome = 6 or e.outcome = 7 and e.flags & 8 <> 0 then 6
                else 7 end::int as state,
           coalesce(r.type, i.type, '') as type
@@ -88,7 +89,10 @@ begin
           select u.name, min(u.place) as place, w.tenant
           from treadle.item w cross join lateral unnest(w.after) with ordinality u(name, place)
           where w.no = p_no group by u.name, w.tenant) a
+        -- The id of a member is not the id of a group.
         left join treadle.item i on i.id = ltrim(a.name, chr(30)) and i.tenant = a.tenant and i.type is not null
+          and (left(a.name, 1) <> chr(30) or i.group_no is null
+               or exists (select 1 from treadle.item_group x where x.no = i.no))
         left join treadle.open_item o on o.no = i.no
         left join treadle.ended_item e on e.no = i.no
         left join treadle.item_group g on g.no = i.no
