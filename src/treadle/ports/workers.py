@@ -77,6 +77,9 @@ class PortsWorkers:
                 if await records.replace(key, draft, WorkerRecord(now + beat.lease, beat.lease, beat.types)):
                     return True, {}
             else:
+                had = _types(worker)
+                if beat.types is not None and not set(had).issubset(beat.types):
+                    await records.change(records.keys.roster, ROSTER, partial(_lose_types, had, now))
                 worker.until, worker.lease = now + beat.lease, beat.lease
                 worker.types = worker.types if beat.types is None else beat.types
                 self._drop_settled(beat.worker, worker)
@@ -168,8 +171,7 @@ class PortsWorkers:
             freed += await self.free(id, token, item)
         await self._limits.return_all(id)
         records = self._records
-        types = (EVERY_TYPE,) if worker.types is None else worker.types
-        await records.change(records.keys.roster, ROSTER, partial(_strike, id, types, records.now()))
+        await records.change(records.keys.roster, ROSTER, partial(_strike, id, _types(worker), records.now()))
         await records.change(records.keys.worker(id), WORKER, _delete_removed)
         self._settled.pop(id, None)
         return freed
@@ -220,7 +222,7 @@ class PortsWorkers:
         return any(worker.has_type(type) and worker.is_alive(now) for _, worker in await self._all())
 
     async def type_gone_since(self, type: str) -> float:
-        """When the last worker that had a type was removed, as far as that is known."""
+        """When the last worker that had a type was removed, or gave it up, as far as that is known."""
         gone = (await self._roster()).types_gone
         return max(gone.get(type, 0.0), gone.get(EVERY_TYPE, 0.0))
 
@@ -250,6 +252,19 @@ def _strike(
     if roster is None or id not in roster.workers:
         return None, UNCHANGED
     roster.workers.remove(id)
+    return _lose_types(types, now, roster)
+
+
+def _types(worker: WorkerRecord) -> tuple[str, ...]:
+    return (EVERY_TYPE,) if worker.types is None else worker.types
+
+
+def _lose_types(
+    types: Iterable[str], now: float, roster: WorkerRoster | None
+) -> tuple[None, WorkerRoster | Unchanged]:
+    """A worker no longer has these types, or some of them. The time is of use only if no other has them."""
+    if roster is None:
+        return None, UNCHANGED
     roster.types_gone.update(dict.fromkeys(types, now))
     return None, roster
 

@@ -261,6 +261,18 @@ class VerdictCases:
         await subject.advance(60)
         assert await verdicts(backend, "other", **grace) == {"a": "unknown_type"}
 
+    async def test_the_grace_begins_when_the_last_worker_gives_the_type_up(self, subject: Subject) -> None:
+        """A heartbeat says which types it has now."""
+        backend = subject.backend
+        await beat(backend, "mailer", types=("mail", "sms"))
+        await submit(backend, item("a", "mail"))
+        await subject.advance(1000)
+        await beat(backend, "mailer", types=("sms",))
+        grace: dict[str, Any] = {"types": {"sms": 1}, "unknown_grace": 100.0}
+        assert await verdicts(backend, "other", **grace) == {}
+        await subject.advance(110)
+        assert await verdicts(backend, "other", **grace) == {"a": "unknown_type"}
+
     async def test_the_grace_counts_only_time_spent_ready(self, subject: Subject) -> None:
         """Time spent scheduled or blocked does not count."""
         await submit(subject.backend, item("a", "mail", delay=1000), dependent("x", id="b", type="mail"))

@@ -1,4 +1,4 @@
--- Version 7: stores that forget their last changes, ids that are used again, runs of schedules that fail.
+-- Version 7: stores that forget their last changes, ids that are used again, runs that fail, deferrals that count.
 
 -- A version stands for one value of a group, whatever became of the group: see `next_version` in treadle.rules.
 alter table treadle.item_group alter column version type bigint;
@@ -30,3 +30,12 @@ drop function if exists treadle.count_dead(text, int);
 
 -- A heartbeat counts the permits of its worker.
 create index permit_worker on treadle.permit (worker);
+
+-- deferrals  how often a handler has deferred it
+alter table treadle.open_item add column deferrals int not null default 0;
+alter table treadle.ended_item add column deferrals int;  -- null: none
+alter type treadle.item_state add attribute deferrals int;
+
+-- Both answer one column more, the last one. Processes of version 6 do not read it.
+drop function if exists treadle.claim(text, int, treadle.demand, float8, treadle.last_served);
+drop function if exists treadle.unknown_leases(text, bigint[]);

@@ -12,17 +12,26 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_time
 as $$
 #variable_conflict use_column
 declare
-  now float8 := treadle.clock(); worker_no bigint; leases int;
+  now float8 := treadle.clock(); worker_no bigint; leases int; had text[];
 begin
   fresh := false;
   loop
-    update treadle.worker w set until = now + p_lease, lease = p_lease,
-        types = case when p_keep_types then w.types else p_types end, info = coalesce(p_info, w.info)
-      where w.id = p_worker and not w.gone
+    update treadle.worker w set until = now + p_lease, lease = p_lease, info = coalesce(p_info, w.info)
+      where w.id = p_worker and not w.gone and (p_keep_types or w.types = p_types)
       returning w.drain, w.no, (select count(*) from treadle.open_item o where o.worker = w.no and o.status = 5),
         (select sum(p.held) from treadle.permit p where p.worker = w.id)
       into drain, worker_no, leases, permits;
     exit when found;
+    -- It has other types now, or is not known.
+    select coalesce(w.types, array['']) into had from treadle.worker w
+      where w.id = p_worker and not w.gone for no key update;
+    if found then
+      if not had <@ p_types then
+        perform treadle.lose_types(now, had);
+      end if;
+      update treadle.worker w set types = p_types where w.id = p_worker and not w.gone;
+      continue;
+    end if;
     insert into treadle.worker (id, until, lease, types, info)
       values (p_worker, now + p_lease, p_lease, p_types, p_info)
       on conflict (id) where not gone do nothing;
@@ -39,6 +48,15 @@ begin
       where o.worker = worker_no and o.status = 5 and o.token <> all(coalesce(p_token, '{}'))
       order by o.token limit 100) x;
   end if;
+end $$;
+
+-- A worker no longer has these types, or some of them. Since when matters only for those that no other has.
+create or replace function treadle.lose_types(p_now float8, p_types text[]) returns void
+language plpgsql as $$
+begin
+  insert into treadle.lost_type (type, lost)
+    select distinct t.type, p_now from unnest(p_types) t(type) order by t.type
+    on conflict (type) do update set lost = excluded.lost;
 end $$;
 
 -- Keep a worker alive on behalf of its process, and register none. Answer whether it is known.
@@ -204,10 +222,8 @@ begin
         ready_since = case when o.verdict is null and not o.begun then o.ready_since else p_now end, token = null, worker = null
       where o.no = any(nos);
   end if;
-  insert into treadle.lost_type (type, lost)
-    select distinct t.type, p_now from treadle.worker w, lateral unnest(coalesce(w.types, array[''])) t(type)
-    where w.no = p_worker and not w.gone order by t.type
-    on conflict (type) do update set lost = excluded.lost;
+  perform treadle.lose_types(p_now, coalesce(w.types, array[''])) from treadle.worker w
+    where w.no = p_worker and not w.gone;
   delete from treadle.permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
   delete from treadle.lease_permit p using treadle.worker w where w.no = p_worker and p.worker = w.id;
   delete from treadle.worker w where w.no = p_worker
