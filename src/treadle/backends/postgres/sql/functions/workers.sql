@@ -17,7 +17,7 @@ begin
   fresh := false;
   loop
     update treadle.worker w set until = now + p_lease, lease = p_lease, info = coalesce(p_info, w.info)
-      where w.id = p_worker and not w.gone and (p_keep_types or w.types = p_types)
+      where w.id = p_worker and not w.gone and (p_keep_types or w.types is not distinct from p_types)
       returning w.drain, w.no, (select count(*) from treadle.open_item o where o.worker = w.no and o.status = 5),
         (select sum(p.held) from treadle.permit p where p.worker = w.id)
       into drain, worker_no, leases, permits;
