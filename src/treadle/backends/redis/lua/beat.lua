@@ -44,7 +44,9 @@ end
 
 -- The tokens of all leases of the worker, if there are more than these: 1 if there are not, 0 if it has not looked.
 local function all_leases(known)
-  if call('HLEN', K.held) > tonumber(ARGV[5]) then return 0 end
+  local total = call('HLEN', K.held) - 1 -- without `FILLER` of workers.lua
+  if total <= known then return 1 end -- no other worker has leases either
+  if total > tonumber(ARGV[5]) then return 0 end
   local workers, count = call('HVALS', K.held), 0
   for i = 1, #workers do
     if sub(workers[i], 1, 4) == number then count = count + 1 end
