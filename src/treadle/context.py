@@ -16,7 +16,6 @@ from .callables import check_async
 from .context_log import LOGGER, ContextLogger
 from .context_sync import SyncContext, SyncServices
 from .errors import LeaseLost, TreadleError
-from .forgotten import ContextCall, call_site
 from .group_ref import shown_names
 from .headers import headers_of
 from .ids import check_name
@@ -26,6 +25,7 @@ from .result import Result
 from .result_maker import ResultMaker
 from .timing import Duration, to_datetime
 from .timing import seconds as _seconds
+from .unawaited import ContextCall, call_site
 from .work import WorkTypeBase
 
 InterruptReason: TypeAlias = Literal[

@@ -17,10 +17,10 @@ from treadle.engine.wait.group_outcome import group_outcome
 from treadle.engine.wait.wait_result import decode_state, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
-from treadle.forgotten import get_frame, say_forgotten
 from treadle.item import AuditNote, ItemState, Ref, Submitted
 from treadle.operator import Operator
 from treadle.timing import Duration, seconds
+from treadle.unawaited import get_frame, say_unawaited
 from treadle.work import G_co, S_co, Work
 
 T = TypeVar("T")
@@ -261,7 +261,7 @@ class EnqueueCall(Generic[S_co, G_co]):
     def __del__(self) -> None:
         if not self._used:
             effect = "nothing was submitted. Write `await app.enqueue(...)`, or `app.sync.enqueue(...)`"
-            say_forgotten(f"enqueue({self._work.type})", effect, (self._code, self._at), self)
+            say_unawaited(f"enqueue({self._work.type})", effect, (self._code, self._at), self)
 
 
 def is_enqueue(value: object) -> TypeIs[EnqueueCall[Any, Any]]:

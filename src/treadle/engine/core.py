@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
@@ -95,7 +96,9 @@ class Core:
         hooks.outage.store = store_name(backend)
         self.metrics = metrics
         self.registry = Registry(settings.codec, self._warn_unregistered, settings.mask)
-        self.item_builder = ItemBuilder(self.registry, settings, backend, self._warn_local)
+        self.item_builder = ItemBuilder(
+            self.registry, settings, backend, functools.partial(_warn_local, self)
+        )
         self.announcer = Announcer(
             hooks,
             metrics,
@@ -161,20 +164,6 @@ class Core:
                 WARNING,
                 f"{type.name!r} is not registered, so no worker of this process runs it: add it to "
                 "work=[...], or call app.register. Until a worker has it, its items wait",
-            )
-
-    def _warn_local(self, type: AnyType) -> None:
-        """Warn if other processes cannot import the code of a type, and no worker of this process runs it."""
-        place = defined_in(type)
-        runs_here = bool(self.runtimes) or (
-            self.worker_doer is not None and self.registry.get(type.name) is not None
-        )
-        if place is not None and not runs_here and not is_in_memory(self.backend):
-            log_line(
-                WARNING,
-                f"{place}() defines {type.name!r}, so other processes cannot import it, and no worker of "
-                "this process runs it: define it at the top of a module that the app of a worker imports. "
-                "Until a worker has it, its items wait",
             )
 
     def _fired(self, stored: Sequence[Item], changing: Sequence[Item], at: float) -> None:
@@ -356,3 +345,18 @@ def _silence_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """The tasks of the parent's loop never end in a forked process: that is no error to log at its exit."""
     for task in asyncio.all_tasks(loop):
         task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _warn_local(core: Core, type: AnyType) -> None:
+    """Warn if other processes cannot import the code of a type, and no worker of this process runs it."""
+    place = defined_in(type)
+    runs_here = bool(core.runtimes) or (
+        core.worker_doer is not None and core.registry.get(type.name) is not None
+    )
+    if place is not None and not runs_here and not is_in_memory(core.backend):
+        log_line(
+            WARNING,
+            f"{place}() defines {type.name!r}, so other processes cannot import it, and no worker of "
+            "this process runs it: define it at the top of a module that the app of a worker imports. "
+            "Until a worker has it, its items wait",
+        )

@@ -48,7 +48,7 @@ def permit(
 
 def advance(limit: Limit, state: LimitState, now: float) -> LimitState:
     """The state as of now. A clock that went back neither returns nor takes permits: what was true in the
-    future is true now, so that nobody waits for the old time to come again."""
+    future is true now, so no call waits for the old time to come again."""
     match limit.algorithm:
         case "token_bucket":
             refilled = max(0.0, now - state.at) * limit.limit / limit.window

@@ -39,8 +39,7 @@ def began_at(ran: float, claimed_at: float | None, now: float) -> float:
 
 def is_far(until: float, lease: float, now: float) -> bool:
     """Whether a lease ends later than any heartbeat can have said: the clock has gone back since. It ends one
-    lease from now then. A worker that lives renews it by then. One that died is gone within two leases,
-    whatever the clock did."""
+    lease from now then. A worker that lives renews it by then. One that died is gone within two leases."""
     return until > now + 2 * lease
 
 

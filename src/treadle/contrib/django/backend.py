@@ -123,7 +123,7 @@ class TreadleBackend(BaseTaskBackend):
         if connections[alias].in_atomic_block:
             transaction.on_commit(tell, using=alias)
         else:
-            tell()  # without autocommit Django calls nobody
+            tell()  # without autocommit Django makes no call
 
     def _stored(self, result: TaskResult, answer: Submitted) -> None:
         """Tell the result when it was stored, and send the signal."""

@@ -30,7 +30,7 @@ def call_site() -> CallSite:
     return frame.f_code, frame.f_lasti
 
 
-def say_forgotten(call: str, effect: str, site: CallSite, source: object) -> None:
+def say_unawaited(call: str, effect: str, site: CallSite, source: object) -> None:
     """Log that a call was never awaited, as an error, and warn of it."""
     code, line = site[0], _line(site)
     message = one_line(f"{call} in {code.co_filename}:{line} was never awaited: {effect}")
@@ -81,4 +81,4 @@ class ContextCall(Coroutine[Any, Any, T]):
     def __del__(self) -> None:
         if not self._begun:
             self._inner.close()
-            say_forgotten(self._call, "it had no effect", self._site, self)
+            say_unawaited(self._call, "it had no effect", self._site, self)
