@@ -120,8 +120,6 @@ def dying(name: str, how: str, on_dead: Any, began: asyncio.Event | None = None)
                 raise Abort("no")
             case "bad_result":
                 return value(1)
-            case "undecodable":
-                return object()
             case "expired":
                 assert began is not None
                 began.set()
@@ -132,7 +130,7 @@ def dying(name: str, how: str, on_dead: Any, began: asyncio.Event | None = None)
     return dies
 
 
-@pytest.mark.parametrize("how", ["exhausted", "aborted", "bad_result", "undecodable", "expired"])
+@pytest.mark.parametrize("how", ["exhausted", "aborted", "bad_result", "expired"])
 async def test_an_item_that_dies_in_an_attempt_is_compensated(
     make_app: MakeApp, compensated: Compensated, how: str
 ) -> None:

@@ -72,7 +72,7 @@ def make_forgetful(make_app: MakeApp, store: MakeBackend, sound: None) -> Any:
 
 async def ends(app: Treadle, *ids: str, leases: float = 2.0) -> list[tuple[str, int]]:
     """The statuses and attempts of items that have to end within this many leases."""
-    async with asyncio.timeout(leases * LEASE + 1.0):  # and what a busy machine takes
+    async with asyncio.timeout(leases * LEASE + 5.0):  # and what a busy machine takes
         states = [await until_status(app, id, "success", "dead") for id in ids]
     return [(state.status, state.attempt) for state in states]
 

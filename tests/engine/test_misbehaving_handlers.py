@@ -328,7 +328,7 @@ async def test_the_item_that_blocks_the_event_loop_is_published(
         assert worker.info.blocked_by == ()
         (blockage,) = worker.info.blockages
         assert [(item.id, item.type) for item in blockage.items] == [("culprit", "guilty")]
-        assert blockage.until - blockage.since > 0.2
+        assert blockage.until > blockage.since
         over.set()
 
 

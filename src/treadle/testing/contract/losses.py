@@ -212,6 +212,7 @@ class LostLeaseCases:
         await consistent(subject.backend)
 
     async def test_an_item_that_succeeds_keeps_its_deferrals(self, backend: Backend) -> None:
+        """Alone and in a group: its state says how often it was deferred."""
         await submit(backend, item("a"), item("b"))
         for lease in await claim(backend, 2):
             await apply(backend, defer(lease))
@@ -225,6 +226,7 @@ class LostLeaseCases:
 
     @needs("operating")
     async def test_a_requeued_item_has_no_deferrals(self, backend: Backend) -> None:
+        """It begins anew, as with its attempts."""
         await submit(backend, item("a"))
         await apply(backend, defer(await claim_one(backend)))
         await apply(backend, die(await claim_one(backend)))
