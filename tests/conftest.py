@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.support import jobs
 from tests.support.budget import Budget
 from tests.support.keeper import start_postgres, start_server
 from tests.support.run import OWN, Run
-from tests.support.tiers import STARTING, TIERS, NoProcesses, chosen, is_room_left_out, runs_in
+from tests.support.tiers import TIERS, NoProcesses, chosen, is_room_left_out, runs_in
 from tests.support.valkey import database
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TREADLE_TEST_CHOICE"] = chosen(config)
     config.stash[BUDGET] = Budget(run.directory)
     NO_PROCESSES.install()
+    config.pluginmanager.register(NO_PROCESSES)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -92,18 +93,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             return (yield)
     finally:
         NO_PROCESSES.item = None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-    """A test may ask for a server while it runs. To start that is the matter of the fixture."""
-    item = NO_PROCESSES.item
-    if fixturedef.argname in STARTING:
-        NO_PROCESSES.item = None
-    try:
-        return (yield)
-    finally:
-        NO_PROCESSES.item = item
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from tests.engine.kit import PATIENCE
-from treadle import Client, Treadle, WaitTimeout, work
+from treadle import Client, Schedule, Treadle, WaitTimeout, Work, work
 from treadle.cli.worker import worker
 from treadle.doers import concurrency
 from treadle.doers.base import BaseDoer
@@ -117,6 +117,29 @@ async def an_option_of_another_library(_: Mistakes) -> str:
     return str(caught.value)
 
 
+async def compensation_of_another_type(_: Mistakes) -> str:
+    with pytest.raises(TypeError) as caught:
+        work(on_dead=add)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+async def a_forgotten_await(mistakes: Mistakes) -> str:
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        Treadle(work=[add]).enqueue(add(1))  # pyright: ignore[reportUnusedCoroutine]
+    return mistakes.told()
+
+
+async def a_schedule_that_raises(mistakes: Mistakes) -> str:
+    def run() -> Work[Any, Any]:
+        raise OSError("no route")
+
+    async with Treadle(work=[add], schedules=[Schedule("nightly", every=0.01, run=run)]) as app:
+        async with asyncio.timeout(PATIENCE):
+            while not (found := await app.problems()):  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.01)
+    return found[0].text
+
+
 MISTAKES: list[tuple[Callable[[Mistakes], Awaitable[str]], str]] = [
     (
         a_schedule_name_twice,
@@ -135,8 +158,9 @@ MISTAKES: list[tuple[Callable[[Mistakes], Awaitable[str]], str]] = [
         "doer=5 has no method available: give one of treadle.doers, as in doer=conc",
     ),
     (an_option_of_another_library, "enqueue has no option 'countdown': did you mean 'delay'?"),
-    # Three more belong here: on_dead= with a type that takes no Failure, an enqueue that is not awaited, a
-    # schedule whose run raises.
+    (compensation_of_another_type, "cannot be on_dead"),
+    (a_forgotten_await, "was never awaited: nothing was submitted. Write `await app.enqueue(...)`"),
+    (a_schedule_that_raises, "no route"),
 ]
 
 
