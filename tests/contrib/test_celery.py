@@ -371,7 +371,7 @@ def test_attributes_of_celery_tasks_have_hints(idle: Treadle) -> None:
     task: Any = CeleryTask(idle, add)
     assert task.name == add.name
     assert repr(task) == f"<CeleryTask {add.name}>"
-    for name, hint in {"retry": "Defer", "request": "ctx: Context", "apply": "run_inline"}.items():
+    for name, hint in {"retry": "RetryAfter", "request": "ctx: Context", "apply": "run_inline"}.items():
         with pytest.raises(AttributeError, match=hint):
             getattr(task, name)
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):

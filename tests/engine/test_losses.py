@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until_status
+from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, failure, until, until_status
 from treadle import Context, Retry, Treadle, work
 from treadle.events import Dead, LeaseLost
 from treadle.item import Item, Submission
@@ -181,7 +181,8 @@ async def test_an_unreadable_body_is_dead_and_kept(make_app: MakeApp, body: byte
         (state,) = await app.get([id])
         assert state is not None
         assert state.input == body
-        assert seen.names(id) == ["Failed", "Dead", "GroupDone"]
+        # Who waits may read the end in the store before the process that stored it has announced it.
+        await until(lambda: seen.names(id) == ["Failed", "Dead", "GroupDone"])
         assert [item.id for item in (await app.dead.list(reason="undecodable")).items] == [id]
 
 

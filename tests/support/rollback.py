@@ -59,13 +59,25 @@ async def _copy_postgres(url: str) -> Restore:
 
     async def restore() -> None:
         connection: Any = await asyncpg.connect(url)
-        async with connection.transaction():
-            await connection.execute(f"truncate {', '.join(f'treadle.{name}' for name in tables)}")
-            for name, copied in rows.items():
-                insert = f"insert into treadle.{name} select (x::treadle.{name}).* from unnest($1::text[]) x"
-                await connection.execute(insert, copied)
-            await connection.execute(f"select setval('treadle.token', {tokens})")
-        await connection.close()
+        try:
+            while not await put_back(connection):
+                pass
+        finally:
+            await connection.close()
+
+    async def put_back(connection: Any) -> bool:
+        """False: others held some of the tables, and waited for more."""
+        try:
+            async with connection.transaction():
+                await connection.execute(f"truncate {', '.join(f'treadle.{name}' for name in tables)}")
+                for name, copied in rows.items():
+                    fields = f"(x::treadle.{name}).*"
+                    insert = f"insert into treadle.{name} select {fields} from unnest($1::text[]) x"
+                    await connection.execute(insert, copied)
+                await connection.execute(f"select setval('treadle.token', {tokens})")
+        except asyncpg.DeadlockDetectedError:
+            return False
+        return True
 
     return restore
 

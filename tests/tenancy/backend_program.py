@@ -311,7 +311,7 @@ class BackendProgram:
 
 # -- comparable answers ----------------------------------------------------------------------------------
 
-_OPAQUE = frozenset({"token", "ref", "fairness", "cursor"})
+_OPAQUE = frozenset({"token", "ref", "fairness", "cursor", "unknown", "version"})
 
 
 def comparable(value: Any) -> Any:

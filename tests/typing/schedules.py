@@ -40,8 +40,6 @@ nightly = Schedule(
     "nightly", cron="0 3 * * *", tz="Europe/Paris", run=lambda: add(1, 2), catch_up="one", queue="q"
 )
 Treadle(schedules=[nightly, Schedule("b", every=timedelta(hours=1), run=tidy)])
-Schedule("c", every=1, run=tidy, queues="q")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-Treadle(schedules=["nightly"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
 
 assert_type(next_after("0 3 * * *", 0.0), float | None)
 assert_type(next_after("0 3 * * *", datetime.now(UTC), "Europe/Paris"), datetime | None)

@@ -2,7 +2,7 @@
 
 from tests.typing.declarations import embed
 from tests.typing.definitions import add, configured, mail, nothing, resize, send
-from treadle import work
+from treadle import Schedule, Treadle, work
 
 add("1", 2)  # E: wrong type
 add(1)  # E: missing
@@ -44,3 +44,7 @@ def undone_twice() -> None: ...
 
 @work(on_dead=add.fn)  # E: not a work type
 def undone_by_function() -> None: ...
+
+
+Schedule("c", every=1, run=add, queues="q")  # E: no such option
+Treadle(schedules=["nightly"])  # E: not a schedule

@@ -67,6 +67,7 @@ local until_ = now + tonumber(ARGV[2])
 call('HSET', K.workers, name, struct.pack('>d', until_) .. sub(row, 9))
 call('ZADD', K.workers_until, string.format('%.17g', until_), name)
 if ARGV[4] ~= '-' then call('HSET', K.worker_info, name, sub(ARGV[4], 2)) end
+if call('HGET', K.worker_leases, name) ~= ARGV[2] then call('HSET', K.worker_leases, name, ARGV[2]) end
 
 -- The clock went back: see `is_far` in treadle.rules. A worker that died meanwhile is not kept for so long.
 local far = string.format('(%.17g', now + 2 * tonumber(ARGV[2]))
