@@ -150,8 +150,8 @@ WRITES = {
     "INSERT": [r"insert into treadle\.{}\b"],
     "UPDATE": [
         r"update treadle\.{}\b",
-        r"insert into treadle\.{}\b[^;]*?\bdo update\b",
-        r"treadle\.{}\b[^;]*?\bfor update\b",
+        r"insert into treadle\.{}\b(?:(?!;|-- :name)[\s\S])*?\bdo update\b",
+        r"treadle\.{}\b(?:(?!;|-- :name)[\s\S])*?\bfor update\b",
     ],
     "DELETE": [r"delete from treadle\.{}\b"],
 }

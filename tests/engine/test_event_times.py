@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -13,9 +14,23 @@ from tests.engine.kit import PATIENCE, MakeApp, failure, until
 from treadle import Abort, Context, Defer, Result, Retry, work
 from treadle.backend import Backend
 from treadle.clock import SystemClock
-from treadle.events import Event, ItemEvent, Queued, Released, Started, Succeeded
+from treadle.events import (
+    Cancelled,
+    Dead,
+    Deferred,
+    Event,
+    Failed,
+    ItemEvent,
+    LeaseLost,
+    Queued,
+    Released,
+    Started,
+    Succeeded,
+)
 
 SKEWS = [0.0, 3600.0, -3600.0]
+STAGES = (Queued, Released, Started, (Failed, Deferred, Succeeded, Dead, Cancelled, LeaseLost))
+"""In this order, and each attempt ends before the next one begins."""
 
 
 DEFERRED: set[str] = set()
@@ -51,9 +66,10 @@ class Log:
         assert by_item
         for events in by_item.values():
             # A process hears of its own commit when the store answers: perhaps after another began the item.
-            events.sort(key=lambda event: isinstance(event, Queued | Released), reverse=True)
-            events.sort(key=lambda event: isinstance(event, Queued), reverse=True)
-            times = [event.at for event in events]
+            stages = [[event.at for event in events if isinstance(event, kinds)] for kinds in STAGES]
+            begins, ends = stages[2:]
+            attempts = [at for each in zip_longest(begins, ends) for at in each if at is not None]
+            times = [*stages[0], *stages[1], *attempts]
             shown = [f"{type(event).__name__} {event.at}" for event in events]
             assert times == sorted(times), shown
 
