@@ -190,8 +190,11 @@ class Fleet:
                 with contextlib.suppress(Exception):
                     context.run(self.loop.run_until_complete, asyncio.wait(tasks, timeout=1))
         closed: set[asyncio.Task[Any]] = set()
-        while tasks := [task for task in self.loop.unfinished() if task not in closed]:
-            # What is closed may start others, to return its permits.
+        while (tasks := [task for task in self.loop.unfinished() if task not in closed]) and len(
+            closed
+        ) < 10_000:
+            # What is closed may start others, to return its permits. A process that runs in circles is left.
+            self.loop.steps = 0
             with contextlib.suppress(Exception):
                 context.run(self.loop.run_until_complete, _close(tasks))
             closed.update(tasks)

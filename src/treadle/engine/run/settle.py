@@ -71,7 +71,8 @@ class Settler:
         meanwhile."""
         while self._apart or self._combiner.busy or self._locked.busy:
             if self._apart:
-                await asyncio.wait(self._apart)
+                done, _ = await asyncio.wait(self._apart)
+                self._apart -= done
             await self._combiner.flush()
             await self._locked.flush()
 
