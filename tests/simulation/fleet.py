@@ -190,11 +190,11 @@ class Fleet:
                 with contextlib.suppress(Exception):
                     context.run(self.loop.run_until_complete, asyncio.wait(tasks, timeout=1))
         closed: set[asyncio.Task[Any]] = set()
-        while (tasks := [task for task in self.loop.unfinished() if task not in closed]) and len(
-            closed
-        ) < 10_000:
-            # What is closed may start others, to return its permits. A process that runs in circles is left.
+        while tasks := [task for task in self.loop.unfinished() if task not in closed]:
+            if len(closed) > 10_000:
+                return  # a process runs in circles: the violation says so
             self.loop.steps = 0
+            # What is closed may start others, to return its permits.
             with contextlib.suppress(Exception):
                 context.run(self.loop.run_until_complete, _close(tasks))
             closed.update(tasks)
