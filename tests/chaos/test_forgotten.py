@@ -9,14 +9,13 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from tests.chaos.forgetful_app import LEASE, one
+from tests.support.rollback import copy_of
 from tests.support.valkey import ValkeyServer
 from treadle import Client, Handle, ItemState, StoreUnavailable, Treadle
 
@@ -99,38 +98,11 @@ async def test_redis_starts_from_an_older_snapshot(
 async def test_postgres_has_the_rows_of_an_earlier_time(prepared_url: str, tmp_path: Path) -> None:
     """All its tables, in one transaction."""
     app = Treadle(prepared_url, work=[one], lease=LEASE, poll_interval=0.2)
-    async with app, Client(prepared_url) as client, tables(prepared_url) as (save, restore):
+    async with app, Client(prepared_url) as client:
         handle = await client.enqueue(one(str(tmp_path)))
         await until((tmp_path / "ran").exists)
-        await save()
+        restore = await copy_of(prepared_url)
         (tmp_path / "go").touch()
         await ends(handle)
         await restore()
         await check_recovery(client, tmp_path, handle)
-
-
-@asynccontextmanager
-async def tables(url: str) -> AsyncGenerator[Any]:
-    """Calls that save all tables, and that restore them."""
-    connection = await asyncpg.connect(url)
-    found = await connection.fetch("select tablename from pg_tables where schemaname = 'treadle'")
-    names = [name for (name,) in found if name != "meta"]
-
-    async def save() -> None:
-        async with connection.transaction(isolation="repeatable_read"):
-            for name in names:
-                await connection.execute(f"create table saved_{name} as table treadle.{name}")
-
-    async def restore() -> None:
-        async with connection.transaction():
-            await connection.execute("set local session_replication_role = replica")
-            for name in names:
-                await connection.execute(f"delete from treadle.{name}")
-                await connection.execute(
-                    f"insert into treadle.{name} overriding system value table saved_{name}"
-                )
-
-    try:
-        yield save, restore
-    finally:
-        await connection.close()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import itertools
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -42,13 +43,14 @@ def deep_structs() -> Iterator[None]:
     dispatch: dict[type, Any] = copy._deepcopy_dispatch  # type: ignore[attr-defined]
     limit = sys.getrecursionlimit()
     dispatch.update(dict.fromkeys(structs, _deepcopy_struct))
+    dispatch[itertools.count] = _deepcopy_count
     sys.setrecursionlimit(50_000)  # rows are linked
     try:
         yield
     finally:
         sys.setrecursionlimit(limit)
-        for struct in structs:
-            del dispatch[struct]
+        for copied in (*structs, itertools.count):
+            del dispatch[copied]
 
 
 def _subclasses(of: type) -> set[type]:
@@ -62,6 +64,11 @@ def _deepcopy_struct(struct: Any, memo: dict[int, Any]) -> Any:
     for name in struct.__struct_fields__:
         setattr(copied, name, copy.deepcopy(getattr(struct, name), memo))
     return copied
+
+
+def _deepcopy_count(count: Any, memo: dict[int, Any]) -> Any:
+    # By its text, `count(7)`: from Python 3.14 on nothing else says where it is.
+    return itertools.count(int(repr(count).removeprefix("count(").removesuffix(")")))
 
 
 class BlindChecker(Checker):

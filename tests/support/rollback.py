@@ -50,10 +50,11 @@ async def _copy_postgres(url: str) -> Restore:
         for row in await connection.fetch("select tablename from pg_tables where schemaname = 'treadle'")
         if row["tablename"] not in ("meta", "audit")
     ]
-    rows = {
-        name: [row["t"] for row in await connection.fetch(f"select x::text as t from treadle.{name} x")]
-        for name in tables
-    }
+    async with connection.transaction(isolation="repeatable_read"):  # as of one instant
+        rows = {
+            name: [row["t"] for row in await connection.fetch(f"select x::text as t from treadle.{name} x")]
+            for name in tables
+        }
     tokens = await connection.fetchval("select last_value from treadle.token")
     await connection.close()
 

@@ -144,7 +144,7 @@ async def test_a_forgotten_schedule_fires_on(place: Place, stack: AsyncExitStack
     async def tick() -> None:
         fired.append(asyncio.get_running_loop().time())
 
-    app = place.app(tick)
+    app = place.app(tick, poll_interval=0.05)  # it looks at its schedules every ten of these
     await app.connect()
     restore = await place.copy()
     app.schedule("s", every=0.1, run=tick)
