@@ -25,11 +25,13 @@ from treadle.item import OPEN
 from treadle.testing.wrap import WrappedBackend
 
 LEASE = 0.75
+PATIENT_LEASE = 10.0
 SETTINGS: dict[str, Any] = {
-    "lease": LEASE,
+    "lease": PATIENT_LEASE,
     "poll_interval": 0.1,
     "retry": Retry(attempts=4, base=0.01, jitter=0),
 }
+"""Of what runs without a fault: a machine that stalls for a second takes no lease from it."""
 STALL = 2.5 * LEASE
 
 When: TypeAlias = Literal["before", "after"]
@@ -42,6 +44,11 @@ class Failpoint(msgspec.Struct, frozen=True):
     step: str
     when: When
     kind: Kind
+
+    def settings(self) -> dict[str, Any]:
+        """Of the process with the fault. Its lease is short where the outcome depends on it."""
+        depends = self.kind != "raise" or self.step == "beat"
+        return {**SETTINGS, "lease": LEASE if depends else PATIENT_LEASE}
 
     async def trigger(self) -> None:
         match self.kind:
@@ -134,15 +141,15 @@ async def long(ctx: Context) -> Result[int, int]:
 WORKS = {"plain": plain, "effect": effect, "long": long}
 
 
-async def submit(backend: Backend, name: str) -> None:
-    client = Client(backend, work=list(WORKS.values()), **SETTINGS)
+async def submit(backend: Backend, name: str, settings: dict[str, Any]) -> None:
+    client = Client(backend, work=list(WORKS.values()), **settings)
     await client.enqueue(WORKS[name]())
     await client.close()
 
 
-async def run(backend: Backend, name: str) -> None:
+async def run(backend: Backend, name: str, settings: dict[str, Any]) -> None:
     """Run a worker until no item is open."""
-    async with Treadle(backend, work=list(WORKS.values()), **SETTINGS) as app:
+    async with Treadle(backend, work=list(WORKS.values()), **settings) as app:
         await wait_until_ended(app)
 
 
@@ -152,8 +159,8 @@ async def wait_until_ended(client: Client) -> None:
         await asyncio.sleep(0.02)
 
 
-async def fire(backend: Backend, name: str) -> None:
-    app = Treadle(backend, work=list(WORKS.values()), **SETTINGS)
+async def fire(backend: Backend, name: str, settings: dict[str, Any]) -> None:
+    app = Treadle(backend, work=list(WORKS.values()), **settings)
     schedule_once(app, name)
     async with app:
         await wait_until_fired(app)
@@ -171,7 +178,11 @@ async def wait_until_fired(app: Treadle) -> None:
     await wait_until_ended(app)
 
 
-PROGRAMS: dict[str, Callable[[Backend, str], Awaitable[None]]] = {"submit": submit, "run": run, "fire": fire}
+PROGRAMS: dict[str, Callable[[Backend, str, dict[str, Any]], Awaitable[None]]] = {
+    "submit": submit,
+    "run": run,
+    "fire": fire,
+}
 
 
 async def run_with_fault(url: str, program: str, name: str, point: Failpoint) -> bool:
@@ -182,7 +193,7 @@ async def run_with_fault(url: str, program: str, name: str, point: Failpoint) ->
         connect(url, clock=SystemClock()), point, skip=1 if point.step == "beat" else 0
     )
     handler_failpoint = point if point.step == "run" else None
-    await PROGRAMS[program](backend, name)
+    await PROGRAMS[program](backend, name, point.settings())
     return backend.triggered or (point.step == "run" and handler_failpoint is None)
 
 
