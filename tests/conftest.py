@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     run = config.stash[RUN] = Run.begin()
     os.environ["TREADLE_TEST_RUN"] = str(run.directory)
     os.environ["TREADLE_TEST_CHOICE"] = chosen(config)
-    config.stash[BUDGET] = Budget(run.directory)
+    config.stash[BUDGET] = Budget(run.directory, config.option.jobs)
     NO_PROCESSES.install()
     config.pluginmanager.register(NO_PROCESSES)
 
@@ -230,6 +230,11 @@ def nats_url(run_directory: Path) -> str:
 @pytest.fixture
 def processes() -> None:
     """Lets a test start processes. Without it, starting one is an error."""
+
+
+@pytest.fixture
+def checks_tests() -> None:
+    """The test checks other tests. `make proof` runs it."""
 
 
 @pytest.fixture

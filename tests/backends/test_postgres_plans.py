@@ -30,19 +30,16 @@ select relname, seq_scan from pg_stat_user_tables where schemaname = 'treadle'
 
 async def test_no_verb_scans_a_table(postgres_url: str) -> None:
     """Plans are kept from the first calls, when the tables were empty, and there are no new statistics: after
-    the tenth call, with 100,000 open items, every verb still uses an index."""
+    the tenth call, with 20,000 open items, every verb still uses an index."""
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
         await beat(backend)
         for _ in range(10):
             await work(backend)
-        await admin.execute(READY, 100_000)
+        await admin.execute(READY, 20_000)
         before = await scans(backend)
         for _ in range(12):
             await work(backend)
         assert await scans(backend) == before
-        started = time.perf_counter()
-        await work(backend)
-        assert time.perf_counter() - started < 3
 
 
 async def scans(backend: PostgresBackend) -> "list[asyncpg.Record]":
@@ -171,21 +168,21 @@ def _walked(no: int, is_first: bool = False) -> dict[str, Any]:
 
 
 async def test_an_instant_is_found_by_binary_search(postgres_url: str) -> None:
-    """The first of 100,000 items that was queued at an instant is found without reading the others."""
+    """The first of 20,000 items that was queued at an instant is found without reading the others."""
     async with opened(postgres_url), connected(postgres_url) as admin:
         assert await admin.fetchval("select treadle.first_number_since(5)") == 0
-        await admin.execute(READY, 100_000)
+        await admin.execute(READY, 20_000)
         first = await admin.fetchval("select min(no) from treadle.item")
         await admin.execute("update treadle.item set queued = no - $1::bigint where no % 7 <> 0", first)
         await admin.execute("delete from treadle.item where no % 7 = 0")
         await admin.execute("vacuum analyze treadle.item")
-        for at in (-1.0, 0.0, 0.5, 49_999.0, 50_000.5, 99_998.0, 1e9):
+        for at in (-1.0, 0.0, 0.5, 9_999.0, 10_000.5, 19_998.0, 1e9):
             found = await admin.fetchval("select treadle.first_number_since($1)", at)
             wanted = await admin.fetchval("select min(no) from treadle.item where queued >= $1", at)
             last = await admin.fetchval("select max(no) + 1 from treadle.item")
             between = "select count(*) from treadle.item where no >= $1 and no < $2"
             assert await admin.fetchval(between, *sorted((found, wanted or last))) == 0
-        plan = await admin.fetch("explain (analyze, buffers) select treadle.first_number_since(50000)")
+        plan = await admin.fetch("explain (analyze, buffers) select treadle.first_number_since(10000)")
         pages = next(line for (line,) in plan if "shared hit" in line)
         assert int(pages.partition("hit=")[2].split()[0].rstrip(")")) < 500
 
@@ -226,12 +223,12 @@ CLAIM = "select * from treadle.claim($1, 50, null, null, null) where no is not n
 
 
 async def test_a_claim_costs_the_same_with_more_ready_items(postgres_url: str) -> None:
-    """A claim reads as many pages with 100,000 ready items as with 1,000."""
+    """A claim reads as many pages with 20,000 ready items as with 1,000."""
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
         await beat(backend)
         await admin.execute(READY, 1_000)
         few = await pages(backend)
-        await admin.execute(READY, 100_000)
+        await admin.execute(READY, 20_000)
         many = await pages(backend)
         assert many < 2 * few, (few, many)
 

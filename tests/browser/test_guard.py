@@ -44,6 +44,7 @@ def origin():
         yield origin
 
 
+@pytest.mark.usefixtures("checks_tests")
 @pytest.mark.parametrize(
     ("name", "found"),
     [

@@ -32,8 +32,6 @@ from treadle.operator import core_of
 from treadle.testing import Faults, ManualClock
 from treadle.testing.counting import CountingBackend
 
-pytestmark = pytest.mark.every_store
-
 BAD: set[int] = set()
 
 

@@ -18,8 +18,6 @@ import pytest
 from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Context, EncodeError, InputError, PayloadTooLarge, Result, Retry, Secret, work
 
-pytestmark = pytest.mark.every_store
-
 
 class Colour(Enum):
     RED = "red"

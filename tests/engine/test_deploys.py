@@ -17,8 +17,6 @@ from treadle.engine.run import undecodable
 from treadle.events import Started, Succeeded
 from treadle.testing import ManualClock, run_inline
 
-pytestmark = pytest.mark.every_store
-
 # -------------------------------------------------------------------------------------------------- aliases
 
 

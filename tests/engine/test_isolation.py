@@ -27,8 +27,6 @@ from treadle.testing.wrap import WrappedBackend
 from treadle.work_type import AnyWorkType
 from treadle.worker import DEFAULT_CONCURRENCY
 
-pytestmark = pytest.mark.every_store
-
 
 def held_by(barrier: Barrier) -> WorkType[[], None, None]:
     """A work type whose handler waits until the barrier opens."""

@@ -11,8 +11,6 @@ from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until
 from treadle import Context, default_codec, work
 from treadle.engine.large_values import LARGE
 
-pytestmark = pytest.mark.every_store
-
 memory_only = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 
 

@@ -21,8 +21,6 @@ from treadle import Client, Stopped, Treadle, Worker, work
 from treadle.backend import Backend
 from treadle.doers import balanced
 
-pytestmark = pytest.mark.every_store
-
 
 @work
 async def add(a: int, b: int) -> int:

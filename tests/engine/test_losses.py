@@ -12,8 +12,6 @@ from treadle.events import Dead, LeaseLost
 from treadle.item import Item, Submission
 from treadle.testing import ManualClock
 
-pytestmark = pytest.mark.every_store
-
 
 @work
 async def value(n: int) -> int:

@@ -21,8 +21,6 @@ from treadle import (
     work,
 )
 
-pytestmark = pytest.mark.every_store
-
 
 @work
 async def value(n: int) -> int:

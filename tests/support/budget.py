@@ -1,7 +1,7 @@
 """How long one test may take. A run fails if a test took longer than tests/budget.toml allows.
 
 Time that a test waits for a core does not count, where the system tells. Servers and processes of a test wait
-too: a test that took too long beside others is measured again, alone.
+too, so a test may take longer beside others. One that exceeds that is measured again, alone.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ class Overrun(NamedTuple):
 class Budget:
     """Measures tests, and keeps those that took too long in the directory of the run."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, jobs: int = 1) -> None:
         self._directory = directory
         self._limits: dict[str, float] = tomllib.loads(FILE.read_text())["limits"]
         self._listed: dict[str, float] = {entry["test"]: entry["seconds"] for entry in self.entries()}
+        self._share = max(1.0, jobs / (os.cpu_count() or 1))
+        """How many tests share a core."""
 
     @staticmethod
     def entries() -> list[dict[str, Any]]:
@@ -52,7 +54,7 @@ class Budget:
         before = _own_time()
         yield
         seconds, allowed = _own_time() - before, self._allowed(item)
-        if seconds > allowed:
+        if seconds > allowed * self._share:
             with (self._directory / f"overruns-{os.getpid()}").open("a") as file:
                 file.write(json.dumps(Overrun(item.nodeid, seconds, allowed)) + "\n")
 
@@ -64,8 +66,9 @@ class Budget:
             tier = "test"
         return self._listed.get(name, self._limits.get(tier, float("inf")))
 
-    def forget(self) -> None:
-        """Forget the tests that took too long."""
+    def measure_again(self) -> None:
+        """Forget the tests that took too long beside others: they are measured again, alone."""
+        self._share = 1.0
         for file in self._directory.glob("overruns-*"):
             file.unlink()
 

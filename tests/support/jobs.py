@@ -42,7 +42,7 @@ def run(session: pytest.Session, budget: Budget | None = None) -> bool | None:
     jobs = Jobs(session)
     jobs.run(session.config.option.jobs)
     if budget is not None and (overruns := budget.overruns()):
-        budget.forget()
+        budget.measure_again()
         jobs.measure({overrun.test for overrun in overruns})
     return True
 

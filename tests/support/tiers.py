@@ -39,8 +39,8 @@ STARTING = frozenset({"postgres", "valkey", "valkey_home", "nats_url", "processe
 """Fixtures that start a server or a process."""
 SERVERS = frozenset({"postgres", "redis", "nats", "pgbouncer"})
 """Parameters of fixtures that choose a store on a server."""
-REPEATING = frozenset({"another_form", "cluster", "deployment", "long_load", "type_checkers"})
-"""Fixtures of tests that repeat a rule."""
+REPEATING = frozenset({"another_form", "checks_tests", "cluster", "deployment", "long_load", "type_checkers"})
+"""Fixtures of tests that repeat a rule, or check the tests."""
 QUICK_ROOMS = ("architecture", "backends", "engine", "simulation", "unit")
 """Directories that `make quick` runs."""
 PROOF_ROOMS = frozenset({"chaos", "deploy", "moving", "mutants", "packaging", "support"})
