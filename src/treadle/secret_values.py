@@ -3,6 +3,7 @@
 A value is secret if its type says so (`Annotated[str, Secret]`), or if it stands under a name that tells so,
 such as `password`. In URLs, the password is. It is stored as it is, and handlers get it as it is. Only the
 code of a work type has its annotations: without it, everything of the type is secret (`treadle.item_json`).
+A `Failure` holds the input of another work type: that type says what is secret in it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Union, cast, get_args, get_origin
 
 import msgspec
@@ -62,6 +63,9 @@ LONGEST_CACHED: Final = 100
 """Characters of a name that is kept in memory."""
 
 
+_FAILURE: Final = frozenset(("id", "type", "input", "error", "reason"))
+"""Fields of a `Failure`. They tell that a JSON value is one, also where no type is declared."""
+
 _URL_PASSWORD: Final = re.compile(r"(://[^\s/:@?#]*:)[^\s/?#]*@")
 
 
@@ -75,12 +79,17 @@ class SecretMask:
     """Puts `***` in place of the secrets in JSON values.
 
     names: more names that tell that a value is secret, besides `SECRET_NAMES`.
+    types_of: the types of the parameters of a work type, by its name; empty if its code is unknown. None:
+    the values were masked before, and inputs in failures stay as they are.
     """
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
+    def __init__(
+        self, names: Iterable[str] = (), types_of: Callable[[str], Sequence[Any]] | None = None
+    ) -> None:
         wanted = {re.escape(_words(name)): None for name in (*SECRET_NAMES, *check_mask(names))}
         alone = (rf"\A{_words(name)}\Z" for name in ALONE)
         self._pattern = re.compile("|".join((*wanted, *alone, *(f"{end}_" for end in ENDINGS))))
+        self._types_of = types_of
         self._is_secret_name = functools.lru_cache(maxsize=4096)(self._tells)
 
     def masked(self, value: Any, *declared: Any) -> Any:
@@ -103,7 +112,10 @@ class SecretMask:
             if Secret in _key_types(declared):
                 return MASK
             fields = cast("dict[str, Any]", value)
-            return {name: self._of_field(name, each, declared) for name, each in fields.items()}
+            masked = {name: self._of_field(name, each, declared) for name, each in fields.items()}
+            if self._types_of is not None and fields.keys() >= _FAILURE:
+                masked["input"] = self._of_failure(str(fields["type"]), fields["input"], self._types_of)
+            return masked
         if isinstance(value, list | tuple):
             parts = cast("Sequence[Any]", value)
             return [self._masked(each, _element_types(declared, at)) for at, each in enumerate(parts)]
@@ -116,6 +128,10 @@ class SecretMask:
         if value is None or isinstance(value, bool) or not self.is_secret_name(name):
             return self._masked(value, _field_types(declared, name))
         return MASK
+
+    def _of_failure(self, type: str, input: Any, types_of: Callable[[str], Sequence[Any]]) -> Any:
+        declared = types_of(type)
+        return self._masked(input, declared) if declared else MASK
 
     def is_secret_name(self, name: str) -> bool:
         """Whether a name tells that what stands under it is secret."""

@@ -9,7 +9,19 @@ import msgspec
 import pydantic
 import pytest
 
-from treadle import Client, Context, Handle, InputError, Result, Secret, Treadle, work
+from treadle import (
+    Abort,
+    Client,
+    Context,
+    Failure,
+    Handle,
+    InputError,
+    Result,
+    Secret,
+    Treadle,
+    WorkFailed,
+    work,
+)
 from treadle.item_json import group_json, item_json
 from treadle.operator import core_of
 from treadle.secret_values import SecretMask, holds_secret
@@ -283,3 +295,55 @@ def test_a_declaration_and_its_handler_may_both_mark_secrets() -> None:
     async def run(a: list[Annotated[str, Secret]], b: str) -> None: ...
 
     assert MASK.masked({"a": ["x"], "b": "y"}, *declared_types(later)) == {"a": ["***"], "b": "***"}
+
+
+@work
+async def notify(failures: list[dict[str, Any]]) -> None: ...
+
+
+@work
+async def undo(ctx: Context, failure: Failure) -> Result[Failure, Failure | None]:
+    return ctx.result(failure).next(notify([msgspec.to_builtins(failure)]))
+
+
+@work
+async def undo_plainly(failure: Any) -> None:
+    raise Abort("it cannot be undone")
+
+
+@work(on_dead=undo)
+async def charge(order: int, card: Annotated[str, Secret]) -> None:
+    raise Abort("no money")
+
+
+async def test_the_input_in_a_failure_is_masked_as_its_own_type_declares_it() -> None:
+    async with Treadle(work=[notify, undo, undo_plainly, charge], log_failures=False) as app:
+        for work_ in (charge(1, "4711"), charge(2, "4711")):
+            on_dead = undo if work_.input["order"] == 1 else undo_plainly
+            with pytest.raises(WorkFailed):
+                await app.enqueue(work_, on_dead=on_dead).group()
+        registry, shown = core_of(app).registry, {"order": 1, "card": "***"}
+        (item,) = (await app.list(type=undo.name)).items
+        assert item_json(registry, item)["input"]["failure"]["input"] == shown
+        assert item_json(registry, item)["result"]["input"] == shown
+        assert item_json(registry, item, reveal=True)["input"]["failure"]["input"]["card"] == "4711"
+        (item,) = (await app.list(type=notify.name)).items
+        assert item_json(registry, item)["input"]["failures"][0]["input"] == shown
+        (item,) = (await app.list(type=undo_plainly.name)).items
+        assert item_json(registry, item)["input"]["failure"]["input"] == {"order": 2, "card": "***"}
+        async with Client(app.backend, work=[undo_plainly]) as bare:  # it has no code for the item that died
+            shown = item_json(core_of(bare).registry, item)["input"]["failure"]
+            assert (shown["type"], shown["input"]) == (charge.name, "***")
+
+
+async def test_the_failure_of_a_compensation_holds_another_one() -> None:
+    async with Treadle(work=[undo, undo_plainly, charge, notify], log_failures=False) as app:
+        handle = await app.enqueue(undo_plainly({"id": "a"}), id="a", on_dead=undo)
+        failure = Failure("b", charge.name, {"order": 1, "card": "4711"}, "", "aborted")
+        other = await app.enqueue(undo_plainly(msgspec.to_builtins(failure)), on_dead=undo)
+        for each in (handle, other):
+            with pytest.raises(WorkFailed):
+                await each.group()
+        (item, _) = (await app.list(type=undo.name)).items
+        inner = item_json(core_of(app).registry, item)["input"]["failure"]["input"]["failure"]
+        assert inner["input"] == {"order": 1, "card": "***"}

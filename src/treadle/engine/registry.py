@@ -35,7 +35,7 @@ class Registry:
         self, codec: Codec, on_unregistered: Callable[[AnyType], None], mask: Iterable[str] = ()
     ) -> None:
         self.codec = codec
-        self.mask = SecretMask(mask)
+        self.mask = SecretMask(mask, self.declared_types)
         self._on_unregistered = on_unregistered
         self._types: dict[str, AnyType] = {}
         self._by_name: dict[str, AnyType] = {}
