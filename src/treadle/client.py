@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -14,7 +14,7 @@ from treadle.bulk import Bulk
 from treadle.callables import check_list
 from treadle.client_settings import ClientSettings, build_core
 from treadle.dead_letters import DeadLetters
-from treadle.engine.registry import AnyType
+from treadle.engine.registry import AnyType, Registry
 from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.submit.enqueue import named, submit
@@ -36,7 +36,7 @@ from treadle.options import (
 from treadle.schedule import Schedule, ScheduleHandle, Schedules
 from treadle.sync_loop import SyncLoop
 from treadle.timing import Duration, Instant, seconds
-from treadle.work import Work, no_work, works_of
+from treadle.work import Work, is_work, no_work, works_of
 from treadle.work_type import WorkType
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Client(Operator):
         tenant: str | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
-        core = build_core(backend, settings)
+        core = build_core(backend, settings, type(self).__init__.__kwdefaults__ or ())
         super().__init__(core, None if tenant is None else check_tenant(tenant))
         core.learn(*check_list(work, "work", "add"))
         self.dead = DeadLetters(self)
@@ -150,6 +150,7 @@ class Client(Operator):
         work: Work[Any, Any] | str,
         input: Mapping[str, Any] | None = None,
         /,
+        *more: object,
         **options: Unpack[EnqueueOptions],
     ) -> EnqueueCall[Any, Any]:
         """Submit work. `await` returns its handle; the item is durable then. `.result()` and `.group()`
@@ -157,16 +158,7 @@ class Client(Operator):
 
         Without `await` nothing is submitted, and the log has an error with the line of the call.
         """
-        if not isinstance(work, Work):
-            if not isinstance(work, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise no_work(work, "enqueue")
-            work = self._core.registry.find(work).from_input(input or {})
-        elif input is not None:
-            raise InputError(
-                f"enqueue takes arguments beside a name only: {work.type!r} was called with its own. Give "
-                "options by name, as in enqueue(add(1, 2), delay=60)",
-                parameters=("input",),
-            )
+        work = work_of(self._core.registry, work, input, *more)
         checked: dict[str, Any] = {}
         if options:
             work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
@@ -272,6 +264,26 @@ def sync_loop_of(client: Client) -> SyncLoop:
 def noted(client: Client, note: AuditNote | None) -> Client:
     """Return a client whose changes carry this note, for the modules of this package."""
     return client._like(tenant_of(client), note)  # pyright: ignore[reportPrivateUsage]
+
+
+def work_of(registry: Registry, work: object, input: object, *more: object) -> Work[Any, Any]:
+    """Return the Work that `enqueue` was given, or make it from a name and arguments by name."""
+    if is_work(work):
+        if input is None:
+            return work
+        raise InputError(
+            f"enqueue takes arguments beside a name only: {work.type!r} was called with its own. Give "
+            "options by name, as in enqueue(add(1, 2), delay=60)",
+            parameters=("input",),
+        )
+    if not isinstance(work, str):
+        raise no_work(work, "enqueue")
+    type = registry.find(work)
+    if more or not (input is None or isinstance(input, Mapping)):
+        raise TypeError(
+            f"enqueue takes the arguments of {work!r} in a dict, as in enqueue({work!r}, {{...}})"
+        )
+    return type.from_input({} if input is None else cast("Mapping[str, Any]", input))
 
 
 def names_of(types: Iterable[AnyType | str], *, aliases: bool = False) -> tuple[str, ...]:

@@ -91,8 +91,8 @@ class ClientSettings(TypedDict, total=False):
     `treadle.ports`, False or None for nothing: they find work by polling."""
 
 
-def _check_names(given: Iterable[str]) -> None:
-    known = ClientSettings.__annotations__
+def _check_names(given: Iterable[str], others: Iterable[str]) -> None:
+    known = (*ClientSettings.__annotations__, *others)
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
@@ -134,9 +134,10 @@ def _check_telemetry(given: Any) -> Telemetry | None:
     return telemetry
 
 
-def build_core(backend: str | Backend, given: ClientSettings) -> Core:
+def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[str]) -> Core:
+    """others: names of the settings that the caller takes besides these, for messages."""
     values: dict[str, Any] = dict(given)
-    _check_names(values)
+    _check_names(values, others)
     _check_functions(values)
     on_event, on_error = values.pop("on_event", None), values.pop("on_error", None)
     unhandled = values.pop("on_unhandled_group", None)

@@ -429,7 +429,7 @@ class GroupFailed(WorkFailed):
         more = self.count - 1 - skipped
         also = [
             *([f"{more} more died"] if more > 0 else []),
-            *([f"{skipped} that waited for them did not run"] if skipped else []),
+            *([f"{skipped} that waited for {'them' if more > 0 else 'it'} did not run"] if skipped else []),
         ]
         text = f"{first} ({', '.join(also)})" if also else first
         whole = "" if self.group_id == self.id else f"the group {self.group_id} failed: "

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar, Unpack
 
 from treadle.bulk import Bulk
 from treadle.callables import is_awaitable
-from treadle.client import Client
+from treadle.client import Client, work_of
 from treadle.dead_letters import DeadLetters
 from treadle.engine.open_transaction import current_transaction
 from treadle.engine.submit.enqueue import named, submit
@@ -27,7 +27,7 @@ from treadle.options import ENQUEUE_MANY_OPTIONS, ENQUEUE_OPTIONS, EnqueueOption
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync_loop import SyncLoop, run_without_loop
 from treadle.timing import Duration
-from treadle.work import Work, is_work, no_work, works_of
+from treadle.work import Work, works_of
 
 S = TypeVar("S")
 G = TypeVar("G", default=S)
@@ -304,13 +304,11 @@ class SyncClient(SyncOperator):
         work: Work[Any, Any] | str,
         input: Mapping[str, Any] | None = None,
         /,
+        *more: object,
         **options: Unpack[EnqueueOptions],
     ) -> SyncHandle[Any, Any]:
         """Submit work. The item is durable when this returns."""
-        if isinstance(work, str):
-            work = core_of(self._client).registry.find(work).from_input(input or {})
-        elif not is_work(work):
-            raise no_work(work, "enqueue")
+        work = work_of(core_of(self._client).registry, work, input, *more)
         if self._is_callers(options.get("tx")):
             work, checked = named(work, check_options(options, "enqueue", ENQUEUE_OPTIONS))
             return self._enqueue_within([work], checked)[0]

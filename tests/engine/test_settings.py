@@ -14,13 +14,26 @@ from treadle import Client, InputError, MemoryBackend, Treadle
     ("settings", "message"),
     [
         ({"poll_intervall": 1}, "no setting 'poll_intervall': did you mean 'poll_interval'"),
-        ({"xyz": 1}, "no setting 'xyz': there are clock, codec"),
+        ({"xyz": 1}, "no setting 'xyz': there are .*clock, codec"),
     ],
 )
 @pytest.mark.parametrize("kind", [Client, Treadle])
 def test_an_unknown_setting_is_refused(kind: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         kind(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [("queue", "queues"), ("thread", "threads"), ("lifespn", "lifespan"), ("works", "work")],
+)
+def test_a_setting_of_the_worker_is_suggested_too(name: str, close: str) -> None:
+    settings: Any = {name: 1}
+    with pytest.raises(TypeError, match=f"no setting {name!r}: did you mean {close!r}"):
+        Treadle(**settings)
+    if close != "work":  # a client has none of these
+        with pytest.raises(TypeError, match=f"no setting {name!r}: there are "):
+            Client("memory://", **settings)
 
 
 @pytest.mark.parametrize(

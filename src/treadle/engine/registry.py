@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 from typing import Any, Final, cast
@@ -184,4 +185,14 @@ def _types_in(given: Iterable[Any]) -> Iterator[AnyType]:
         elif isinstance(each, list | tuple | set | frozenset):
             yield from _types_in(cast("Iterable[Any]", each))
         else:
-            raise TypeError(f"register takes work types and modules, not {each!r:.80}: use @work first")
+            raise _no_type(each)
+
+
+def _no_type(value: object) -> TypeError:
+    start = "register takes work types and modules, not"
+    if is_work(value):
+        called = value.type.rpartition(".")[2]
+        return TypeError(f"{start} a call: leave its arguments out, as in work=[{called}]")
+    if inspect.isroutine(value):
+        return TypeError(f"{start} the function {value.__name__}: decorate it with @work")
+    return TypeError(f"{start} {value!r:.80}: use @work first")

@@ -42,6 +42,9 @@ def _problem(shape: Shape, value: Any, error: EncodeError) -> str:
     if fits:
         return f"{start}: {error.problem}"
     got = f"got `{type_text(type(value))}`"
+    if inspect.iscoroutine(value):
+        value.close()
+        return f"{start}: {got}: is an `await` missing?"
     return f"{start}: {got} ({shown(value)})" if type(value) in _SHOWN else f"{start}: {got}"
 
 
