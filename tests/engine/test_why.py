@@ -767,3 +767,23 @@ def test_the_sync_side(tmp_path: Any) -> None:
         assert kinds(sync.schedules.why("x")) == ["unknown"]
         assert (sync.workers(), sync.limits()) == ([], [])
         assert [count.count for count in sync.overview().counts] == [1]
+
+
+@work(name="nests")
+async def nests(ctx: Context) -> Result[None, Any]:
+    return ctx.group(fails()).next(send())
+
+
+async def test_a_nested_group_does_not_wait_for_itself() -> None:
+    async with Treadle(work=[fails, nests, send], log_failures=False) as app:
+        handle = await app.enqueue(nests())
+        assert await handle.group(partial=True) is None
+        (closing,) = (await app.list(type="treadle.group")).items
+        why = await app.why(closing.id)
+        died = why.reasons[0]
+        assert died.text.endswith(": its group has failed")
+        assert died.refs == ()
+        assert died.fix is not None
+        assert died.fix.endswith(f"treadle repair {closing.id}")
+        failed = (await app.why(handle)).reasons[1]
+        assert f"first {closing.id} (treadle.group): its group has failed; " in failed.text

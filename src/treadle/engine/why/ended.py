@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from treadle.item import GROUP_MARK, LIMIT_REACHED, DeathReason, ItemState
+from treadle.item import GROUP_MARK, GROUP_TYPE, LIMIT_REACHED, DeathReason, ItemState
 from treadle.rules.watching import died_unrun
 from treadle.why import Reason
 from treadle.wording import first_line, listed, plain, plural
@@ -42,13 +42,15 @@ def _ended(facts: ItemFacts) -> Reason:
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
             text = f"it died{when}{'' if died_unrun(item) else where}: {_death(item)}"
-            causes = [item_name(each.id, each.type, each.status) for each in facts.causes]
-            text += f": {listed(causes)}" if causes else ""
+            own = GROUP_MARK + item.id  # the item that closes a nested group waits for that group
+            causes = [each for each in facts.causes if each.id != own]
+            names = listed(item_name(each.id, each.type, each.status) for each in causes)
+            text += f": {names}" if causes else ""
             killed = _killed_workers(item)
             text += f": {listed(worker_name(each, explained.workers) for each in killed)}" if killed else ""
-            if item.error is not None and not causes and item.reason != "lease_lost":
+            if item.error is not None and not facts.causes and item.reason != "lease_lost":
                 text += f"; the last error: {first_line(item.error)}"
-            refs = (*(each.id.removeprefix(GROUP_MARK) for each in facts.causes), *killed)
+            refs = (*(each.id.removeprefix(GROUP_MARK) for each in causes), *killed)
             return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
 
 
@@ -73,6 +75,8 @@ def _death(item: ItemState) -> str:
             return "its deadline passed"
         case "lease_lost":
             return killed_text(item.losses)
+        case "unsatisfiable" if item.type == GROUP_TYPE:
+            return "its group has failed"
         case "unsatisfiable":
             return "what it waited for can no longer come"
         case "undecodable":
