@@ -258,6 +258,21 @@ def test_a_group_is_shown_as_a_tree(memory: Store) -> None:
     assert memory.call("group", root, "--limit", "2").err.startswith("treadle: only the first 2 items")
 
 
+async def _submit_order(app: Treadle) -> str:
+    return (await app.enqueue(order([1, 2]))).id
+
+
+def test_a_group_that_is_open_shows_how_far_it_is(memory: Store) -> None:
+    root = memory.fill(_submit_order)
+    lines = memory.call("group", root).out.splitlines()
+    assert [line.split(maxsplit=1) for line in lines[1:3]] == [
+        ["state", "1 open member"],
+        ["ended", "0 of 1"],
+    ]
+    limited = memory.work_off(_group)
+    assert "ended" not in [line.split(" ")[0] for line in memory.call("group", limited).out.splitlines()]
+
+
 def test_a_deep_tree_stays_narrow() -> None:
     chain = [linked(f"link-{place}", f"link-{place - 1}") for place in range(500)]
     lines = tree_lines([*chain, linked("beside", "link-40")], 0.0, None)

@@ -11,7 +11,7 @@ from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound
 from treadle.group_ref import GroupRef, shown_names
 from treadle.ids import check_id, check_name
-from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Status
+from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
 from treadle.item_json import group_json, member_json, read_group_value
 from treadle.wording import plain, plural
 
@@ -62,6 +62,7 @@ async def group(
             [
                 ("group", found.id),
                 ("state", Cell(group_text(found, now), _group_style(found))),
+                ("ended", "" if found.ended_at is not None else _progress(tree)),
                 (_value_name(found), value_text(value) if found.contributed else ""),
                 ("", f"cannot be read by this code: {problem}" if problem else ""),
                 ("outer group", found.outer or ""),
@@ -146,6 +147,12 @@ async def group_members(shell: Shell, root: GroupState, limit: int) -> Tree:
         more = more or rest
         waiting += [item.id for item in found if item.type == GROUP_TYPE]
     return Tree(items, more or bool(waiting))
+
+
+def _progress(tree: Tree) -> str:
+    """How many of the items have ended. Empty if there are more than these."""
+    ended = sum(item.status in TERMINAL for item in tree.items)
+    return "" if tree.more else f"{ended:,} of {len(tree.items):,}"
 
 
 def _value_name(group: GroupState) -> str:
