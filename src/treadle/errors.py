@@ -473,8 +473,8 @@ class WaitTimeout(TreadleError, TimeoutError):
 
     def __init__(self, id: str, timeout: float) -> None:
         super().__init__(
-            f"{id!r} has not ended after {timeout:g} s: `treadle why {id}` says what it waits for; wait "
-            f"again with app.handle({id!r})"
+            f"{id!r} has not ended after {timeout:g} s: `treadle why {id}`, or app.why({id!r}), says what it "
+            f"waits for; wait again with app.handle({id!r})"
         )
         self.id = id
         self.timeout = timeout

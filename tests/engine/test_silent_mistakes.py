@@ -151,7 +151,7 @@ MISTAKES: list[tuple[Callable[[Mistakes], Awaitable[str]], str]] = [
     (no_worker, "no live worker runs tests.engine.test_silent_mistakes.add. `treadle why sum-1` says more"),
     (
         no_worker_in_time,
-        "'sum-1' has not ended after 0.01 s: `treadle why sum-1` says what it waits for;",
+        "'sum-1' has not ended after 0.01 s: `treadle why sum-1`, or app.why('sum-1'), says what it waits",
     ),
     (
         a_number_as_doer,
