@@ -7,6 +7,7 @@ either of them.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, Never, ParamSpec, TypeAlias, overload
 
@@ -18,7 +19,8 @@ from .options import TypeOptions, check_type_options
 from .result import Result
 from .signature import Handler, batch_item, function_name, inspect_handler
 from .timing import Duration, seconds
-from .work_type import AnyWorkType, Batch, WorkType
+from .work import check_takes_failure
+from .work_type import AnyWorkType, Batch, WorkType, own_compensation
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -196,8 +198,16 @@ class BatchDefiner:
 def _work_type(
     options: TypeOptions, declared: Handler, handler: Handler | None = None, batch: Batch | None = None
 ) -> AnyWorkType:
-    name = options.get("name") or function_name(declared.fn)
-    return WorkType(name, declared, check_type_options(options), handler=handler, batch=batch)
+    name, checked = options.get("name") or function_name(declared.fn), check_type_options(options)
+    if inspect.isfunction(on_dead := checked.get("on_dead")):
+        checked["on_dead"] = _compensation(own_compensation(name), inspect_handler(on_dead, lambdas=True))
+    return WorkType(name, declared, checked, handler=handler, batch=batch)
+
+
+def _compensation(name: str, handler: Handler) -> AnyWorkType:
+    made = AnyWorkType(name, handler, {}, handler=handler)
+    check_takes_failure(made)
+    return made
 
 
 def _checked_batch(size: int, max_wait: Duration) -> Batch:

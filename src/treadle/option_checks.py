@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Protocol, TypeAlias, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
 from .callables import check_list, check_plain
 from .errors import InputError, shown
@@ -15,6 +16,9 @@ from .retry import Retry
 from .timing import seconds
 from .work import Work, WorkTypeBase, check_takes_failure, is_work, is_work_type
 
+if TYPE_CHECKING:
+    from .context import Context
+
 
 class TakesFailure(Protocol):
     """A work type that takes a `Failure`, as type checkers see it."""
@@ -25,6 +29,10 @@ class TakesFailure(Protocol):
 
 
 Compensation: TypeAlias = Work[Any, Any] | TakesFailure
+OwnCompensation: TypeAlias = (
+    "Compensation | Callable[[Failure], object] | Callable[[Context, Failure], object]"
+)
+"""Also a function, which belongs to one type: `@work` makes a type of it, `<name>.on_dead`."""
 
 
 def check_positive(value: Any, name: str) -> float:
@@ -132,6 +140,10 @@ def check_compensation(value: Any, name: str) -> Any:
     return value
 
 
+def check_own_compensation(value: Any, name: str) -> Any:
+    return value if inspect.isfunction(value) else check_compensation(value, name)
+
+
 def check_doer(value: Any, name: str) -> Any:
     """Check that a value can be a doer, as `treadle.doers.Doer` says."""
     if inspect.isroutine(value) or isinstance(value, type):
@@ -149,7 +161,8 @@ def _work_type(value: object, name: str) -> WorkTypeBase:
     if is_work_type(value):
         return value
     wanted = f"a Work, as in {name}=refund(order), or a work type that takes a Failure"
-    raise TypeError(f"{name}={shown(value)} must be {wanted}")
+    where = ": a function can be given to @work(...) only" if inspect.isfunction(value) else ""
+    raise TypeError(f"{name}={shown(value)} must be {wanted}{where}")
 
 
 def check_codec(value: Any, name: str) -> Any:

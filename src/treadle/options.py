@@ -30,6 +30,7 @@ from .ids import check_id, check_name
 from .item import DEFAULT_QUEUE, KeyPolicy
 from .option_checks import (
     Compensation,
+    OwnCompensation,
     check_after,
     check_aliases,
     check_codec,
@@ -39,6 +40,7 @@ from .option_checks import (
     check_key_policy,
     check_key_scope,
     check_lane,
+    check_own_compensation,
     check_positive,
     check_priority,
     check_retry,
@@ -153,7 +155,7 @@ class TypeOptions(TypedDict, total=False):
     key_policy: KeyPolicy | None
     debounce_max: Duration | None
     unique: bool | None
-    on_dead: Compensation | None
+    on_dead: OwnCompensation | None
     on_dead_unstarted: bool | None
     options: Callable[[Input], Options | None] | None
     """Options computed from the arguments of each Work."""
@@ -378,6 +380,7 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "upcast": check_plain,
     "retry": check_retry,
     "options": check_plain,
+    "on_dead": check_own_compensation,
     "doer": check_doer,
     "codec": check_codec,
     "on_event": check_plain,

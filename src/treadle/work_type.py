@@ -259,6 +259,11 @@ _SUBMITTING: Final = ("apply_async", "delay", "enqueue", "kick", "queue", "remot
 AnyWorkType: TypeAlias = WorkType[..., Any, Any]
 
 
+def own_compensation(name: str) -> str:
+    """The name of the type that `@work(on_dead=<function>)` makes of the function."""
+    return f"{name}.on_dead"
+
+
 def handler_of(work_type: AnyWorkType) -> Handler:
     """Return the handler of a work type, for this package. DefinitionError if the type is only declared."""
     handler = work_type._handler  # pyright: ignore[reportPrivateUsage]

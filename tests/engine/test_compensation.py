@@ -44,6 +44,29 @@ def refund_of(compensated: Compensated, **options: Any) -> Any:
     return refund
 
 
+async def test_a_function_as_on_dead_runs_as_a_type_of_its_own(
+    make_app: MakeApp, compensated: Compensated
+) -> None:
+    """Its name follows from the type, which registers it: every worker that runs the one runs the other."""
+
+    def undo(ctx: Context, failure: Failure) -> str:
+        compensated.failures.append(failure)
+        compensated.parents.append(ctx.parent)
+        return "undone"
+
+    @work(name="pay", retry=Retry(attempts=1), on_dead=undo)
+    async def pay(card: str) -> None:
+        raise OSError("declined")
+
+    async with make_app(pay) as app:
+        handle = await app.enqueue(pay("4711"))
+        with pytest.raises(WorkFailed):
+            await asyncio.wait_for(handle.group(), PATIENCE)
+        (undone,) = (await app.list(type="pay.on_dead")).items
+    assert (undone.status, compensated.parents) == ("success", [handle.id])
+    assert [(each.type, each.input) for each in compensated.failures] == [("pay", {"card": "4711"})]
+
+
 async def test_on_dead_submits_a_work_when_the_item_dies(make_app: MakeApp) -> None:
     """§5: `on_dead=refund(order)`. It inherits tenant, workflow and group. Its parent is the dead item."""
     seen: list[object] = []

@@ -653,10 +653,26 @@ class TestCompensation:
         refund.__annotations__["failure"] = annotation
         assert work(on_dead=work(refund))
 
-    @pytest.mark.parametrize("given", ["refund", 5, add.fn])
+    @pytest.mark.parametrize("given", ["refund", 5])
     def test_on_dead_must_be_a_work_or_a_type(self, given: Any) -> None:
         with pytest.raises(TypeError, match=r"must be a Work, as in on_dead=refund\(order\), or a work type"):
             work(on_dead=given)
+
+    def test_a_function_that_is_on_dead_must_take_a_failure(self) -> None:
+        def refund(order: int) -> None: ...
+
+        def pay() -> None: ...
+
+        with pytest.raises(TypeError, match=r"'pay\.on_dead' cannot be on_dead=: .* its parameter 'order'"):
+            work(name="pay", on_dead=refund)(pay)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="cannot be on_dead=: it must take one argument, a Failure"):
+            work(name="pay", on_dead=add.fn)(pay)  # type: ignore[call-overload]
+        assert work(name="pay", on_dead=lambda failure: failure.id)(pay)
+
+    def test_a_function_is_on_dead_of_a_type_only(self) -> None:
+        """An item could not be stored with it: the function has no name that another process knows."""
+        with pytest.raises(TypeError, match=r"a function can be given to @work\(\.\.\.\) only"):
+            check_options({"on_dead": lambda failure: None}, "enqueue")
 
     def test_on_dead_whose_annotation_comes_later_is_checked_when_it_is_registered(
         self, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,14 @@ from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
 from treadle.signature import GROUP_VALUE, Handler
 from treadle.work import Work, check_takes_failure, is_work
-from treadle.work_type import WorkType, check_storable, declared_types, defined_in, handler_of
+from treadle.work_type import (
+    WorkType,
+    check_storable,
+    declared_types,
+    defined_in,
+    handler_of,
+    own_compensation,
+)
 
 AnyType = WorkType[..., Any, Any]
 
@@ -61,6 +68,8 @@ class Registry:
                 self._check_free(name, type)
             self._types[type.name] = type
             self._by_name.update(dict.fromkeys((type.name, *type.aliases), type))
+            if isinstance(compensation, WorkType) and compensation.name == own_compensation(type.name):
+                self.add(cast("AnyType", compensation))
 
     def _check_free(self, name: str, type: AnyType) -> None:
         known = self._by_name.get(name, type)
