@@ -18,6 +18,7 @@ from treadle.masking import Address
 
 from .array_types import register_array_types, register_bytes_arrays
 from .errors import CONNECTION_ERRORS, NothingSent, is_away
+from .hosts import HOST_ERRORS, Host, Hosts, is_standby
 from .link import LinkWatch, keep_alive
 from .schema import Connection
 from .statements import statements
@@ -46,6 +47,7 @@ class PostgresConnector:
         self._timeout = timeout
         self._settings = {"statement_timeout": f"{max(0, round(statement_timeout * 1000))}"}
         self._poolers: set[Address] = set()
+        self._hosts: dict[Address, Hosts] = {}
 
     async def connect(self, address: Address) -> Connection:
         """Open a connection. A pooler may refuse to set anything for sessions that it shares out: those keep
@@ -60,13 +62,34 @@ class PostgresConnector:
             return connection
 
     async def greet(self, address: Address) -> None:
-        """Log in, for a sign of life. Nothing is asked: a pooler without a free server would not answer."""
+        """Log in, for a sign of life of the host in use. Nothing is asked: a pooler without a free server
+        would not answer."""
         async with asyncio.timeout(max(SIGN_OF_LIFE_SECONDS, self._timeout / 2)):
-            (await self._open(address, {})).terminate()
+            (await self._open(address, self._hosts_of(address).first, {})).terminate()
 
     async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
-        async with asyncio.timeout(self._timeout):
-            connection = await self._open(address, settings)
+        """A connection to the first host that is a primary; if none is, to a standby, for readers."""
+        hosts, standby, failure = self._hosts_of(address), None, None
+        for host in hosts:
+            try:
+                connection = await self._connect_to(address, host, settings, hosts.seconds(self._timeout))
+            except HOST_ERRORS as error:
+                failure = error
+                continue
+            if host is None or not is_standby(connection):
+                hosts.prefer(host)
+                return connection
+            connection.terminate()
+            standby = host
+        if standby is None and failure is not None:
+            raise failure
+        return await self._connect_to(address, standby, settings, self._timeout)
+
+    async def _connect_to(
+        self, address: Address, host: Host | None, settings: dict[str, str], seconds: float
+    ) -> Connection:
+        async with asyncio.timeout(seconds):
+            connection = await self._open(address, host, settings)
             keep_alive(connection)
             try:
                 await _learn_array_types(connection)
@@ -75,10 +98,13 @@ class PostgresConnector:
                 raise
             return connection
 
-    async def _open(self, address: Address, settings: dict[str, str]) -> Connection:
+    async def _open(self, address: Address, host: Host | None, settings: dict[str, str]) -> Connection:
+        name, port = host or (None, None)
         try:
             return await asyncpg.connect(
                 address.url,
+                host=name,
+                port=port,
                 timeout=self._timeout,
                 statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
                 server_settings={"application_name": "treadle", **settings},
@@ -89,6 +115,12 @@ class PostgresConnector:
                 raise error.with_traceback(None)  # noqa: B904  a plain `raise` would bring it back
             # Without a cause: it may show a part of the URL, and the part may be the password.
             raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
+
+    def _hosts_of(self, address: Address) -> Hosts:
+        hosts = self._hosts.get(address)
+        if hosts is None:
+            hosts = self._hosts[address] = Hosts(address.url)
+        return hosts
 
 
 def _forget_frames(error: BaseException | None) -> None:
