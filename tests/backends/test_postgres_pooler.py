@@ -95,8 +95,9 @@ async def test_prepared_statements_fail(prepared_url: str) -> None:
 async def test_without_prepare_false_the_error_says_what_to_set(prepared_url: str) -> None:
     """It is no refusal: settlements are repeated."""
     async with Pooler(prepared_url) as pooler:
-        with pytest.raises(StoreUnavailable, match="needs prepare=False"):
+        with pytest.raises(StoreUnavailable, match="needs prepare=False") as raised:
             await PostgresBackend(pooler.url, notify=False).open()
+        assert "statement_cache_size" not in str(raised.value)
 
 
 async def test_calls_use_every_server_connection(prepared_url: str) -> None:

@@ -39,6 +39,12 @@ _AWAY: Final = frozenset(
         "25P03",  # idle in a transaction for too long
     }
 )
+_LOST: Final = "08"
+"""Class of errors of a connection, also of those that the driver makes itself."""
+_BUSY: Final = {
+    "25006": "is read-only here: a standby, or a role with default_transaction_read_only",
+    "53300": "has no connection left for this role",
+}
 _LOCKED: Final = "55P03"
 _STOPPED: Final = "57014"
 """The statement took longer than `statement_timeout`, or an operator stopped it."""
@@ -65,6 +71,7 @@ _SPOILT: Final = {
 _UNPREPARED: Final = frozenset({"26000", "42P05"})
 """A prepared statement is missing, or is there although it should not be."""
 POOLER_HINT: Final = " (behind a pooler in transaction mode, PostgresBackend needs prepare=False)"
+STATEMENT_MODE_HINT: Final = " (treadle needs a pooler in transaction mode or in session mode)"
 
 CONNECTION_ERRORS = (
     OSError,
@@ -93,7 +100,7 @@ def is_away(error: BaseException) -> bool:
     """Whether the server did not answer, or cannot at the moment: the outcome is unknown."""
     if isinstance(error, asyncpg.PostgresError):
         found = _sqlstate(error)
-        return found in _AWAY or found.startswith("08")
+        return found in _AWAY or found.startswith(_LOST)
     if isinstance(error, asyncpg.DataError | asyncpg.UnsupportedClientFeatureError):
         return False
     return isinstance(error, CONNECTION_ERRORS) and not _is_bad_argument(error)
@@ -115,8 +122,12 @@ def cause_of(error: BaseException) -> BaseException:
 def translated(error: BaseException) -> TreadleError:
     """The error to raise instead; the original is its cause."""
     found = _sqlstate(error)
+    if found in _BUSY:
+        return StoreUnavailable(f"PostgreSQL {_BUSY[found]}: {brief(error)}")
     if is_away(error) or is_conflict(error):
-        return StoreUnavailable(f"PostgreSQL did not answer: {brief(error)}")
+        what = "did not answer" if not found or found.startswith(_LOST) else "cannot do this now"
+        hint = STATEMENT_MODE_HINT if "statement pooling mode" in str(error) else ""
+        return StoreUnavailable(f"PostgreSQL {what}: {brief(error)}{hint}")
     if found in _SPOILT:
         return BackendError(_SPOILT[found])
     if found == _STOPPED:
@@ -135,9 +146,12 @@ def translated(error: BaseException) -> TreadleError:
         return AccessDenied(
             f"the role lacks a right: {brief(error)}: SECURITY.md has the grants that it needs"
         )
-    hint = POOLER_HINT if found in _UNPREPARED else ""
-    what = _LOGIN.get(found[:2], "cannot do this now")
-    return StoreUnavailable(f"PostgreSQL {what}: {brief(error)}{hint}")
+    if found in _UNPREPARED:
+        # Without the driver's own hint, which is for those who call it themselves.
+        return StoreUnavailable(
+            f"PostgreSQL cannot do this now: {str(error).partition(chr(10))[0]}{POOLER_HINT}"
+        )
+    return StoreUnavailable(f"PostgreSQL {_LOGIN.get(found[:2], 'cannot do this now')}: {brief(error)}")
 
 
 def _sqlstate(error: BaseException) -> str:

@@ -69,8 +69,8 @@ class PostgresSchema:
         if await self._is_current(connection):
             return
         async with connection.transaction():
-            await connection.execute(_sql("no_timeouts"))
             await connection.execute(statement("connection", "pin_search_path"))
+            await connection.execute(_sql("no_timeouts"))
             await connection.execute(_sql("lock"), f"treadle.schema.{self.name}")
             if not await self._is_current(connection):
                 await self._migrate(connection)

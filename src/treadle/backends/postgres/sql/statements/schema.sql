@@ -1,5 +1,7 @@
+-- The last one is new in version 17.
 -- :name no_timeouts
-set local lock_timeout to 0; set local statement_timeout to 0
+select pg_catalog.set_config(s.name, '0', true) from pg_catalog.pg_settings s
+where s.name in ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
 
 -- :name lock
 select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(:name, 0))
