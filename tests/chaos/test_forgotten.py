@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.backends.postgres_store import connected
 from tests.chaos.forgetful_app import LEASE, one
+from tests.chaos.outage import own_home
+from tests.support import postgres
 from tests.support.rollback import copy_of
 from tests.support.valkey import ValkeyServer
 from treadle import Client, Handle, ItemState, StoreUnavailable, Treadle
@@ -106,3 +109,52 @@ async def test_postgres_has_the_rows_of_an_earlier_time(prepared_url: str, tmp_p
         await ends(handle)
         await restore()
         await check_recovery(client, tmp_path, handle)
+
+
+async def test_postgres_fails_over_to_a_replica_that_is_behind(
+    run_directory: Path, tmp_path: Path, processes: None
+) -> None:
+    """Under `treadle worker`, by a URL with both hosts. Settlement and returned permit never reached the
+    replica, and wake-ups come from it now."""
+    primary, replica = own_home(run_directory), own_home(run_directory)
+    try:
+        first = postgres.start(primary, forgetful=False)
+        async with Client(first):
+            pass  # the tables
+        second = postgres.start_replica(replica, primary)
+        url = both(second, first)  # in any order
+        with worker_process(url, tmp_path):
+            async with Client(url) as client, connected(second) as admin:
+                handle = await client.enqueue(one(str(tmp_path)))
+                await until((tmp_path / "ran").exists)
+                await cut_off(first, admin)
+                (tmp_path / "go").touch()
+                await ends(handle)
+                postgres.halt(primary, crash=True)
+                assert await admin.fetchval("select pg_promote()")
+                await check_recovery(client, tmp_path, handle)
+    finally:
+        postgres.stop(primary)
+        postgres.stop(replica)
+
+
+def both(first: str, second: str) -> str:
+    """A URL with the hosts of two. `first`, `second`: URLs with a socket each."""
+    place, _, port = second.partition("?host=")[2].partition("&port=")
+    return first.replace("&port=", f",{place}&port=") + f",{port}"
+
+
+async def cut_off(primary: str, replica: Any) -> None:
+    """Let a replica have all that the primary has now, and nothing more."""
+    async with connected(primary) as admin:
+        here = await admin.fetchval("select pg_current_wal_insert_lsn()::text")
+    await holds(replica, f"select pg_last_wal_replay_lsn() >= '{here}'::pg_lsn")
+    await replica.execute("alter system set primary_conninfo = ''")
+    await replica.execute("select pg_reload_conf()")
+    await holds(replica, "select not exists (select from pg_stat_wal_receiver)")
+
+
+async def holds(connection: Any, condition: str) -> None:
+    async with asyncio.timeout(20):
+        while not await connection.fetchval(condition):  # noqa: ASYNC110  another process makes it true
+            await asyncio.sleep(0.02)

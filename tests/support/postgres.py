@@ -53,7 +53,23 @@ def start(
     )
     program = ("-p", _wrapper(data, under, programs / "postgres")) if under else ()
     _serve(programs / "pg_ctl", data, forgetful, program, settings or {})
-    return f"postgresql://postgres@/postgres?host={quote(str(data))}&port=5432"
+    return _url(data)
+
+
+def start_replica(run: Path, primary: Path) -> str:
+    """Start a streaming replica, in its own directory, of the server in another one. Returns its URL."""
+    programs, data = programs_of(run), _data(run)
+    data.mkdir(mode=0o700)
+    give(data)
+    _execute(
+        programs / "pg_basebackup",
+        *("--pgdata", data, "--host", _data(primary), "--port", "5432", "--username", "postgres"),
+        *("--write-recovery-conf", "--checkpoint", "fast", "--no-sync"),
+    )
+    for copied in (".s.PGSQL.5432.lock", "log"):  # the primary has them in its directory too
+        (data / copied).unlink(missing_ok=True)
+    _serve(programs / "pg_ctl", data, forgetful=False)
+    return _url(data)
 
 
 def stop(run: Path) -> None:
@@ -119,6 +135,10 @@ def _running(run: Path) -> psutil.Process | None:
         return process if str(_data(run)) in process.cmdline() else None
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
+
+
+def _url(data: Path) -> str:
+    return f"postgresql://postgres@/postgres?host={quote(str(data))}&port=5432"
 
 
 def _data(run: Path) -> Path:
