@@ -13,7 +13,7 @@ from tests.backends.postgres_store import connected, opened
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
-from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import PostgresBackend, wakeups
 from treadle.errors import StoreUnavailable
 from treadle.item import Wake
 from treadle.testing.contract import BackendContract
@@ -80,6 +80,31 @@ async def test_listening_elsewhere(prepared_url: str) -> None:
         await backend.subscribe(recorder)
         await backend.publish(Wake(items=(("t", "a"),)))
         await recorder.wait_for({("t", "a")})
+
+
+async def test_listening_through_the_pooler(prepared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is accepted, and then nothing comes. Workers are told once, with what to set."""
+    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.3)
+    async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False) as backend:
+        await backend.subscribe(WakeRecorder())
+        async with asyncio.timeout(5):
+            while not (problems := await backend.inspect()):  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.02)
+        assert "needs listen_url= past it" in str(problems[0])
+        assert not await backend.inspect()
+
+
+async def test_listening_past_the_pooler_is_no_problem(
+    prepared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes back is no wake-up for anyone."""
+    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.3)
+    async with opened(prepared_url) as backend:
+        recorder = WakeRecorder()
+        await backend.subscribe(recorder)
+        await asyncio.sleep(0.7)  # two probes
+        assert not await backend.inspect()
+        assert not recorder.wakes
 
 
 async def test_prepared_statements_fail(prepared_url: str) -> None:

@@ -42,7 +42,7 @@ async def test_a_hostile_notification_is_ignored(hostile: str) -> None:
     received: list[Wake] = []
     seal = WakeSeal()
     seal.use("key")
-    listener = PostgresListener(_no_connection, "treadle", seal)
+    listener = PostgresListener(_no_connection, _send_nothing, "treadle", seal)
     listener._receivers.add(received.append)  # pyright: ignore[reportPrivateUsage]
     notify: Callable[[object, int, str, object], None] = listener._on_notify  # pyright: ignore[reportPrivateUsage]
     notify(None, 1, "treadle", hostile)
@@ -121,6 +121,9 @@ async def test_a_hostile_message_of_another_server_is_ignored(hostile: str) -> N
     await recorder.wait_for({("t", "a")})
     assert recorder.wakes == [Wake(items=(("t", "a"),))]
     await wakeups.close()
+
+
+async def _send_nothing(payloads: list[str]) -> None: ...
 
 
 async def _no_connection() -> None:  # type: ignore[misc]

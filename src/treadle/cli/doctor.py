@@ -168,7 +168,10 @@ async def _wakeups(shell: Shell) -> list[Finding]:
     if await _wakeup_arrives(shell.backend):
         return [Finding("wake-ups", "fine", f"one arrived by {carrier}")]
     text = f"none arrived by {carrier} within {duration(WAKEUP)}, so work is found by polling"
-    fix = "is that server running, and may this role publish and subscribe there? Behind a pooler: notify="
+    fix = (
+        "is that server running, and may this role publish and subscribe there? Behind a pooler: listen_url= "
+        "or notify="
+    )
     return [Finding("wake-ups", "problem", text, fix)]
 
 

@@ -118,7 +118,9 @@ class PostgresBackend(
         if notify is True:
             self._wakeups = NotifyWakeups(
                 PostgresNotifier(self._send, self._seal),
-                PostgresListener(partial(connector.connect, listen_address), self._channel, self._seal),
+                PostgresListener(
+                    partial(connector.connect, listen_address), self._send, self._channel, self._seal
+                ),
             )
         elif notify is False or notify is None:
             self._wakeups = NoWakeups()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from treadle.backend import store_name
-from treadle.errors import BackendError, WakeupsLost
+from treadle.errors import BackendError
 from treadle.item import Wake
 from treadle.loop_mark import LoopMark
 from treadle.pubsub import MISSED, Answer, PubSub, resolved
@@ -26,7 +26,7 @@ from treadle.retry import STORE_BACKOFF
 
 from .errors import brief
 from .sealing import EVERYTHING, MOST_BYTES, UNSEALED_WAKE, WakeSeal
-from .wakeups import ANSWER_SECONDS, PROBE_SECONDS, PostgresNotifier, WakeReceivers
+from .wakeups import ANSWER_SECONDS, PROBE_SECONDS, PostgresNotifier, WakeReceivers, WakeupsAbsence
 
 log = logging.getLogger("treadle.postgres")
 
@@ -125,7 +125,7 @@ class PubSubWakeups:
                     await self._check()
             except Exception as error:  # noqa: BLE001  a PubSub may raise anything: it is tried again
                 failures += 1
-                self._absence.begin(error)
+                self._absence.begin("none came back" if isinstance(error, TimeoutError) else brief(error))
                 await self._unsubscribe()
             else:
                 failures = 0
@@ -179,39 +179,6 @@ class PubSubWakeups:
         wake = self._seal.opened(text)
         if wake is not None and wake != _NOTHING:
             self._receivers.deliver(wake)
-
-
-class WakeupsAbsence:
-    """The time in which wake-ups do not arrive. Logs its beginning and its end, and is a problem once."""
-
-    def __init__(self, carrier: str) -> None:
-        self._carrier = carrier
-        self._since: float | None = None
-        self._cause = ""
-        self._reported = False
-
-    @property
-    def lasts(self) -> bool:
-        return self._since is not None
-
-    def begin(self, error: BaseException) -> None:
-        if self._since is None:
-            self._since, self._reported = time.monotonic(), False
-            self._cause = "none came back" if isinstance(error, TimeoutError) else brief(error)
-            log.warning("wake-ups do not arrive by %s, polling goes on: %s", self._carrier, self._cause)
-
-    def end(self) -> bool:
-        """Returns whether it lasted until now."""
-        lasted, self._since = self.lasts, None
-        if lasted:
-            log.warning("wake-ups arrive again by %s", self._carrier)
-        return lasted
-
-    def news(self) -> Sequence[BackendError]:
-        if self._since is None or self._reported:
-            return ()
-        self._reported = True
-        return (WakeupsLost(self._carrier, time.monotonic() - self._since, self._cause),)
 
 
 async def _quietly(call: Callable[[], Answer[None] | None]) -> None:

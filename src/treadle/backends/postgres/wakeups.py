@@ -16,7 +16,7 @@ from typing import Final
 
 import asyncpg
 
-from treadle.errors import BackendError, InputError
+from treadle.errors import BackendError, InputError, TreadleError, WakeupsLost
 from treadle.item import Wake
 from treadle.loop_mark import LoopMark
 from treadle.retry import STORE_BACKOFF
@@ -42,7 +42,10 @@ PROBE_SECONDS: Final = 20.0
 """After this time a silent listening connection is checked."""
 ANSWER_SECONDS: Final = 3.0
 """How long the server may take to answer on the listening connection."""
-
+CARRIER: Final = "LISTEN/NOTIFY"
+UNHEARD: Final = (
+    "none came back (behind a pooler in transaction mode, PostgresBackend needs listen_url= past it)"
+)
 
 ABSENCE_SECONDS: Final = 60.0
 """Only an absence of the listener that lasts so long is logged."""
@@ -112,12 +115,23 @@ class WakeReceivers:
 
 
 class PostgresListener:
-    """Delivers the wake-ups of a channel to the subscribers."""
+    """Delivers the wake-ups of a channel to the subscribers. `send`: sends payloads to it, as others do."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], channel: str, seal: WakeSeal) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        send: Callable[[list[str]], Awaitable[object]],
+        channel: str,
+        seal: WakeSeal,
+    ) -> None:
         self._connect = connect
+        self._send = send
         self._channel = channel
         self._seal = seal
+        self._echo = ""
+        """A payload of its own that has not come back. A pooler may accept LISTEN, and pass nothing on."""
+        self._silence = WakeupsAbsence(CARRIER)
+        self.problems = self._silence.news
         self._receivers = WakeReceivers()
         self._task: asyncio.Task[None] | None = None
         self._mark: LoopMark | None = None
@@ -186,23 +200,38 @@ class PostgresListener:
         self._tried.set()
         if missed:
             self._receivers.deliver(EVERYTHING)
+        await self._send_echo()
         while not lost.is_set():
             try:
                 await asyncio.wait_for(lost.wait(), PROBE_SECONDS)
             except TimeoutError:
                 # A connection can be dead without a sign of it.
-                await connection.fetchval(PROBE, timeout=ANSWER_SECONDS)
+                await connection.execute(PROBE, timeout=ANSWER_SECONDS)
+                if self._echo:
+                    self._silence.begin(UNHEARD)
+
+    async def _send_echo(self) -> None:
+        self._echo = self._seal.sealed(Wake())
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._send([self._echo])
+        except (TreadleError, TimeoutError):  # nothing can come back
+            self._echo = ""
 
     def _on_notify(self, _connection: object, _pid: int, _channel: str, text: object) -> None:
+        if text == self._echo:
+            self._echo = ""
+            self._silence.end()
+            return
         wake = self._seal.opened(str(text))
-        if wake is not None:
+        if wake is not None and wake != Wake():
             self._receivers.deliver(wake)
 
 
 class NotifyWakeups:
     """Wake-ups by NOTIFY and LISTEN."""
 
-    carrier = "LISTEN/NOTIFY"
+    carrier = CARRIER
 
     def __init__(self, notifier: PostgresNotifier, listener: PostgresListener) -> None:
         self.publish = notifier.publish
@@ -210,10 +239,8 @@ class NotifyWakeups:
         self.close = listener.close
         self.abandon = listener.abandon
         self.reconnect = listener.reconnect
-
-    def problems(self) -> Sequence[BackendError]:
-        """None: what keeps the listener away shows in the calls too."""
-        return ()
+        self.problems = listener.problems
+        """Only that nothing comes back: what keeps the listener away shows in the calls too."""
 
 
 class NoWakeups:
@@ -259,6 +286,38 @@ class ListenerAbsence:
         if self._logged:
             log.warning("listening for wake-ups again")
         self._since, self._logged = None, False
+
+
+class WakeupsAbsence:
+    """The time in which wake-ups do not arrive. Logs its beginning and its end, and is a problem once."""
+
+    def __init__(self, carrier: str) -> None:
+        self._carrier = carrier
+        self._since: float | None = None
+        self._cause = ""
+        self._reported = False
+
+    @property
+    def lasts(self) -> bool:
+        return self._since is not None
+
+    def begin(self, cause: str) -> None:
+        if self._since is None:
+            self._since, self._reported, self._cause = time.monotonic(), False, cause
+            log.warning("wake-ups do not arrive by %s, polling goes on: %s", self._carrier, self._cause)
+
+    def end(self) -> bool:
+        """Returns whether it lasted until now."""
+        lasted, self._since = self.lasts, None
+        if lasted:
+            log.warning("wake-ups arrive again by %s", self._carrier)
+        return lasted
+
+    def news(self) -> Sequence[BackendError]:
+        if self._since is None or self._reported:
+            return ()
+        self._reported = True
+        return (WakeupsLost(self._carrier, time.monotonic() - self._since, self._cause),)
 
 
 def _receive(receive: Callable[[Wake], None], wake: Wake) -> None:
