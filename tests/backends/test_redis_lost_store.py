@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.cli.calling import call
 from tests.support.valkey import Client
 from treadle import Treadle, work
-from treadle.backends.redis import RedisBackend
+from treadle.backends.redis import RedisBackend, workers
 from treadle.backends.redis.schema import VERSION
 from treadle.errors import BackendError
 from treadle.item import Demand, Heartbeat, Item, Settlement, Submission
@@ -85,6 +86,28 @@ async def test_a_worker_that_was_removed_finds_the_same_store(valkey_url: str) -
     reply = await backend.beat(beat)
     assert reply.fresh
     assert not reply.new_store
+    await backend.close()
+
+
+async def test_an_unknown_lease_is_confirmed_by_the_next_heartbeat(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many leases in the fleet, few heartbeats look for them."""
+
+    async def unknown(looked_at: int) -> Sequence[int] | None:
+        monkeypatch.setattr(workers, "LOOKED_AT", looked_at)
+        return (await backend.beat(Heartbeat(worker="w", lease=10))).unknown
+
+    backend = RedisBackend(valkey_url)
+    await backend.open()
+    await backend.beat(Heartbeat(worker="w", lease=10))
+    await backend.submit([Submission((Item(id="a", type="t", input=b""),))])
+    (lease,) = (await backend.claim(Demand(worker="w", limit=1))).leases
+    assert await unknown(looked_at=0) == [lease.token], "it has just connected"
+    backend._looks_anew_until = 0.0
+    assert await unknown(looked_at=0) is None
+    assert await unknown(looked_at=1000) == [lease.token]
+    assert await unknown(looked_at=0) == [lease.token]
     await backend.close()
 
 

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import random
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from treadle.item import MOST_UNKNOWN, AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.worker_info import decode_worker_info
 
@@ -26,8 +24,8 @@ LOOKED_AT: Final = 1000
 """How many leases of the fleet a heartbeat looks at, on average, to find those of its worker. With more of
 them, fewer heartbeats look."""
 LOOKED_AT_ANEW: Final = 20_000
-"""The same during the first leases after a connection was lost: the server may be another one, and may have
-forgotten something."""
+"""The same for two leases after a connection was lost: the server may be another one, and may have forgotten
+something. Also for the heartbeat after one that has found an unknown lease."""
 
 LOSSES: Final[Mapping[int, Loss]] = {
     ord("t"): "taken",
@@ -52,7 +50,7 @@ _NOTHING_LOST: Final[Mapping[int, Loss]] = {}
 
 class RedisWorkers(RedisVerbs):
     _store_id = b""
-    """Of the store that the last heartbeat found. Empty: not known yet."""
+    """Of the store that the last registration found. Empty: not known yet."""
     _reconnected = 0
     """How often the link had connected at the last heartbeat."""
     _looks_anew_until = 0.0
@@ -66,32 +64,35 @@ class RedisWorkers(RedisVerbs):
             _NO_CHANGE if beat.info is None else b"i" + beat.info,
         ]
         looked_at = self._looked_at(beat.lease) / (1.0 - random())
-        answer = await self._link.run(_BEAT, [*worker, looked_at, len(held), *_pack_leases(held[:PORTION])])
+        answer = await self._link.run(_BEAT, [*worker, looked_at, len(held), _pack_tokens(held[:PORTION])])
         if answer:
-            drain, store_id, permits, tokens, leases = answer
+            drain, permits, tokens, leases = answer
             lost = await self._why_lost([*_with_tokens(held[:PORTION], tokens), *held[PORTION:]])
-            unknown = _unknown(held, leases)
-            return HeartbeatReply(False, lost, bool(drain), self._is_new_store(store_id), unknown, permits)
+            if unknown := _unknown(held, leases):
+                self._look_anew(beat.lease / 2)  # the next heartbeat has to confirm it
+            return HeartbeatReply(False, lost, bool(drain), unknown=unknown, permits=permits)
         if not beat.registers:
             return HeartbeatReply(fresh=True)
         fresh, drain, store_id = await self._link.run(_REGISTER_WORKER, [*worker, os.urandom(8), VERSION])
         if not fresh:  # it has other types now
-            return await self.beat(replace(beat, types=None, info=None))
+            return await self.beat(beat)
         lost = await self._why_lost(held)
         return HeartbeatReply(True, lost, bool(drain), self._is_new_store(store_id))
 
     def _looked_at(self, lease: float) -> int:
         """How many leases to look at, on average."""
-        now = time.monotonic()
         if self._reconnected != self._link.reconnected:
             self._reconnected = self._link.reconnected
-            self._looks_anew_until = now + 2 * lease
-        return LOOKED_AT_ANEW if now < self._looks_anew_until else LOOKED_AT
+            self._look_anew(2 * lease)
+        return LOOKED_AT_ANEW if time.monotonic() < self._looks_anew_until else LOOKED_AT
+
+    def _look_anew(self, seconds: float) -> None:
+        self._looks_anew_until = max(self._looks_anew_until, time.monotonic() + seconds)
 
     def _is_new_store(self, store_id: bytes) -> bool:
-        """Whether a heartbeat found another store than the one before. It is said once."""
-        known, self._store_id = self._store_id, store_id or self._store_id
-        return bool(known) and known != self._store_id
+        """Whether a worker was registered in another store than the one before. It is said once."""
+        known, self._store_id = self._store_id, store_id
+        return bool(known) and known != store_id
 
     async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
         unsure: list[Lease] = []
@@ -163,6 +164,10 @@ def _with_tokens(leases: Iterable[Lease], tokens: Iterable[bytes]) -> list[Lease
     """The leases that have one of these tokens."""
     wanted = {int.from_bytes(token, "big") for token in tokens}
     return [lease for lease in leases if lease.token in wanted] if wanted else []
+
+
+def _pack_tokens(leases: Iterable[Lease]) -> bytes:
+    return b"".join([lease.ref.to_bytes(6, "big") + lease.token.to_bytes(8, "big") for lease in leases])
 
 
 def _pack_leases(leases: Sequence[Lease]) -> list[Argument]:

@@ -50,3 +50,18 @@ class ClockStepCases:
         assert await statuses(backend, held["alive"].id) == ["running"]
         reply = await backend.beat(Heartbeat(worker="alive", lease=10, held=[held["alive"]]))
         assert not reply.lost
+
+    async def test_a_worker_that_died_is_gone_also_if_no_other_was_there(self, subject: Subject) -> None:
+        """A worker that is new has not seen that the clock went back."""
+        backend = subject.backend
+        await submit(backend, item("lost"))
+        await subject.advance(HOUR)
+        await backend.beat(Heartbeat(worker="dead", lease=10))
+        assert len((await backend.claim(Demand(worker="dead", limit=1))).leases) == 1
+        await set_back(subject, HOUR)
+        await subject.advance(4)
+        for _ in range(5):
+            await backend.beat(Heartbeat(worker="new", lease=30))
+            await backend.claim(Demand(worker="new", limit=0))
+            await subject.advance(4)
+        assert (await claim_one(backend, worker="new")).id == "lost"

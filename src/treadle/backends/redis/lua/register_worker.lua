@@ -1,4 +1,4 @@
--- uses: clock store workers
+-- uses: clock store workers calls clock_steps
 -- flags: allow-oom
 -- beside stages
 -- Register a worker, or change its types.
@@ -26,4 +26,5 @@ if not id then
   if not Store.get(K.meta, 'version') then Store.set(K.meta, 'version', ARGV[6]) end
 end
 Store.flush()
+if fresh then shorten_leases() end
 return {fresh and 1 or 0, worker.drain and 1 or 0, id}
