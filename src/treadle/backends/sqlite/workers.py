@@ -34,21 +34,17 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
         types = _encode_types(beat.types)
         tx.run(_SQL["register"], beat.worker, until, beat.lease, directory.lock_file, types, beat.info)
     else:
-        types = found[3] if beat.types is None else _encode_types(beat.types)
+        types = found[1] if beat.types is None else _encode_types(beat.types)
         tx.run(_SQL["renew"], until, beat.lease, types, beat.info, found[0])
-        if types != found[3]:
-            _record_unknown_types(tx, found[3])
-    known, lost = _check(tx, beat.held)
+        if types != found[1]:
+            _record_unknown_types(tx, found[1])
     if found is None:
-        return HeartbeatReply(True, lost)
-    unknown = _unknown(tx, found[0], beat.held) if found[5] > known else ()
-    return HeartbeatReply(False, lost, bool(found[4]), unknown=unknown, permits=found[6])
-
-
-def _unknown(tx: Tx, worker: int, held: Sequence[Lease]) -> list[int]:
-    """The tokens of leases of a worker that are not among these."""
-    known = {lease.token for lease in held}
-    return [token for _, token in tx.rows(_SQL["leases_of"], worker) if token not in known][:MOST_UNKNOWN]
+        return HeartbeatReply(True, _lost(tx, beat.held))
+    _, _, drain, permits, leases = found
+    mine = set(map(int, leases.split(","))) if leases else set[int]()
+    lost = _lost(tx, [lease for lease in beat.held if lease.token not in mine])
+    unknown = sorted(mine.difference([lease.token for lease in beat.held]))[:MOST_UNKNOWN]
+    return HeartbeatReply(False, lost, bool(drain), unknown=unknown, permits=permits)
 
 
 def drain_worker(tx: Tx, worker: str) -> bool:
@@ -66,13 +62,12 @@ def renew_lease(tx: Tx, beat: Heartbeat) -> None:
 def begin(tx: Tx, leases: Sequence[Lease]) -> dict[int, Loss]:
     removed = {no for (no,) in tx.rows(_SQL["removed"])}
     tx.run(_SQL["begin"], array([item.no for item in owned(tx, leases, removed).values()]))
-    return _check(tx, leases)[1]
+    return _lost(tx, leases)
 
 
-def _check(tx: Tx, held: Sequence[Lease]) -> tuple[int, dict[int, Loss]]:
-    """How many of these leases own their items, and why the others do not."""
+def _lost(tx: Tx, held: Sequence[Lease]) -> dict[int, Loss]:
     if not held:
-        return 0, {}
+        return {}
     removed = {no for (no,) in tx.rows(_SQL["removed"])}
     mine = owned(tx, held, removed)
     found: dict[int, Loss] = {}
@@ -80,7 +75,7 @@ def _check(tx: Tx, held: Sequence[Lease]) -> tuple[int, dict[int, Loss]]:
         # A lease that was settled by its own token is not lost: the worker gets that answer.
         if lease.token not in mine and (why := loss(tx, lease)) is not None:
             found[lease.token] = why
-    return len(mine), found
+    return found
 
 
 def unknown_leases(tx: Tx, worker: str, known: Sequence[int]) -> list[Lease]:

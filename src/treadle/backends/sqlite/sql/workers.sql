@@ -1,11 +1,11 @@
 -- :name worker
 SELECT no, lease_until, lock_file, types, drain FROM treadle_worker WHERE id = ? AND removed = 0
 
--- The same, with how many leases and permits it has.
+-- What a heartbeat compares: how many permits the worker has, and the tokens of its leases.
 -- :name worker_to_renew
-SELECT w.no, w.lease_until, w.lock_file, w.types, w.drain,
-       (SELECT count(*) FROM treadle_open AS o INDEXED BY treadle_open_worker WHERE o.worker = w.no),
-       (SELECT coalesce(sum(p.count), 0) FROM treadle_permit AS p WHERE p.worker = w.no)
+SELECT w.no, w.types, w.drain,
+       (SELECT coalesce(sum(p.count), 0) FROM treadle_permit AS p WHERE p.worker = w.no),
+       (SELECT group_concat(o.token) FROM treadle_open AS o INDEXED BY treadle_open_worker WHERE o.worker = w.no)
 FROM treadle_worker AS w WHERE w.id = ? AND w.removed = 0
 
 -- :name register
