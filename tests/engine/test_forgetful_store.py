@@ -64,8 +64,10 @@ class ForgetfulBackend(WrappedBackend):
 
 @pytest.fixture
 def make_forgetful(make_app: MakeApp, store: MakeBackend, sound: None) -> Any:
-    def make(*works: Any, lease: float = LEASE, forgets: dict[str, int] | None = None) -> Treadle:
-        return make_app(*works, lease=lease, backend=ForgetfulBackend(store(), **(forgets or {})))
+    def make(
+        *works: Any, lease: float = LEASE, forgets: dict[str, int] | None = None, **options: Any
+    ) -> Treadle:
+        return make_app(*works, lease=lease, backend=ForgetfulBackend(store(), **(forgets or {})), **options)
 
     return make
 
@@ -170,6 +172,27 @@ async def test_a_busy_worker_finds_what_is_forgotten(make_forgetful: MakeApp) ->
         assert (ran[0], barrier.count) == (2, 1)
         assert (await running.state()).status == "running"
         barrier.go.set()
+
+
+async def test_a_worker_that_is_pressed_finds_what_is_forgotten(make_forgetful: MakeApp) -> None:
+    """It claims nothing new. What the store says that it runs is its own."""
+    ran: list[int] = []
+
+    @work(name="one", doer=concurrency(1))
+    async def one(n: int) -> None:
+        ran.append(n)
+
+    forgets = {"settle": 1, "return_permits": 1}
+    async with make_forgetful(
+        one, forgets=forgets, backpressure=lambda _: 2 * PATIENCE if ran else 0.0
+    ) as app:
+        first = await app.enqueue(one(1))
+        await until(lambda: ran)
+        second = await app.enqueue(one(2))
+        assert await ends(app, first.id) == [("success", 1)]
+        assert not await uses_of_limits(app, some=False)
+        assert (await second.state()).status == "ready"
+    assert ran == [1, 1]
 
 
 async def test_a_store_that_forgets_nothing_is_not_asked(make_forgetful: MakeApp) -> None:

@@ -117,8 +117,7 @@ class Claimer:
         while True:
             self._wake.clear()
             if self._backpressure is not None and (pause := await self._pause()) > 0:
-                self._report.press(pause)
-                await self._clock.sleep(pause)
+                await self._rest(pause)
                 continue
             wait = await self.run_once()
             if wait > 0:
@@ -131,11 +130,26 @@ class Claimer:
         ask = self._core.hooks.ask
         return await ask(self._backpressure, "backpressure", info, _pause_of, otherwise=self._interval)
 
+    async def _rest(self, seconds: float) -> None:
+        """Claim nothing for so long. What the store has forgotten meanwhile is put right all the same."""
+        self._report.press(seconds)
+        until = self._clock.monotonic() + seconds
+        while (left := until - self._clock.monotonic()) > 0:
+            try:
+                await self._agree()
+            except Exception as error:  # noqa: BLE001  as for a claim
+                await self._failed(error)
+            await self._clock.sleep(min(left, self._lease / 2))
+
+    async def _agree(self) -> None:
+        """Agree with the store on what this worker holds, if an answer or a heartbeat has left doubt."""
+        await self.ask_unknown_leases()
+        await self._permits.correct()
+
     async def run_once(self) -> float:
         """Claim once, if there is room. Returns the seconds to wait for a wake-up before the next claim."""
         try:
-            await self.ask_unknown_leases()
-            await self._permits.correct()
+            await self._agree()
             return await self._claim()
         except Exception as error:  # noqa: BLE001  a worker must not stop claiming
             return await self._failed(error)
