@@ -184,7 +184,7 @@ async def test_a_worker_that_is_pressed_finds_what_is_forgotten(make_forgetful: 
 
     forgets = {"settle": 1, "return_permits": 1}
     async with make_forgetful(
-        one, forgets=forgets, backpressure=lambda _: 2 * PATIENCE if ran else 0.0
+        one, lease=LEASE / 3, forgets=forgets, backpressure=lambda _: 2 * PATIENCE if ran else 0.0
     ) as app:
         first = await app.enqueue(one(1))
         await until(lambda: ran)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until
+from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, Seen, failure, until
 from treadle import (
     Abort,
     Context,
@@ -21,6 +24,8 @@ from treadle import (
 )
 from treadle.errors import Death
 from treadle.events import GroupDone
+from treadle.item import Ended, GroupState, Ref, Settled, Settlement
+from treadle.testing.wrap import WrappedBackend
 
 
 @work(name="value")
@@ -345,3 +350,50 @@ async def test_hooks_are_told_whether_a_group_failed(make_app: MakeApp, how: str
             await app.enqueue(root())
             await until(lambda: len(infos) == 1)
     assert [info.failed for info in infos] == ([] if how == "alone" else [expected])
+
+
+class SilentBackend(WrappedBackend):
+    """Does not say whether a group failed. Who asks for it is answered after a waiter has read that the group
+    has ended, and could have gone on."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.was_read = asyncio.Event()
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        settled = await super().settle(settlements)
+        groups = tuple(replace(group, failed=None) for group in settled.effects.ended_groups)
+        return replace(settled, effects=replace(settled.effects, ended_groups=groups))
+
+    async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
+        async with asyncio.timeout(PATIENCE):
+            await self.was_read.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return await super().group(ids, tenant=tenant)
+
+    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
+        found = await super().ended(items, groups)
+        if found.groups:
+            self.was_read.set()
+        return found
+
+
+async def test_a_waiter_that_reads_an_ended_group_hears_of_it_after_its_event(
+    make_app: MakeApp, store: MakeBackend
+) -> None:
+    """The event has to be completed from the store first. The waiter was woken meanwhile."""
+    seen = Seen()
+
+    @work(name="dies")
+    async def dies() -> None:
+        raise Abort("no")
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, str]:
+        return ctx.queue(ctx.result("value"), dies())
+
+    async with make_app(root, dies, backend=SilentBackend(store()), on_event=seen) as app:
+        handle = await app.enqueue(root())
+        await failure(handle.group(PATIENCE))
+        assert [event.failed for event in seen.of(GroupDone, handle.id)] == [1]

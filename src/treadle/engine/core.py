@@ -138,7 +138,7 @@ class Core:
         settings, hooks = self.settings, self.hooks
         self.tasks = Tasks(self._task_died)
         notice = NoWorkerNotice(self.backend, self.registry, settings.clock)
-        self.waiters = Waiters(self.backend, settings, hooks, self.tasks, notice)
+        self.waiters = Waiters(self.backend, settings, hooks, self.tasks, notice, self.announcer.unannounced)
         self.wakeups = WakeUps(
             self.backend, hooks, self.tasks, settings.generate_id(), settings.clock, self.waiters.waits
         )

@@ -42,6 +42,8 @@ class Announcer:
         self._start = start
         self._reading: set[asyncio.Task[None]] = set()
         """Reads of groups that have ended, before they are announced."""
+        self.unannounced: set[Ref] = set()
+        """These groups. Who waits for one is answered after its event."""
         self._hooks = hooks
         self._metrics = metrics
         self._registry = registry
@@ -98,9 +100,11 @@ class Announcer:
             else:
                 self._group_done(group, now, announced)
         if unknown:
+            self.unannounced.update(_refs(unknown))
             task = self._start(self._read_groups(unknown, now, announced))
             self._reading.add(task)
             task.add_done_callback(self._reading.discard)
+            task.add_done_callback(lambda _: self.unannounced.difference_update(_refs(unknown)))
 
     def _group_done(
         self, group: EndedGroup, at: float, announced: Callable[[EndedGroup], None] | None
@@ -122,12 +126,14 @@ class Announcer:
                 failed.update({(tenant, each.id): each.failed for each in found if each is not None})
         except Exception as error:  # noqa: BLE001  the groups have ended all the same
             self._hooks.report(error, "hook", f"cannot read whether {len(groups)} group(s) failed")
-        for group in groups:
-            known = replace(group, failed=failed.get((group.tenant, group.id)))
-            self._group_done(known, at, announced)
+        refs = _refs(groups)
+        self.unannounced.difference_update(refs)
+        for ref, group in zip(refs, groups, strict=True):
+            self._group_done(replace(group, failed=failed.get(ref)), at, announced)
 
     def leave_dead_loop(self) -> None:
         self._reading = set()
+        self.unannounced.clear()  # not replaced: `Waiters` looks into it
 
     async def flush(self) -> None:
         """Return when the groups that have ended are announced."""
@@ -155,3 +161,7 @@ class Announcer:
             after = shown_names(item.after)
             origin = (item.id, item.type, item.group_id, item.tenant, item.attempt, item.parent, after)
             self._hooks.emit(cast("Event", cls(*origin, at, **extra)))
+
+
+def _refs(groups: Iterable[EndedGroup]) -> list[Ref]:
+    return [(group.tenant, group.id) for group in groups]

@@ -12,7 +12,7 @@ answers a waiter:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Generic, TypeVar
 
 from treadle.backend import Backend
@@ -98,12 +98,20 @@ class WaiterTable(Generic[T]):
 
 
 class Waiters:
-    """notice: is told at each poll what is waited for."""
+    """notice: is told at each poll what is waited for. unannounced: groups whose end is announced soon; then
+    they are read again."""
 
     def __init__(
-        self, backend: Backend, settings: Settings, hooks: Hooks, tasks: Tasks, notice: NoWorkerNotice
+        self,
+        backend: Backend,
+        settings: Settings,
+        hooks: Hooks,
+        tasks: Tasks,
+        notice: NoWorkerNotice,
+        unannounced: Container[Ref],
     ) -> None:
         self._backend = backend
+        self._unannounced = unannounced
         self._notice = notice
         self._clock = settings.clock
         self._hooks = hooks
@@ -253,7 +261,8 @@ class Waiters:
         for ref, item in ended.items.items():
             self.answer_item(ref, item)
         for ref, group in ended.groups.items():
-            self.answer_group(ref, group)
+            if ref not in self._unannounced:
+                self.answer_group(ref, group)
         for ref in ended.missing:
             self.items.fail(ref, NotFound(ref[1]))
             self.groups.fail(ref, NotFound(ref[1]))
