@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, used_limit
 from treadle.engine.kept_answer import KeptAnswer
@@ -24,6 +23,7 @@ from treadle.metrics.prometheus import exposition
 from treadle.metrics.rows import MetricRow
 from treadle.metrics.store_rows import StoreRows, row_of_answer, rows_of_limits, rows_of_schedules
 from treadle.operator import Operator, core_of, tenant_of
+from treadle.schedule_state import StoredSchedules
 
 EVERY: Final = 15.0
 """Seconds for which an answer of the store is used."""
@@ -98,16 +98,18 @@ class StoreReader:
             taking = Fleet(overview.workers, overview.now).taking
             rows += rows_of_limits(await backend.limits(), lambda name: used_limit(taking, declared, name))
         if "schedules" in backend.capabilities:
-            rows += await _schedules(backend, overview)
+            rows += await _schedules(core, overview)
         if overview is None and not rows:
             await backend.now()  # whether it answers
         return rows
 
 
-async def _schedules(backend: Backend, overview: Overview | None) -> list[MetricRow]:
-    schedules = await backend.schedules()
+async def _schedules(core: Core, overview: Overview | None) -> list[MetricRow]:
+    backend, reader = core.backend, StoredSchedules(core, None)
+    schedules = await reader.rows()
     if not schedules:
         return []
     now = await backend.now() if overview is None else overview.now
     fleet = None if overview is None else Fleet(overview.workers, now)
-    return rows_of_schedules(schedules, lambda schedule: is_orphaned(schedule, fleet, now))
+    failed = await reader.errors(schedules)
+    return rows_of_schedules(schedules, lambda schedule: is_orphaned(schedule, fleet, now), failed)

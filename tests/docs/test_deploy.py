@@ -119,7 +119,7 @@ def test_every_query_is_promql(query: str) -> None:
     assert isinstance(promql_parser.parse(query), promql_parser.Expr)
 
 
-def test_there_are_nine_alerts() -> None:
+def test_the_alerts_are_these() -> None:
     assert list(ALERTS) == [
         "TreadleStoreDown",
         "TreadleNoWorker",
@@ -129,6 +129,7 @@ def test_there_are_nine_alerts() -> None:
         "TreadleDeadItems",
         "TreadleLeaseLost",
         "TreadleScheduleOrphaned",
+        "TreadleScheduleFailing",
         "TreadleLimitReached",
     ]
 

@@ -463,7 +463,8 @@ async def test_a_run_that_fails_is_reported_and_its_occurrence_is_skipped(fleet:
 
 
 async def test_a_schedule_whose_run_failed_is_shown_as_failing(fleet: Fleet) -> None:
-    """In lists, runs, `why` and problems, until a run does not fail. One that returns None has not failed."""
+    """In lists, runs, `why`, problems and metrics, until a run does not fail. One that returns None has not
+    failed."""
     answers: list[Any] = [None, ValueError("no"), None]
 
     def run() -> Any:
@@ -481,6 +482,8 @@ async def test_a_schedule_whose_run_failed_is_shown_as_failing(fleet: Fleet) -> 
             await app.schedules.why("s"),
             await app.problems(),
         )
+        gauge = f'treadle_schedule_failing{{schedule="s"}} {int(state.state == "failing")}\n'
+        assert gauge in await StoreMetrics(app).prometheus()
         return [
             state.state,
             state.last_error,

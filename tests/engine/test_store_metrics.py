@@ -86,6 +86,7 @@ async def test_the_store_says_how_it_stands(make_app: MakeApp) -> None:
             'treadle_limit_used_ratio{limit="slow:slots:all"}': 0.5,
             'treadle_limit_used_ratio{limit="rated:token_bucket/3600:all"}': 0.25,
             'treadle_schedule_orphaned{schedule="nightly"}': 0,
+            'treadle_schedule_failing{schedule="nightly"}': 0,
         }
         assert {name: found.pop(name) for name in expected} == pytest.approx(expected, abs=0.01)
         assert 0 <= found.pop('treadle_oldest_ready_seconds{queue="mail"}') < 60
@@ -187,16 +188,18 @@ def test_a_limit_without_permits_is_used_up() -> None:
     ] == [1.0, 1.0]
 
 
-def test_ended_schedules_are_left_out_and_paused_ones_are_not_orphaned() -> None:
+def test_ended_schedules_are_left_out_and_paused_ones_are_neither_orphaned_nor_failing() -> None:
     schedules = [
         Schedule(name="ended", next_at=None),
         Schedule(name="paused", next_at=7.0, paused=True),
         Schedule(name="orphan", next_at=8.0),
     ]
-    rows = rows_of_schedules(schedules, lambda _: True)
+    rows = rows_of_schedules(schedules, lambda _: True, {"ended", "paused", "orphan"})
     assert {(row.name.removeprefix("treadle_schedule_"), *row.labels): row.value for row in rows} == {
         ("next_timestamp_seconds", "paused"): 7.0,
         ("next_timestamp_seconds", "orphan"): 8.0,
         ("orphaned", "paused"): 0,
         ("orphaned", "orphan"): 1,
+        ("failing", "paused"): 0,
+        ("failing", "orphan"): 1,
     }

@@ -223,5 +223,6 @@ STORE_METRICS: Final[tuple[Metric, ...]] = (
     _of_store(
         "schedule_orphaned", "1 if no live worker has the code of the schedule: it does not fire.", "schedule"
     ),
+    _of_store("schedule_failing", "1 if the last run of the schedule failed.", "schedule"),
 )
 """What is read from the store: see `treadle.StoreMetrics`."""

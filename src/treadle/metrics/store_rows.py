@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
 from treadle.fleet import Fleet, last_beat
@@ -89,17 +89,18 @@ def rows_of_limits(uses: Sequence[LimitUse], declared: Callable[[str], int | Non
 
 
 def rows_of_schedules(
-    schedules: Sequence[Schedule], is_orphaned: Callable[[Schedule], bool]
+    schedules: Sequence[Schedule], is_orphaned: Callable[[Schedule], bool], failed: Container[str]
 ) -> list[MetricRow]:
-    """Those that have not ended."""
+    """Those that have not ended. failed: the names of those whose last run failed."""
     open = [(each, each.next_at) for each in schedules if each.next_at is not None][:MOST_SCHEDULES]
+
+    def flags(name: str, is_set: Callable[[Schedule], bool]) -> list[MetricRow]:
+        return _rows(name, [((each.name,), int(not each.paused and is_set(each))) for each, _ in open], max)
+
     return [
         *_rows("schedule_next_timestamp_seconds", [((each.name,), next_at) for each, next_at in open], max),
-        *_rows(
-            "schedule_orphaned",
-            [((each.name,), int(not each.paused and is_orphaned(each))) for each, _ in open],
-            max,
-        ),
+        *flags("schedule_orphaned", is_orphaned),
+        *flags("schedule_failing", lambda each: each.name in failed),
     ]
 
 
