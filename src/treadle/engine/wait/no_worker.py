@@ -19,8 +19,10 @@ from treadle.wording import duration, plain
 
 SLOW: Final = 2.0
 """Seconds of waiting after which the workers are read."""
-AGAIN: Final = 600.0
+SOON: Final = 15.0
 """Seconds before they are read again."""
+AGAIN: Final = 600.0
+"""The same after a line in the log."""
 
 
 class NoWorkerNotice:
@@ -41,7 +43,7 @@ class NoWorkerNotice:
         if oldest != self._oldest:
             self._oldest, self._since = oldest, now
         elif oldest is not None and now - self._since >= SLOW and now >= self._not_before:
-            self._not_before = now + AGAIN
+            self._not_before = now + SOON
             if "listing" in self._backend.capabilities:
                 await self._read(oldest, now - self._since)
 
@@ -54,6 +56,7 @@ class NoWorkerNotice:
             self._not_before = 0.0  # the poll reports that the store does not answer
             return
         if state is not None and state.status != "running" and not _is_served(state, fleet):
+            self._not_before = self._clock.monotonic() + AGAIN
             log_line(
                 WARNING,
                 f"{plain(id)} still waits after {duration(waited)}: no live worker runs {plain(state.type)}"
