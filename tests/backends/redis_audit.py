@@ -36,7 +36,7 @@ OTHERS = {
     *("groups", "group_ids", "members", "nested", "deaths", "cancels"),
     *("waiters", "tolerant", "unmet", "gates", "fades", "fade"),
     *("dead", "cancelled", "killing", "marks", "marked", "marks_last"),
-    *("workers", "workers_until", "worker_leases", "worker_info", "held", "paused"),
+    *("workers", "workers_until", "worker_info", "held", "paused"),
     *("known_types", "unknown_since"),
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
     *("claimed", "claimed_until", "schedules", "removed_schedules", "schedule_runs"),
@@ -727,9 +727,9 @@ def workers(store: Store) -> Iterator[str]:
     types: Counter[bytes] = Counter()
     until: dict[bytes, float] = {}
     for name, data in store.hash("workers").items():
-        until[name], number, flags = unpack_from(">d4sB", data)
+        until[name], number, flags, _ = unpack_from(">d4sBd", data)
         names[number] = name.decode()
-        types.update(type for type in data[13:].split(b"\0") if type) if flags & 2 else types.update([b""])
+        types.update(type for type in data[21:].split(b"\0") if type) if flags & 2 else types.update([b""])
     yield from same("workers_until", store.set("workers_until").items(), until.items())
     stored = {type: int(count) for type, count in store.hash("known_types").items()}
     yield from same("known_types", stored.items(), types.items())

@@ -65,3 +65,12 @@ class ClockStepCases:
             await backend.claim(Demand(worker="new", limit=0))
             await subject.advance(4)
         assert (await claim_one(backend, worker="new")).id == "lost"
+
+    async def test_a_worker_that_asks_for_less_time_shortens_no_other_lease(self, subject: Subject) -> None:
+        """Its lease ends earlier than before, as if the clock had gone back."""
+        backend = subject.backend
+        for worker, lease in (("other", 10), ("w", 10), ("other", 100), ("w", 100), ("w", 10)):
+            await backend.beat(Heartbeat(worker=worker, lease=lease))
+        await subject.advance(50)
+        assert (await backend.claim(Demand(worker="other", limit=1))).alive
+        assert not (await backend.claim(Demand(worker="w", limit=1))).alive

@@ -17,7 +17,7 @@ local name, types, packed = ARGV[1], ARGV[3], ARGV[7]
 local row = read('HGET', K.workers, name)
 if not row then return '' end
 local last_until, number, flags = struct.unpack('>dc4B', row)
-if types ~= '-' and (flags < SOME_TYPES or sub(row, 14) ~= sub(types, 2)) then return '' end
+if types ~= '-' and (flags < SOME_TYPES or sub(row, 22) ~= sub(types, 2)) then return '' end
 
 -- Tokens have a random part: the one in a row says all.
 local lost = {}
@@ -53,8 +53,9 @@ local permits, first = 0, 'W' .. number
 local names = read('ZRANGEBYLEX', K.permit_index, '[' .. first, '[' .. first .. '\255') -- no name has this byte
 for i = 1, #names do permits = permits + (read('HGET', K.permits, sub(names[i], 2)) or 0) end
 
-local until_ = now + tonumber(ARGV[2])
-call('HSET', K.workers, name, struct.pack('>d', until_) .. sub(row, 9))
+local lease = tonumber(ARGV[2])
+local until_ = now + lease
+call('HSET', K.workers, name, struct.pack('>dc4Bd', until_, number, flags, lease) .. sub(row, 22))
 call('ZADD', K.workers_until, string.format('%.17g', until_), name)
 if ARGV[4] ~= '-' then call('HSET', K.worker_info, name, sub(ARGV[4], 2)) end
 if last_until > until_ then shorten_leases() end

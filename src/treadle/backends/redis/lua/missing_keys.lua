@@ -73,7 +73,7 @@ expect('workers', exists(K.workers) or not exists(K.workers_until))
 expect('workers_until', exists(K.workers_until) or not exists(K.workers))
 if not exists(K.known_types) then
   for _, worker in ipairs(call('HVALS', K.workers)) do
-    if #worker > 13 or worker:byte(13) < 2 then -- it has types: see workers.lua
+    if #worker > 21 or worker:byte(13) < 2 then -- it has types: see workers.lua
       expect('known_types', false)
       break
     end

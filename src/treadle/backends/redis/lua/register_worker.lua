@@ -6,18 +6,17 @@
 -- info), an id and the version of the layout for a store that has none
 -- Answers whether it was not known, whether it is to stop, and the id of the store.
 
-local name, until_ = ARGV[1], now + tonumber(ARGV[2])
+local name, lease = ARGV[1], tonumber(ARGV[2])
 local types = ARGV[3] ~= '-' and sub(ARGV[3], 2) or nil
 local worker = Workers.get(name)
 local fresh = not worker
 if fresh then
-  worker = Workers.add(name, until_, types)
+  worker = Workers.add(name, types)
 elseif types and types ~= worker.packed then
   Workers.set_types(worker, types)
 end
-worker.until_ = until_
+worker.until_, worker.lease = now + lease, lease
 Workers.save(worker)
-Store.set(K.worker_leases, name, ARGV[2])
 if ARGV[4] ~= '-' then Store.set(K.worker_info, name, sub(ARGV[4], 2)) end
 local id = Store.get(K.meta, 'id')
 if not id then

@@ -26,7 +26,6 @@ do
     local name = worker.name
     Store.set(K.workers, name)
     Store.set(K.worker_info, name)
-    Store.set(K.worker_leases, name)
     Store.score(K.workers_until, name)
     Workers.forget_types(worker)
     Permits.return_all(worker.number)

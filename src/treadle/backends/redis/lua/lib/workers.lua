@@ -1,9 +1,9 @@
 -- uses: clock store
 -- Workers: which have a lease, and which types they have. worker_removal.lua removes them.
 --
---   workers         name -> until(8) number(4) flags(1: drain, 2: not every type) types, with zero bytes between
+--   workers         name -> until(8) number(4) flags(1: drain, 2: not every type) lease(8: seconds for which a
+--                   heartbeat renews it) types, with zero bytes between
 --   workers_until   names, scored by when their leases lapse
---   worker_leases   name -> seconds for which a heartbeat renews its lease
 --   worker_info     name -> what it says about itself
 --   worker_numbers  the last number that was given to a worker
 --   known_types     type -> how many workers have it. '' for those that have every type.
@@ -11,7 +11,7 @@
 --   held            n of a leased row -> the number of its worker(4), and 'd' if it is leased with a verdict.
 --                   The row 0, which is none, has a long value: see `FILLER`.
 --
--- A worker is a table: name, number (four bytes, new for each registration), until_, drain, types (a list;
+-- A worker is a table: name, number (four bytes, new for each registration), until_, lease, drain, types (a list;
 -- nil: every type), packed (the types as stored; nil likewise).
 
 local Workers = {}
@@ -33,8 +33,8 @@ do
   function Workers.get(name)
     local row = Store.get(K.workers, name)
     if not row then return false end
-    local until_, number, flags, at = struct.unpack('>dc4B', row)
-    local worker = {name = name, until_ = until_, number = number, drain = flags % 2 == DRAIN}
+    local until_, number, flags, lease, at = struct.unpack('>dc4Bd', row)
+    local worker = {name = name, until_ = until_, number = number, lease = lease, drain = flags % 2 == DRAIN}
     if flags >= SOME_TYPES then
       worker.packed = sub(row, at)
       worker.types = split(worker.packed)
@@ -43,9 +43,9 @@ do
   end
 
   -- A worker that was not known. `packed`: its types as stored, nil for every type.
-  function Workers.add(name, until_, packed)
+  function Workers.add(name, packed)
     local number = struct.pack('>I4', Store.next(K.worker_numbers))
-    local worker = {name = name, number = number, until_ = until_, drain = false}
+    local worker = {name = name, number = number, drain = false}
     Workers.set_types(worker, packed, true)
     Store.set(K.held, sub(FILLER, 1, 6), FILLER)
     return worker
@@ -54,7 +54,7 @@ do
   function Workers.save(worker)
     local flags = (worker.drain and DRAIN or 0) + (worker.packed and SOME_TYPES or 0)
     Store.set(K.workers, worker.name,
-      struct.pack('>dc4B', worker.until_, worker.number, flags) .. (worker.packed or ''))
+      struct.pack('>dc4Bd', worker.until_, worker.number, flags, worker.lease) .. (worker.packed or ''))
     Store.score(K.workers_until, worker.name, worker.until_)
   end
 
