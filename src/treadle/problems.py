@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
+from msgspec.structs import replace
+
 from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
 from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
 from treadle.engine.why.wording import (
@@ -187,14 +189,17 @@ def _silent(fleet: WorkerFleet) -> Problem:
 
 
 def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None) -> Iterator[Problem]:
-    """Queues with late items, except those in which only items wait that no worker can run."""
+    """Queues with late items, except those in which only items wait that no worker can run. Of a queue that
+    was not counted, not all types are known."""
     missing = {each.type for each in overview.unserved}
     ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
     idle = {
         queue
         for queue, counts in ready.items()
-        if not any(
-            each.estimated or (each.type not in missing and fleet.serves(queue=queue, tenant=each.tenant))
+        if not fleet.serves(queue=queue)
+        or not any(
+            each.estimated
+            or (each.type not in missing and fleet.serves(type=each.type, queue=queue, tenant=each.tenant))
             for each in counts
         )
     }
@@ -232,7 +237,7 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
         for each in overview.unserved
         if each.type not in held
     ]
-    yield from _at_most("type", types)
+    yield from _at_most("type", [*types, *_apart(ready, fleet)])
     queues = [
         _of("no_worker", no_worker_for_queue(fleet.taking, "", queue), _ready_waits(counts))
         for queue, counts in counts_by(ready, "queue").items()
@@ -245,6 +250,19 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
         if not fleet.serves(tenant=tenant)
     ]
     yield from _at_most("tenant", tenants)
+
+
+def _apart(ready: Sequence[Count], fleet: WorkerFleet) -> Iterator[Problem]:
+    """Items whose type some workers have, and whose queue and tenant only others serve."""
+    found: dict[Reason, list[Count]] = {}
+    for each in ready:
+        having = fleet.serving(type=each.type)
+        if having and fleet.serves(queue=each.queue) and fleet.serves(tenant=each.tenant):
+            _, missing = fleet.not_serving(having, each.type, each.queue, each.tenant)
+            if missing is not None:
+                found.setdefault(replace(missing, refs=(each.type, each.queue)), []).append(each)
+    for reason, counts in found.items():
+        yield _of("no_worker", reason, _ready_waits(counts))
 
 
 def _ready_waits(counts: Sequence[Count]) -> str:

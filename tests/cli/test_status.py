@@ -97,6 +97,43 @@ def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
     ]
 
 
+def test_items_that_no_worker_takes_although_some_have_the_type_and_others_serve_the_queue() -> None:
+    """As after a release without the type, in a fleet whose queues have workers of their own."""
+    old = WorkerState("old", NOW + 10, ("t", "u"), 0, WorkerInfo(queues=("mail",)))
+    new = WorkerState("new", NOW + 10, ("u",), 0, WorkerInfo(queues=("q",), tenants=("default",)))
+    late = (QueueAge("q", NOW - 9999),)
+    (found,) = _found(None, counts=(_count("ready", 4),), workers=(old, new), ages=late)
+    assert (found.kind, found.refs) == ("no_worker", ("t", "q"))
+    assert found.text == (
+        "no worker that has t serves queue q: 1 worker that has it serves mail; 4 ready items wait"
+    )
+    assert found.fix == "start a worker for it: treadle worker MODULE:APP --queues q"
+    foreign = (Count("acme", "q", "u", "ready", 2), _count("ready", type="u"))
+    assert _problems(counts=foreign, workers=(old, new)) == [
+        (
+            "no_worker",
+            "no worker that has u and serves queue q serves tenant acme: 1 worker serves default; "
+            "2 ready items wait",
+        )
+    ]
+    assert _problems(counts=(_count("ready", 4),), workers=(old, new), paused=(("q", None),)) == [
+        ("paused", "queue q is paused")
+    ]
+    many = tuple(_count("ready", type=f"t{n}") for n in range(4))
+    has_all = WorkerState("old", NOW + 10, tuple(each.type for each in many), 0, WorkerInfo(queues=("mail",)))
+    assert _problems(counts=many, workers=(has_all, new)) == [
+        ("no_worker", "no worker for 4 types of which items are ready: t0, t1, t2 and 1 more")
+    ]
+
+
+def test_a_queue_that_no_worker_serves_is_not_late_besides_also_if_it_was_not_counted() -> None:
+    picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("q",)))
+    given: Any = {"workers": (picky,), "ages": (QueueAge("mail", NOW - 9999),)}
+    for estimated in (False, True):
+        counts = (_count("ready", 5, queue="mail", estimated=estimated),)
+        assert [kind for kind, _ in _problems(counts=counts, **given)] == ["no_worker"]
+
+
 def test_what_a_pause_holds_back_does_not_wait_for_a_worker() -> None:
     picky = WorkerState("w1", NOW + 10, ("u",), 0, WorkerInfo(queues=("q",)))
     given: Any = {

@@ -318,7 +318,7 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
     workers = [worker("w1", queues=("default",)), worker("w2", queues=("bulk", "mial"))]
     reason = only(facts("ready", *workers), "no_worker_for_queue")
     assert reason.text == (
-        "no worker serves queue mail: 2 workers that have mail.send serve bulk, default, mial; "
+        "no worker that has mail.send serves queue mail: 2 workers that have it serve bulk, default, mial; "
         "mial and mail look alike"
     )
     assert reason.fix == (
@@ -329,7 +329,9 @@ def test_a_queue_that_no_worker_serves_is_shown_with_those_that_they_do() -> Non
 
 def test_a_tenant_that_no_worker_serves() -> None:
     reason = only(facts("ready", worker(tenants=("acme",)), tenant="beta"), "no_worker_for_tenant")
-    assert reason.text == "no worker serves tenant beta: 1 worker serves acme"
+    assert reason.text == (
+        "no worker that has mail.send and serves queue mail serves tenant beta: 1 worker serves acme"
+    )
 
 
 def test_a_worker_that_says_nothing_may_serve_it() -> None:

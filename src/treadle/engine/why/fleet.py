@@ -87,7 +87,7 @@ class WorkerFleet(Fleet):
         if tenant is None:
             return served, None
         both = [worker for worker in served if serves(worker, tenant=tenant)]
-        return both, None if both else no_worker_for_tenant(served, tenant)
+        return both, None if both else no_worker_for_tenant(served, tenant, type, queue)
 
     # -- what holds them back --------------------------------------------------------------------------
 
@@ -198,10 +198,11 @@ def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -
     """None of these workers serves the queue. type: they have it. Empty: any."""
     queues = sorted(queues_of(workers))
     close = close_to(queue, queues)
-    have = f" that {_verb(workers, 'has', 'have')} {plain(type)}" if type else ""
-    named = listed(queues, most=5)
-    text = f"no worker serves queue {plain(queue)}: {plural(len(workers), 'worker')}{have} "
-    text += f"{_verb(workers, 'serves', 'serve')} {named}"
+    that, have = "", ""
+    if type:
+        that, have = f" that has {plain(type)}", f" that {_verb(workers, 'has', 'have')} it"
+    text = f"no worker{that} serves queue {plain(queue)}: {plural(len(workers), 'worker')}{have} "
+    text += f"{_verb(workers, 'serves', 'serve')} {listed(queues, most=5)}"
     fix = f"start a worker for it: {command('worker MODULE:APP --queues', queue)}"
     if close is not None:
         text += f"; {plain(close)} and {plain(queue)} look alike"
@@ -209,10 +210,14 @@ def no_worker_for_queue(workers: Sequence[WorkerState], type: str, queue: str) -
     return Reason(kind="no_worker_for_queue", text=text, refs=(queue, *queues), fix=fix)
 
 
-def no_worker_for_tenant(workers: Sequence[WorkerState], tenant: str) -> Reason:
-    """None of these workers serves the tenant."""
+def no_worker_for_tenant(
+    workers: Sequence[WorkerState], tenant: str, type: str = "", queue: str = ""
+) -> Reason:
+    """None of these workers serves the tenant. type, queue: they have and serve it. Empty: any."""
+    that = " and ".join([f"has {plain(type)}"] * bool(type) + [f"serves queue {plain(queue)}"] * bool(queue))
     tenants = sorted({name for worker in workers if (info := worker.info) for name in info.tenants or ()})
-    text = f"no worker serves tenant {plain(tenant)}: {plural(len(workers), 'worker')} "
+    text = f"no worker {f'that {that} ' if that else ''}serves tenant {plain(tenant)}: "
+    text += f"{plural(len(workers), 'worker')} "
     text += f"{_verb(workers, 'serves', 'serve')} {listed(tenants, most=5)}"
     fix = f"start a worker for it: {command('worker MODULE:APP --tenants', tenant)}"
     return Reason(kind="no_worker_for_tenant", text=text, refs=(tenant, *tenants), fix=fix)
