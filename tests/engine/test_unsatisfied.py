@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Abort, Context, Result, group, work
+from treadle.engine.run.unsatisfied import named_causes, read_roots
+from treadle.engine.why.read import MOST_DEAD, MOST_DEEP
 
 
 @work(name="charge")
@@ -45,6 +48,33 @@ async def test_it_names_the_root_of_a_chain(make_app: MakeApp) -> None:
             f"it waited for {second.id} (email), which could not run, because {first.id} (charge) is dead: "
             "aborted: Abort: the card was declined"
         )
+
+
+async def test_the_end_of_a_long_chain_names_its_root_and_so_does_everything_that_tells_what_to_do(
+    make_app: MakeApp,
+) -> None:
+    async with make_app(charge, email) as app:
+        first = await app.enqueue(charge(), delay=3600, id="root")
+        last = first
+        for n in range(2 * MOST_DEEP):
+            last = await app.enqueue(email(), after=last, id=f"link-{n}")
+        await app.trigger(first)
+        error = await failure(last.result(PATIENCE))
+        assert str(error.error).endswith(
+            "which could not run, because root (charge) is dead: aborted: Abort: the card was declined"
+        )
+        (state,) = await app.get(last)
+        assert state is not None
+        roots = await read_roots(app.backend, [state])
+        assert [root.id for root in roots[state.tenant, state.id]] == ["root"]
+        gone = replace(
+            state, error="Unsatisfiable: it waited for gone (charge), which is dead: aborted: Abort"
+        )
+        assert await named_causes(app.backend, [gone]) == {}
+        if "watching" in app.backend.capabilities:
+            why = await app.why(last)
+            assert why.reasons[0].fix == "run what died first: treadle requeue root"
+            assert (why.reasons[-1].about, len(why.reasons)) == ("root", 2 + MOST_DEAD)
 
 
 async def test_it_names_an_item_that_was_cancelled(make_app: MakeApp) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,8 @@ MOST_LEVELS: Final = 10
 """How far a chain of items that could not run is followed to its cause."""
 LONGEST_ERROR: Final = 300
 """How much of the cause's error is shown."""
+NAMED: Final = re.compile(r"Unsatisfiable: it waited for (\S+) .*?, which (?:could not run, because (\S+) )?")
+"""How the error of an item that could not run names the cause: see `read_causes`."""
 
 
 async def read_causes(backend: Backend, leases: Sequence[Lease]) -> Mapping[int, Die]:
@@ -80,9 +83,25 @@ async def read_roots(backend: Backend, items: Sequence[ItemState]) -> dict[Ref, 
                 elif cause not in found[ref]:
                     found[ref].append(cause)
         level = [(ref, state) for (ref, _), state in deeper.items()]
+    named = await named_causes(backend, [state for _, state in level])
     for ref, state in level:  # the chain is longer
-        found[ref].append(state)
+        root = named.get((state.tenant, state.id), state)
+        if root not in found[ref]:
+            found[ref].append(root)
     return found
+
+
+async def named_causes(backend: Backend, items: Iterable[ItemState]) -> dict[Ref, ItemState]:
+    """By items that could not run: the item that their death names as the cause, however long the chain is.
+    Those are left out whose death names none, or one that is no failure any more."""
+    said = {(item.tenant, item.id): NAMED.match(item.error or "") for item in items}
+    names = {ref: (ref[0], match[2] or match[1]) for ref, match in said.items() if match}
+    causes = await _read(backend, names.values())
+    return {
+        ref: cause
+        for ref, name in names.items()
+        if (cause := causes.get(name)) is not None and cause.reason != "unsatisfiable"
+    }
 
 
 def cause_in(group: GroupState) -> ItemState | None:

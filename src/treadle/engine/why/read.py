@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
-from treadle.engine.run.unsatisfied import cause_in
+from treadle.engine.run.unsatisfied import cause_in, named_causes
 from treadle.engine.tenant_view import has_others, seen_limits, seen_workers
 from treadle.fleet import Fleet
 from treadle.item import (
@@ -33,6 +33,8 @@ from .wording import item_name
 
 MOST_DEEP: Final = 20
 """So many items are followed, from one to what it waits for."""
+MOST_DEAD: Final = 3
+"""So many items that died of others are told before the first death."""
 MEMBERS: Final = 20
 """So many open members of a group are read."""
 MOVING: Final[tuple[Status, ...]] = ("running", "ready", "scheduled")
@@ -96,6 +98,8 @@ async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer:
         name = next_name(facts)
         if name is None or name in seen:
             break
+        if len(seen) >= MOST_DEAD and isinstance(facts, ItemFacts) and facts.causes and facts.root:
+            name = facts.root.id
         seen.add(name)
         if name.startswith(GROUP_MARK):
             group = await _read_group(core.backend, name[1:], tenant)
@@ -199,16 +203,17 @@ def _lost_prerequisites(explained: Explanation) -> tuple[Prerequisite, ...]:
 
 async def _read_root(backend: Backend, tenant: str, causes: Sequence[Prerequisite]) -> Prerequisite | None:
     """The first item that ended without counting: what died because of it cannot run before it does."""
-    root = None
+    root, state = None, None
     for _ in range(MOST_DEEP):
         if not causes or causes[0] == root:
-            break
+            return root
         root = causes[0]
         if root.id.startswith(GROUP_MARK):
-            break
+            return root
         (state,) = await backend.get([root.id], tenant=tenant)
         causes = () if state is None else await _read_causes(backend, state)
-    return root
+    named = await named_causes(backend, [state] if state is not None else [])  # the chain is longer
+    return next((Prerequisite(each.id, each.status, each.type) for each in named.values()), root)
 
 
 async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite, ...]:
