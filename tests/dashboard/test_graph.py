@@ -61,6 +61,44 @@ def test_many_alike_are_one_node_that_says_how_many() -> None:
     assert len(graph_of(fan[:100]).nodes) == 100  # few enough to show each
 
 
+def test_a_long_chain_is_few_nodes_and_the_first_death_is_one_of_them() -> None:
+    """A browser took two minutes to draw a chain of 500: 127,000 pixels, and a dashed line to each link."""
+    chain = [item("root", type="chain")]
+    for n in range(500):
+        status: Status = "success" if n < 250 else "dead"
+        reason = None if n < 250 else "exhausted" if n == 250 else "unsatisfiable"
+        after = (f"link{n - 1}",) if n else ()
+        chain.append(item(f"link{n}", *after, type="link", status=status, reason=reason, parent="root"))
+    graph = graph_of(chain)
+    shown = sorted((placed.x, placed.node.status, placed.node.count) for placed in graph.nodes)
+    assert [each[1:] for each in shown] == [("success", 1), ("success", 250), ("dead", 1), ("dead", 249)]
+    assert next(placed.node.ids for placed in graph.nodes if placed.node.status == "dead") == ("link250",)
+    assert arrows(graph) == {
+        ("root", "link0", "parent"),
+        ("link0", "link250", "after"),
+        ("link250", "link251", "after"),
+    }
+    assert (graph.left_out, len(graph_of(chain[:150]).nodes)) == (0, 150)  # few enough to show each
+
+
+def test_a_line_from_the_item_that_queued_it_is_drawn_only_to_where_its_work_begins() -> None:
+    graph = graph_of(
+        [
+            item("root"),
+            item("a", parent="root"),
+            item("b", "a", parent="root"),
+            item("c", "a", "x", parent="b"),
+        ]
+    )
+    assert arrows(graph) == {
+        ("root", "a", "parent"),
+        ("a", "b", "after"),
+        ("a", "c", "after"),
+        ("x", "c", "after"),
+        ("b", "c", "parent"),
+    }
+
+
 def test_what_took_until_the_end_is_marked() -> None:
     items = [
         item("a", started_at=0.0, ended_at=1.0),

@@ -1,7 +1,7 @@
 """Graph: items and what they wait for, in layers from left to right. Pure: it reads nothing.
 
 An item stands to the right of everything that it waits for, and of the item that queued it. Many siblings of
-one type and status are one node that says how many they are.
+one type and status are one node that says how many they are, and so are many links of a chain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from treadle.item import GROUP_MARK, ItemState, Status
 
 MOST_NODES: Final = 200
-"""Beyond so many items, siblings are folded."""
+"""Beyond so many items, siblings are folded; beyond so many nodes then, links of chains."""
 MOST_DRAWN: Final = 500
 """So many nodes are drawn, those that come first."""
 MOST_EDGES: Final = 50_000
@@ -82,7 +82,7 @@ class Graph(msgspec.Struct, frozen=True):
 def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
     """Lay out items that have to do with each other."""
     edges = _edges(items)
-    folds = _folds(items, edges) if len(items) > most else {item.id: item.id for item in items}
+    folds = _folds(items, edges, most) if len(items) > most else {item.id: item.id for item in items}
     nodes = _nodes(items, folds)
     missing = sorted({edge.source for edge in edges} - set(folds))
     for id in missing[:most]:
@@ -114,11 +114,12 @@ def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
 
 
 def _edges(items: Sequence[ItemState]) -> list[Edge]:
-    """From what an item waits for, and from the item that queued it, unless it waits for that one too."""
+    """From what an item waits for, and from the item that queued it, unless it waits for that one too, or for
+    another item that it queued."""
     members: dict[str, list[str]] = defaultdict(list)
     for item in items:
         members[item.group_id].append(item.id)
-    known = {item.id for item in items}
+    parents = {item.id: item.parent for item in items}
     found: dict[tuple[str, str], Edge] = {}
     for item in items:
         if len(found) > MOST_EDGES:
@@ -127,8 +128,11 @@ def _edges(items: Sequence[ItemState]) -> list[Edge]:
             for source in _sources(name, item, members):
                 if source != item.id:
                     found[source, item.id] = Edge(source, item.id, "after")
-        if item.parent in known and (item.parent, item.id) not in found:
-            found[item.parent or "", item.id] = Edge(item.parent or "", item.id, "parent")
+        parent = item.parent
+        if parent in parents and not any(
+            name == parent or parents.get(name) == parent for name in item.after
+        ):
+            found[parent, item.id] = Edge(parent, item.id, "parent")
     return list(found.values())
 
 
@@ -143,10 +147,17 @@ def _sources(name: str, item: ItemState, members: Mapping[str, Sequence[str]]) -
     return () if group == item.id else (group,)
 
 
-def _folds(items: Sequence[ItemState], edges: Sequence[Edge]) -> dict[str, str]:
-    """By the id of an item: the key of its node. Siblings: of one type and status, queued by the same item,
-    that wait for the same, and for which the same wait. What they wait for is compared by its node, so that
-    long chains beside each other fold too, from the left to the right."""
+def _folds(items: Sequence[ItemState], edges: Sequence[Edge], most: int) -> dict[str, str]:
+    """By the id of an item: the key of its node."""
+    by_id = {item.id: item for item in items}
+    keys = _siblings(by_id, edges)
+    return keys if len(set(keys.values())) <= most else _links(by_id, edges, keys)
+
+
+def _siblings(by_id: Mapping[str, ItemState], edges: Sequence[Edge]) -> dict[str, str]:
+    """Siblings have one key: of one type and status, queued by the same item, that wait for the same, and for
+    which the same wait. What they wait for is compared by its node, so that long chains beside each other
+    fold too, from the left to the right."""
     before: dict[str, set[str]] = defaultdict(set)
     after: dict[str, set[str]] = defaultdict(set)
     for edge in edges:
@@ -154,15 +165,38 @@ def _folds(items: Sequence[ItemState], edges: Sequence[Edge]) -> dict[str, str]:
         after[edge.source].add(edge.target)
     keys: dict[str, str] = {}
     numbers: dict[tuple[str, ...], str] = {}  # short keys: those of later layers are made of them
-    by_id = {item.id: item for item in items}
     for layer in _layers(by_id, edges):
         for id in layer:
             item = by_id[id]
             sources = sorted({keys.get(source, source) for source in before[id]})
             ends = sorted({by_id[target].type for target in after[id] if target in by_id})
-            alike = (item.type, item.status, *sources, "", *ends)
+            alike = (*_kind(item), *sources, "", *ends)
             keys[id] = numbers.setdefault(alike, f"node {len(numbers)}")
     return keys
+
+
+def _links(by_id: Mapping[str, ItemState], edges: Sequence[Edge], keys: Mapping[str, str]) -> dict[str, str]:
+    """Links have one key: nodes of one kind, one after the other, with nothing else before or after them."""
+    before: dict[str, set[str]] = defaultdict(set)
+    after: dict[str, set[str]] = defaultdict(set)
+    for edge in edges:
+        source, target = keys.get(edge.source, edge.source), keys[edge.target]
+        if source != target:
+            before[target].add(source)
+            after[source].add(target)
+    kinds = {keys[id]: _kind(item) for id, item in by_id.items()}
+    starts: dict[str, str] = {}
+    for layer in _layers(by_id, edges):
+        for key in dict.fromkeys(keys[id] for id in layer):
+            (source,) = before[key] if len(before[key]) == 1 else ("",)
+            is_link = kinds.get(source) == kinds[key] and len(after[source]) == 1
+            starts.setdefault(key, starts.get(source, source) if is_link else key)
+    return {id: starts[key] for id, key in keys.items()}
+
+
+def _kind(item: ItemState) -> tuple[str, str, str]:
+    """What nodes are compared by. What died first is not like what could not run because of it."""
+    return (item.type, item.status, "unrun" if item.reason == "unsatisfiable" else "")
 
 
 def _nodes(items: Sequence[ItemState], folds: Mapping[str, str]) -> dict[str, Node]:
