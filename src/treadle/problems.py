@@ -105,9 +105,7 @@ def find_problems(
     if stuck:
         yield _not_submitted(stuck, tenant)
     for queue, whose in overview.paused:
-        whom = "" if whose is None else f" for tenant {whose}"
-        fix = command("resume", queue, tenant=whose)
-        yield Problem("paused", f"queue {queue} is paused{whom}", fix, (queue,))
+        yield _paused(overview, queue, whose)
     dead = [each for each in overview.counts if each.status == "dead"]
     if dead:
         count, estimated = total(dead)
@@ -209,6 +207,20 @@ def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str |
         if waited > max_wait and age.queue not in stopped | idle:
             text = f"queue {age.queue}: an item has been ready for {duration(waited)}"
             yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,))
+
+
+def _paused(overview: Overview, queue: str, whose: str | None) -> Problem:
+    held = [
+        each
+        for each in overview.counts
+        if each.status == "ready" and each.queue == queue and whose in (None, each.tenant)
+    ]
+    text = f"queue {queue} is paused{'' if whose is None else f' for tenant {whose}'}"
+    text += f"; {_ready_waits(held)}" if held else ""
+    if held and whose is None:
+        since = min((age.oldest_ready for age in overview.ages if age.queue == queue), default=overview.now)
+        text += f", the oldest for {duration(overview.now - since)}"
+    return Problem("paused", text, command("resume", queue, tenant=whose), (queue,))
 
 
 def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:

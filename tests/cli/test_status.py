@@ -116,9 +116,8 @@ def test_items_that_no_worker_takes_although_some_have_the_type_and_others_serve
             "2 ready items wait",
         )
     ]
-    assert _problems(counts=(_count("ready", 4),), workers=(old, new), paused=(("q", None),)) == [
-        ("paused", "queue q is paused")
-    ]
+    paused = _problems(counts=(_count("ready", 4),), workers=(old, new), paused=(("q", None),))
+    assert [kind for kind, _ in paused] == ["paused"]
     many = tuple(_count("ready", type=f"t{n}") for n in range(4))
     has_all = WorkerState("old", NOW + 10, tuple(each.type for each in many), 0, WorkerInfo(queues=("mail",)))
     assert _problems(counts=many, workers=(has_all, new)) == [
@@ -132,6 +131,17 @@ def test_a_queue_that_no_worker_serves_is_not_late_besides_also_if_it_was_not_co
     for estimated in (False, True):
         counts = (_count("ready", 5, queue="mail", estimated=estimated),)
         assert [kind for kind, _ in _problems(counts=counts, **given)] == ["no_worker"]
+
+
+def test_a_pause_says_what_it_holds_back() -> None:
+    counts = (_count("ready", 66_000), _count("dead"), Count("acme", "q", "t", "ready", 1, estimated=True))
+    paused = (("q", None), ("q", "acme"), ("empty", None))
+    given: Any = {"counts": counts, "workers": (LIVE,), "ages": (QueueAge("q", NOW - 3600),)}
+    assert [text for kind, text in _problems(**given, paused=paused) if kind == "paused"] == [
+        "queue q is paused; about 66,000 ready items wait, the oldest for 1 h",
+        "queue q is paused for tenant acme; about 1 ready item waits",
+        "queue empty is paused",
+    ]
 
 
 def test_what_a_pause_holds_back_does_not_wait_for_a_worker() -> None:

@@ -127,6 +127,18 @@ async def test_every_page_for_every_visitor(mails: Mails, visitor: Visitor) -> N
     await _the_dead_are_grouped(mails, operator)
 
 
+async def test_the_pages_of_a_mark_and_the_command_count_alike(
+    memory_store: Callable[[], Backend], make_app: MakeApp, visitor: Visitor
+) -> None:
+    app = make_app(memory_store, send)
+    async with app:
+        await app.enqueue_many([send(-1) for _ in range(1_500)], expires_in=0.001)
+        await app.worker.drain()
+    (mark,) = (await json_of(visitor(app), "/dead"))["marks"]
+    assert (mark["count"], mark["capped"]) == (1_500, False)
+    assert [each.count for each in await app.dead.marks()] == [1_500]
+
+
 async def test_without_the_code_of_a_type_no_payload_is_shown(
     mails_in_memory: Mails, visitor: Visitor
 ) -> None:

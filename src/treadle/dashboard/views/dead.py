@@ -22,8 +22,6 @@ from treadle.item_json import mark_json
 from treadle.wording import error_line
 
 MOST_MARKS: Final = 100
-CAP: Final = 1_000
-"""Items of each mark that are counted."""
 ROWS: Final = 50
 
 
@@ -58,7 +56,7 @@ class MarkPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_marks(visit: Visit) -> DeadPage:
-    marks = await visit.in_time(visit.client.dead.marks(count=MOST_MARKS, cap=CAP))
+    marks = await visit.in_time(visit.client.dead.marks(count=MOST_MARKS))
     if marks is None:
         return DeadPage(None, False)
     rows = [
