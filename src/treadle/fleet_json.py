@@ -89,6 +89,7 @@ def limit_json(use: LimitUse) -> dict[str, Any]:
         "algorithm": use.algorithm,
         "used": use.used,
         "limit": use.limit,
+        "lowest": use.lowest,
         "retry_after": use.retry_after,
         "holders": [
             {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders

@@ -135,6 +135,8 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
     """Seconds until one more start is allowed. 0 for `slots`."""
     holders: tuple[LimitHolder, ...] = ()
     """For `slots`: up to 100."""
+    lowest: int | None = None
+    """For `slots`: what the code of some live workers allows, if it is less than that of others."""
 
     @property
     def reached(self) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.audit_note import check_recording
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits, used_limit
+from treadle.engine.declared_limits import declared_limits, with_limit
 from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.engine.why import why_item, why_queue
 from treadle.errors import InputError, UnsupportedError
@@ -72,12 +72,7 @@ class Observer:
         declared = declared_limits(self._core)
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
         fleet = await self._live() if any(use.limit is None for use in found) else []
-        uses = [
-            msgspec.structs.replace(use, limit=used_limit(fleet, declared, use.name))
-            if use.limit is None
-            else use
-            for use in found
-        ]
+        uses = [with_limit(use, fleet, declared) if use.limit is None else use for use in found]
         return sorted(uses, key=lambda use: use.name)
 
     async def _live(self) -> list[WorkerState]:

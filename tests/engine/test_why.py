@@ -17,6 +17,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until, until_status
 from treadle import Client, Context, Defer, Result, Retry, Treadle, group, work
 from treadle.backend import Backend
+from treadle.cli.fleet import limit_used
 from treadle.doers import balanced, concurrency, rate_limited
 from treadle.errors import UnsupportedError
 from treadle.item import Demand, Heartbeat, Limit, PermitRequest
@@ -368,6 +369,30 @@ async def test_limits_are_those_of_the_workers(make_app: MakeApp) -> None:
             (use,) = await app.limits()
             assert (use.used, use.limit, use.reached) == (2, 2, True)
         assert 'treadle_limit_used_ratio{limit="slow:slots:all"} 1' in await StoreMetrics(asks).prometheus()
+        barrier.go.set()
+
+
+async def test_a_limit_of_a_mixed_fleet(make_app: MakeApp) -> None:
+    """The code of workers that take no items of the queue says nothing about what holds them back."""
+    barrier = Barrier()
+
+    @work(name="slow", queue="gpu", doer=concurrency(4))
+    async def old() -> None: ...
+
+    @work(name="slow", queue="gpu", doer=concurrency(2))
+    async def new() -> None:
+        await barrier.wait()
+
+    elsewhere, here = make_app(old, queues=["mail"]), make_app(new, queues=["gpu"])
+    async with elsewhere, here:
+        await elsewhere.enqueue_many([old(), old()])
+        await until(lambda: barrier.count == 2)
+        held = await elsewhere.enqueue(old())
+        reason = await until_kind(elsewhere, held, "concurrency")
+        assert "2 of 2 in use" in reason.text
+        (use,) = await elsewhere.limits()
+        assert (use.used, use.limit, use.lowest, use.reached) == (2, 4, 2, False)
+        assert limit_used(use) == "2 of 4 (some workers: 2)"
         barrier.go.set()
 
 

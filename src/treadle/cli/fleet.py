@@ -170,10 +170,11 @@ async def limits(
 
 
 def limit_used(use: LimitUse) -> Cell:
-    """How far a limit is used: 5 of 5."""
+    """How far a limit is used: 5 of 5. With what some workers allow, if that is less."""
     if use.limit is None:
         return Cell(number(use.used))
-    return Cell(f"{number(use.used)} of {number(use.limit)}", "yellow" if use.reached else "")
+    less = "" if use.lowest is None else f" (some workers: {number(use.lowest)})"
+    return Cell(f"{number(use.used)} of {number(use.limit)}{less}", "yellow" if use.reached else "")
 
 
 def _next(use: LimitUse, now: float) -> str:

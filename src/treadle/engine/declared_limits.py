@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from treadle.doers.base import AdaptedDoer
 from treadle.doers.limit_rules import LimitRule
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
 from treadle.item import ItemState, Limit, WorkerState
+from treadle.item_facts import LimitUse
 
 from .core import Core
 from .registry import BUILT_IN
@@ -45,14 +48,25 @@ def slots_of(core: Core) -> dict[str, int]:
 def used_limit(workers: Iterable[WorkerState], declared: Mapping[str, LimitRule], name: str) -> int | None:
     """How much is allowed under a name by the code of live workers: they are who takes permits. If they
     differ, as during a deployment: the most. If none says so: by the code here."""
-    said = [
+    said = _said(workers, name)
+    return max(said) if said else limit_of(declared, name)
+
+
+def with_limit(use: LimitUse, workers: Sequence[WorkerState], declared: Mapping[str, LimitRule]) -> LimitUse:
+    """The use of a `slots` limit, with how much is allowed: see `used_limit`."""
+    limit = used_limit(workers, declared, use.name)
+    lowest = min(_said(workers, use.name), default=limit)
+    return replace(use, limit=limit, lowest=None if lowest == limit else lowest)
+
+
+def _said(workers: Iterable[WorkerState], name: str) -> list[int]:
+    return [
         limit
         for worker in workers
         if worker.info is not None
         for start, limit in worker.info.limits.items()
         if name.startswith(start)
     ]
-    return max(said) if said else limit_of(declared, name)
 
 
 def limits_of(core: Core, item: ItemState) -> tuple[Limit, ...] | None:

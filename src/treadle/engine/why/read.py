@@ -183,14 +183,16 @@ async def _read_limits(
         return None if limits is None else ()
     found = await core.backend.limits([limit.name for limit in limits])
     uses = {use.name: use for use in seen_limits(found, viewer)}
-    taking = Fleet(explained.workers, explained.now).taking
+    fleet = Fleet(explained.workers, explained.now)
+    workers = fleet.serving(type=item.type, queue=item.queue, tenant=item.tenant) or fleet.taking
     return tuple(
-        LimitFact(_in_force(limit, uses.get(limit.name), taking), uses.get(limit.name)) for limit in limits
+        LimitFact(_in_force(limit, uses.get(limit.name), workers), uses.get(limit.name)) for limit in limits
     )
 
 
 def _in_force(limit: Limit, use: LimitUse | None, workers: Sequence[WorkerState]) -> Limit:
-    """A limit of the code here, with what workers allow: their code may be older, or newer."""
+    """A limit of the code here, with what the workers allow that could run the item: their code may be older,
+    or newer."""
     known = use.limit if use is not None and use.limit is not None else used_limit(workers, {}, limit.name)
     return limit if known is None else replace(limit, limit=known)
 
