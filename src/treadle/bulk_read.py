@@ -24,7 +24,7 @@ from treadle.engine.read_refs import get_refs, group_refs
 from treadle.engine.why import why_item
 from treadle.item import OPEN, GroupState, ItemState, Ref
 
-_NOT_BINDING: Final = ("next", "turn", "running", "due_at")
+_NOT_BINDING: Final = ("next", "turn", "running", "due_at", "overdue")
 """Reasons of a portion that will run by itself."""
 
 

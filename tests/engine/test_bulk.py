@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, MakeBackend
@@ -27,10 +28,11 @@ from treadle.bulk_action import (
 from treadle.bulk_runner import BulkRunner
 from treadle.engine.upkeep.unserved_types import UnservedTypes
 from treadle.errors import ConflictError, DefinitionError
-from treadle.item import Filter, Item, Submission
+from treadle.item import Filter, Heartbeat, Item, Submission
 from treadle.operator import core_of
 from treadle.testing import Faults, ManualClock
 from treadle.testing.counting import CountingBackend
+from treadle.worker_info import WorkerInfo
 
 BAD: set[int] = set()
 
@@ -190,6 +192,25 @@ async def test_a_rate_spreads_the_portions(make_timed: MakeApp, clock: ManualClo
         stopped = await app.bulk.stop(action.id)
         assert (stopped.state, stopped.changed) == ("stopped", 1)
         assert (await app.bulk.stop(action.id)) == stopped
+
+
+async def test_between_two_portions_it_does_not_wait_for_anyone(
+    make_timed: MakeApp, clock: ManualClock
+) -> None:
+    """A worker that serves it claims the next portion soon: no reason to run it elsewhere."""
+    app = make_timed(ship)
+    await app.enqueue_many([ship(n) for n in range(3)], delay=86_400)
+    await clock.advance(1)
+    action = await app.bulk.start("cancel", type="ship", rate=1)
+    await BulkRunner(app).run_once()
+    said = msgspec.json.encode(WorkerInfo(host="box", pid=7, lease=60.0))
+    await app.backend.beat(Heartbeat(worker="w1", lease=60.0, types=(BULK_TYPE,), info=said))
+    for seconds, waits in ((0.5, ""), (1.0, ""), (90.0, "no worker is alive")):
+        await clock.advance(seconds)
+        state = await app.bulk.state(action.id)
+        assert state
+        assert (state.state, state.changed) == ("running", 1)
+        assert state.waits.startswith(waits) if waits else state.waits == ""
 
 
 async def test_it_does_not_begin_after_a_day(
