@@ -99,6 +99,15 @@ def test_no_page_is_wider_than_the_screen(site: Site, open_page: OpenPage, scree
     assert {path: wide for path, wide in found.items() if wide} == {}
 
 
+def test_on_a_phone_what_died_of_what_is_read_without_a_scroll(site: Site, open_page: OpenPage) -> None:
+    site.call(first_mark(site.app))
+    page = open_page(site.url("/dead"), origin=site.origin, viewport=PHONE)
+    width = "box => [box.scrollWidth, box.clientWidth]"
+    wanted, room = page.eval_on_selector(".scroll:has(.marks)", width)
+    assert wanted <= room
+    assert page.locator(".marks .error").first.is_visible()
+
+
 async def first_mark(app: Treadle) -> str:
     marks = await app.dead.marks()
     return marks[0].mark if marks else await fill(app)
