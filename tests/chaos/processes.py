@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -47,7 +48,7 @@ def record_start(ctx: Context) -> None:
 
 
 async def execute(tx: Any, id: str) -> None:
-    if hasattr(tx, "executemany") and not asyncio.iscoroutinefunction(tx.execute):
+    if hasattr(tx, "executemany") and not inspect.iscoroutinefunction(tx.execute):
         tx.execute("INSERT INTO effects (id) VALUES (?)", (id,))
     else:
         await tx.execute("insert into effects (id) values ($1)", id)

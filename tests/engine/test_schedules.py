@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import random
 from collections import Counter
@@ -64,7 +65,7 @@ class Connection:
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._inner, name)
-        return self._verb(name, verb) if asyncio.iscoroutinefunction(verb) else verb
+        return self._verb(name, verb) if inspect.iscoroutinefunction(verb) else verb
 
     def _verb(self, name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ runs one in its own process, which a kill can end.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -122,7 +123,7 @@ async def effect(ctx: Context) -> int:
     try:
         async with ctx.transaction() as tx:
             await fail_if_armed()
-            if hasattr(tx, "executemany") and not asyncio.iscoroutinefunction(tx.execute):
+            if hasattr(tx, "executemany") and not inspect.iscoroutinefunction(tx.execute):
                 tx.execute("INSERT INTO effects (id) VALUES (?)", (ctx.id,))
             else:
                 await tx.execute("insert into effects (id) values ($1)", ctx.id)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -37,7 +38,7 @@ def usable_path(path: str | Path) -> Path:
         raise InputError.of("path", str(path), "must name a file: use the memory backend for work in memory")
     try:
         absolute = Path(path).expanduser().resolve()
-        is_directory, parent_exists = absolute.is_dir(), absolute.parent.is_dir()
+        is_directory, parent_exists = _is_directory(absolute), _is_directory(absolute.parent)
     except (OSError, ValueError, RuntimeError) as error:  # it has a NUL, is too long, or links to itself
         raise InputError.of("path", str(path), "is not a path that this system can use") from error
     if is_directory:
@@ -45,6 +46,14 @@ def usable_path(path: str | Path) -> Path:
     if not parent_exists:
         raise BackendError(f"the directory {absolute.parent} does not exist: check the path, or create it")
     return absolute
+
+
+def _is_directory(path: Path) -> bool:
+    """Whether there is a directory. OSError if the system takes no such path, which `is_dir` does not say."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
 
 
 def create_file(path: Path) -> None:
