@@ -92,6 +92,8 @@ def plan_submission(
                 refused[found.id] = item.key or ""
             elif item.key_policy != "existing" and takes_over(found, item.id):
                 _plan_change(plan, earlier, item)
+            elif item.id in found.changed_by:
+                plan.changes.pop(earlier, None)  # older ones of the same call, which is repeated
             continue
         if ref in plan.new or exists(ref):
             duplicates[item.id] = None

@@ -328,6 +328,8 @@ class SubmitCall:
         states, tokens, now = record["states"], record["tokens"], record["now"]
         nos, found = record["nos"], dict[int, Submitted]()
         existing = self._existing(record)
+        # One of them may be new, and have taken over what a later one has.
+        changed = {(self._tenant(row), earlier.id): earlier.status for row, earlier in existing.items()}
         count = len(self.items)
         for row, n in enumerate(self._order):
             if n >= count:
@@ -339,8 +341,12 @@ class SubmitCall:
                 continue
             token = None if tokens is None else tokens[row]
             lease = None if token is None else _lease(item, token, nos[row], now)
-            found[n] = Submitted(item.id, False, status_of(states[row]), lease, item.id, now)
+            status = changed.get((item.tenant, item.id)) or status_of(states[row])
+            found[n] = Submitted(item.id, False, status, lease, item.id, now)
         return found
+
+    def _tenant(self, row: int) -> str:
+        return self.items[self._order[row - 1]].tenant
 
     def _existing(self, record: AnswerRow) -> dict[int, Submitted]:
         if record["existing_row"] is None:

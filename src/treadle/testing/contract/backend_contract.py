@@ -25,6 +25,7 @@ from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyErrorCases, KeyReplaceCases
+from .key_repeats import KeyRepeatCases
 from .keys import KeyCases
 from .lifecycle import LifecycleCases
 from .limit_use import KeptPermitCases, LimitUseCases
@@ -70,6 +71,7 @@ class BackendContract(
     KeyErrorCases,
     KeyReplaceCases,
     KeyDebounceCases,
+    KeyRepeatCases,
     SettleKindCases,
     FencingCases,
     SettleIsolationCases,

@@ -30,7 +30,7 @@ begin
   with asked as (
     select u.row, u.no, u.id, u.tenant, u.type, u.key, h.id as holder, h.no as holder_no,
       coalesce(h.nonce = u.nonce and h.id = u.id, false) as own,
-      h.no is not null and (
+      h.no is not null and coalesce(
         h.nonce = u.nonce and h.id = u.id
         or case u.scope when -1 then
              -- The group of an item that is being settled ends with this transaction, not before.
@@ -38,7 +38,7 @@ begin
              or exists (select 1 from treadle.open_item o where o.no = h.no)
              or exists (select 1 from treadle.item_group g where g.no = coalesce(h.group_no, h.no) and g.open > 0)
            when -2 then true
-           else h.queued >= p_now - u.scope end) as answered
+           else h.queued >= p_now - u.scope end, false) as answered
     from unnest(p_nos, items.nonce, items.id, items.tenant, items.type, items.key, items.key_scope,
            items.group_no, items.skip)
          with ordinality u(no, nonce, id, tenant, type, key, scope, group_no, skip, row)
@@ -71,11 +71,11 @@ returns void language plpgsql as $$
 declare
   refused record;
 begin
-  select jsonb_agg(u.owner order by x.place) as owners, jsonb_agg(x.id order by x.place) as ids,
-      jsonb_agg(u.key order by x.place) as keys
+  select jsonb_agg(u.owner order by u.rank, u.row) as owners, jsonb_agg(x.id order by u.rank, u.row) as ids,
+      jsonb_agg(u.key order by u.rank, u.row) as keys
     into refused
-    from unnest(p_row, p_id, p_own) with ordinality x(row, id, own, place)
-    join unnest(items.owner, items.key, items.key_policy) with ordinality u(owner, key, policy, row)
+    from unnest(p_row, p_id, p_own) x(row, id, own)
+    join unnest(items.rank, items.owner, items.key, items.key_policy) with ordinality u(rank, owner, key, policy, row)
       on u.row = x.row
     where not x.own and u.policy = 3;
   if refused.ids is not null then

@@ -21,12 +21,13 @@ begin
       join treadle.item i on i.id = x.id and i.tenant = u.tenant)
     order by o.no for no key update;
 
-  -- Of several new items for one earlier item the last one counts. Those that changed it before are repeated
-  -- because their answers were lost.
+  -- Of several new items for one earlier item the last one counts. One that changed it before is repeated because
+  -- its answer was lost, and so are those of the call that came before it.
   with wanted as materialized (
     select y.*, nextval('treadle.number') as seq from (
       select distinct on (i.no) i.no, x.row, u.no as new_no, u.id, u.tenant, u.type, u.key, u.input, u.options, u.attempts,
         u.priority, u.lane, u.queue, u.keep, u.keep_dead, coalesce(u.deadline, p_now + u.expires_in) as deadline,
+        coalesce(k.changed_by, '{}') as changed_by,
         case when u.run_at is not null then u.run_at
              when u.policy = 1 then i.queued + u.delay
              else least(p_now + u.delay, i.queued + u.debounce_max) end as due
@@ -38,8 +39,9 @@ begin
             keep_dead, deadline, expires_in, run_at, delay, row) on u.row = x.row
       join treadle.item i on i.id = x.id and i.tenant = u.tenant
       join treadle.key k on k.key = u.key and k.type = u.type and k.tenant = u.tenant
-      where not x.own and u.policy in (1, 2) and u.id <> x.id and u.id <> all(coalesce(k.changed_by, '{}'))
+      where not x.own and u.policy in (1, 2) and u.id <> x.id
       order by i.no, u.no desc) y
+    where y.id <> all(y.changed_by)
     order by y.new_no
   ), changed as (
     update treadle.open_item o set queue = w.queue, lane = w.lane, priority = w.priority, due = w.due,

@@ -42,15 +42,15 @@ do
     return packed and cmsgpack.unpack(packed) or {}
   end
 
-  -- Whether the holder of a key takes over what a new item has. A submit that is repeated because its answer was
-  -- lost changes nothing.
+  -- Whether the holder of a key takes over what a new item has; and whether it did so before. A submit that is
+  -- repeated because its answer was lost changes nothing.
   function KeyHolders.takes_over(found, id)
-    if found.item then return found.item.id ~= id end
-    if not Unstarted.is(found.row) or found.row.id == id then return false end
+    if found.item then return found.item.id ~= id, false end
+    if not Unstarted.is(found.row) or found.row.id == id then return false, false end
     for _, changer in ipairs(changers_of(found.row)) do
-      if changer == id then return false end
+      if changer == id then return false, true end
     end
-    return true
+    return true, false
   end
 
   -- When an earlier item is due that takes over what a new one has.

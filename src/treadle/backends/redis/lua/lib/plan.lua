@@ -112,9 +112,12 @@ do
   -- Planning ----------------------------------------------------------------------------------------------
 
   local function plan_change(plan, at, found, item)
+    local takes_over, repeated = KeyHolders.takes_over(found, item.id)
+    if not takes_over and not repeated then return end
     local target = found.item or found.row
     local before = at[target]
     if before then plan.changes[before] = false end -- in the order of the last changes
+    if repeated then return end
     plan.changes[#plan.changes + 1] = {target = target, item = item}
     at[target] = #plan.changes
     if found.item then found.item.spec.lt = nil end
@@ -150,7 +153,7 @@ do
         if spec.kp == 'error' then
           if not key_of[id] then refused[#refused + 1] = id end
           key_of[id] = spec.k
-        elseif spec.kp and spec.kp ~= 'existing' and KeyHolders.takes_over(found, item.id) then
+        elseif spec.kp and spec.kp ~= 'existing' then
           plan_change(plan, changed_at, found, item)
         end
       else
