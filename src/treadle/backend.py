@@ -515,12 +515,18 @@ class Backend(Protocol):
     # `KEPT_AUDIT` are pruned.
 
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         """End these items and all their open descendants (the items that their settlements queued, the
         members of the nested groups that they close, and so on) as `cancelled`. Their leases are lost. Items
         that have ended are not changed, and ids that do not exist are skipped, but open descendants of an
-        ended item are ended. For dependents they count as done, not as success."""
+        ended item are ended, unless `only_open`: then an id of an ended item is skipped too. For dependents
+        they count as done, not as success."""
         ...
 
     async def complete(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, Seen, until, until_status
-from treadle import Context, Retry, Treadle, WorkCancelled, Worker, work
+from treadle import Context, Result, Retry, Treadle, WorkCancelled, Worker, work
 from treadle.doers import balanced, concurrency, rate_limited
 from treadle.errors import InputError, UnsupportedError
 from treadle.events import Cancelled
@@ -278,3 +278,36 @@ async def test_a_store_without_lease_permits_is_refused_at_the_start() -> None:
     app = Treadle(PortsBackend(memory_queue(), memory_pubsub(), memory_store()), work=[step])
     with pytest.raises(UnsupportedError, match="on_full='replace'"):
         await app.start()
+
+
+async def test_what_an_ended_item_queued_is_not_cancelled(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The item that is to be replaced ends before it is cancelled. Its children go on."""
+    go, started = asyncio.Event(), asyncio.Event()
+
+    @work(name="child")
+    async def child() -> str:
+        return "ran"
+
+    @work(name="limited", doer=concurrency(1, on_full="replace"))
+    async def step(ctx: Context, n: int) -> Result[int, Any]:
+        started.set()
+        await go.wait()
+        return ctx.result(n).next(ctx.queue(child(), delay=3600))
+
+    async with make_app(step, child) as app:
+        first = await app.enqueue(step(0))
+        await started.wait()
+        cancel = app.backend.cancel
+
+        async def cancel_late(*args: Any, **options: Any) -> Any:
+            go.set()
+            await until_status(app, first.id, "success")
+            return await cancel(*args, **options)
+
+        monkeypatch.setattr(app.backend, "cancel", cancel_late)
+        second = await app.enqueue(step(1))
+        assert await second.result(PATIENCE) == 1
+        (left,) = (await app.list(type="child", group_id=first.group_id)).items
+        assert left.status == "scheduled"

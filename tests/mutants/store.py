@@ -400,7 +400,7 @@ def get_leaks(patch: Patch) -> None:
 @mutant("cancel cancels items of another tenant")
 def cancel_leaks(patch: Patch) -> None:
     real = operate.cancel
-    plant(patch, operate, real, lambda store, ids, tenant, now: real(store, ids, None, now))
+    plant(patch, operate, real, lambda store, ids, tenant, now, **how: real(store, ids, None, now, **how))
 
 
 @mutant("a tenant sees the audit entries of others")

@@ -228,11 +228,16 @@ class PortsBackend:
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         if note is not None:
             _unsupported("recording")
-        return await self._operate.cancel(ids, tenant)
+        return await self._operate.cancel(ids, tenant, only_open=only_open)
 
     async def complete(
         self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None

@@ -23,7 +23,7 @@ class PortsOperate:
     _effects: PortsEffects
     _workers: PortsWorkers
 
-    async def cancel(self, ids: Sequence[str], tenant: str | None) -> Changed:
+    async def cancel(self, ids: Sequence[str], tenant: str | None, *, only_open: bool) -> Changed:
         by_group: dict[Ref, list[str]] = {}
         for id in dict.fromkeys(ids):
             stored = await self._records.find_item(id, tenant)
@@ -32,10 +32,12 @@ class PortsOperate:
         total = EffectTotals()
         before: list[ItemState] = []
         for group, members in by_group.items():
-            before += await self._cancel_in_group(group, members, total)
+            before += await self._cancel_in_group(group, members, total, only_open=only_open)
         return Changed(tuple(before), await self._effects.report(total))
 
-    async def _cancel_in_group(self, group: Ref, ids: list[str], total: EffectTotals) -> list[ItemState]:
+    async def _cancel_in_group(
+        self, group: Ref, ids: list[str], total: EffectTotals, *, only_open: bool
+    ) -> list[ItemState]:
         """Return the cancelled items as they were before."""
         records, key, tenant = self._records, self._records.keys.group(group), group[0]
         (token,) = await records.new_tokens(1)
@@ -44,7 +46,8 @@ class PortsOperate:
             record = draft.record
             if record is None:
                 return []
-            cancelled = {id: record.open[id] for id in groups.open_descendants(record, ids)}
+            named = [id for id in ids if id in record.open] if only_open else ids
+            cancelled = {id: record.open[id] for id in groups.open_descendants(record, named)}
             if not cancelled:
                 # They have ended, perhaps by a cancellation that was interrupted.
                 for id in ids:

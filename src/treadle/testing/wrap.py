@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 from treadle.backend import Backend, HeartbeatConnection, Transaction
@@ -128,9 +129,15 @@ class WrappedBackend(WrappedReads):
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        return await self.around("cancel", (ids,), lambda: self.inner.cancel(ids, tenant=tenant, note=note))
+        call = partial(self.inner.cancel, ids, tenant=tenant, only_open=only_open, note=note)
+        return await self.around("cancel", (ids,), call)
 
     async def complete(
         self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None

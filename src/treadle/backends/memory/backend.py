@@ -205,9 +205,14 @@ class MemoryBackend:
     # -- operators -------------------------------------------------------------------------------------
 
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        changed = operate.cancel(self.store, ids, tenant, self.store.now())
+        changed = operate.cancel(self.store, ids, tenant, self.store.now(), only_open=only_open)
         return noted(self.store, changed, note, "cancel", ids, tenant)
 
     async def complete(

@@ -20,8 +20,12 @@ from .tables import MemoryTables
 from .transitions import leave_container, make_ready, unwatch_deadline, withdraw
 
 
-def cancel(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: float) -> Changed:
+def cancel(
+    store: MemoryTables, ids: Sequence[str], tenant: str | None, now: float, *, only_open: bool
+) -> Changed:
     named = [row for id in ids if (row := store.find(tenant, id)) is not None]
+    if only_open:
+        named = [row for row in named if row.ended_at is None]
     rows = [row for row in descendants(store, named) if row.ended_at is None]
     before = tuple(item_state(row) for row in rows)
     effects = CollectedEffects()

@@ -28,10 +28,15 @@ _sql = statements("operate")
 
 class PostgresOperate(PostgresVerbs):
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         change = noted_change(note, "cancel", tenant, ids)
-        return await self._change("cancel", change, list(ids), tenant)
+        return await self._change("cancel", change, list(ids), tenant, only_open)
 
     async def complete(
         self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None

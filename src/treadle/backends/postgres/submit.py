@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import asyncpg
 
 from treadle.errors import StoreUnavailable
-from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Submission, Submitted
+from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Status, Submission, Submitted
 from treadle.rules.audits import noted_submission
 from treadle.rules.submission import rejection_error
 
@@ -329,7 +329,9 @@ class SubmitCall:
         nos, found = record["nos"], dict[int, Submitted]()
         existing = self._existing(record)
         # One of them may be new, and have taken over what a later one has.
-        changed = {(self._tenant(row), earlier.id): earlier.status for row, earlier in existing.items()}
+        changed: dict[tuple[str, str], Status] = {
+            (self._tenant(row), earlier.id): earlier.status for row, earlier in existing.items()
+        }
         count = len(self.items)
         for row, n in enumerate(self._order):
             if n >= count:

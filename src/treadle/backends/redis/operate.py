@@ -39,10 +39,16 @@ def tenant_argument(tenant: str | None) -> str:
 
 class RedisOperate(RedisStages):
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
         packed = pack_note(note, "cancel", ids, tenant)
-        change = RedisPortionedChange(_CANCEL, packed, tenant_argument(tenant), (), CANCEL_PORTION)
+        named = (int(only_open),)
+        change = RedisPortionedChange(_CANCEL, packed, tenant_argument(tenant), named, CANCEL_PORTION)
         answers = await change.run(self._link, ids)
         items = [state for before, *_ in answers for state in item_states(before)]
         return Changed(tuple(items), joined_effects(read_effects(effects) for *_, effects in answers))

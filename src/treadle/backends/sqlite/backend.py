@@ -232,9 +232,15 @@ class SqliteBackend(SqliteDatabase):
         return await self._write(audits.noted, change, lambda tx: verb(tx, *arguments, **options))
 
     async def cancel(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        tenant: str | None = None,
+        only_open: bool = False,
+        note: AuditNote | None = None,
     ) -> Changed:
-        return await self._change(noted_change(note, "cancel", tenant, ids), operate.cancel, ids, tenant)
+        change = noted_change(note, "cancel", tenant, ids)
+        return await self._change(change, operate.cancel, ids, tenant, only_open=only_open)
 
     async def complete(
         self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None

@@ -26,8 +26,9 @@ def _shown(tx: Tx, nos: Iterable[int]) -> tuple[ItemState, ...]:
 # -- ending --------------------------------------------------------------------------------------------
 
 
-def cancel(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
-    found = open_items(tx, _with_descendants(tx, numbers(tx, ids, tenant).values()))
+def cancel(tx: Tx, ids: Sequence[str], tenant: str | None, *, only_open: bool) -> Changed:
+    named: Iterable[int] = numbers(tx, ids, tenant).values()
+    found = open_items(tx, _with_descendants(tx, open_items(tx, named) if only_open else named))
     before = _shown(tx, found)
     endings = EndingBatch(tx)
     endings.groups.load(item.group for item in found.values() if item.group is not None)

@@ -61,7 +61,7 @@ def on_full_calls(core: Core, settler: Settler) -> OnFullCalls:
     async def cancel(holders: Sequence[PermitHolder]) -> None:
         for tenant in {holder.tenant for holder in holders}:
             ids = [holder.id for holder in holders if holder.tenant == tenant]
-            changed = await core.backend.cancel(ids, tenant=tenant)
+            changed = await core.backend.cancel(ids, tenant=tenant, only_open=True)
             core.announcer.cancelled(changed.items, event_time(core, changed))
             announce_ended(core, changed)
 

@@ -93,6 +93,16 @@ class CancelCases:
         assert await open_members(backend, "root") == 1
         assert len((await apply(backend, succeed(leases["b"]))).effects.ended_groups) == 1
 
+    async def test_only_open_leaves_what_ended_items_have_queued(self, backend: Backend) -> None:
+        """An item that has ended is skipped. One that is open ends with its descendants."""
+        await start_family(backend)
+        changed = await backend.cancel(["root", "a", "missing"], only_open=True)
+        assert (changed.items, changed.effects.ended_groups) == ((), ())
+        changed = await backend.cancel(["a", "b"], only_open=True)
+        assert [one.id for one in changed.items] == ["b"]
+        assert await statuses(backend, "a1", "a2", "b") == ["running", "running", "cancelled"]
+        await consistent(backend)
+
     async def test_cancel_skips_ended_and_missing_items(self, backend: Backend) -> None:
         """Naming an item twice cancels it once."""
         await end(backend, item("a"))

@@ -1,19 +1,24 @@
 -- Cancel: end items and all their open descendants, with the open members of the nested groups that they close.
-create or replace function treadle.cancel(p_ids text[], p_tenant text)
+--
+-- p_only_open  leave out items that have ended, and their descendants. Before, it was not passed
+create or replace function treadle.cancel(p_ids text[], p_tenant text, p_only_open boolean default false)
 returns table (item treadle.item_state, effects treadle.effects)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
 as $$
 #variable_conflict use_column
 declare
-  family bigint[]; again bigint[]; nos bigint[];
+  named bigint[] := treadle.find_items(p_ids, p_tenant); family bigint[]; again bigint[]; nos bigint[];
 begin
-  family := treadle.descendants(treadle.find_items(p_ids, p_tenant));
+  if p_only_open then
+    named := array(select o.no from treadle.open_item o where o.no = any(named) order by o.no for update);
+  end if;
+  family := treadle.descendants(named);
   loop
     select array_agg(x.no) into nos from (
       select o.no from treadle.open_item o where o.no = any(family) order by o.no for update) x;
     -- An item may have settled while this waited for its lock, and queued more.
-    again := treadle.descendants(treadle.find_items(p_ids, p_tenant));
+    again := treadle.descendants(named);
     exit when cardinality(again) is not distinct from cardinality(family);
     family := again;
   end loop;

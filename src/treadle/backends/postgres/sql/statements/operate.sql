@@ -1,5 +1,5 @@
 -- :name cancel
-select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant) c
+select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant, :only_open) c
 
 -- :name complete
 select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
