@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, failure
-from treadle import Retry, work
+from treadle import Abort, Context, Defer, Result, Retry, RetryAfter, work
 
 
 @work(name="lock", run_in="process")
@@ -24,6 +24,120 @@ def lock_in_process() -> Any:
 @work(name="add", run_in="process")
 def add_in_process(n: int) -> int:
     return n + 1
+
+
+class UnreadableError(Exception):
+    """It can be pickled, and not read: its constructor takes other arguments than it stores."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+
+
+class Unreadable:
+    """As `UnreadableError`, for a value."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnreadableError, (1,)
+
+
+@work.batch(name="outputs", size=8, max_wait=0.05, run_in="process", retry=Retry(attempts=2, base=0))
+def outputs_in_process(kinds: list[str]) -> list[Any]:
+    outputs: dict[str, Any] = {
+        "error": UnreadableError(429, "slow down"),
+        "lock": threading.Lock(),
+        "unreadable": Unreadable(),
+        "abort": Abort(UnreadableError(404, "not there")),
+    }
+    return [outputs.get(kind, kind) for kind in kinds]
+
+
+@work.batch(name="results", size=8, max_wait=0.05, run_in="process", retry=Retry(attempts=1))
+def results_in_process(contexts: list[Context], kinds: list[str]) -> list[Result[None, Any]]:
+    return [
+        ctx.result(None, append=lambda _: "local") if kind == "local" else ctx.queue(add_in_process(1))
+        for ctx, kind in zip(contexts, kinds, strict=True)
+    ]
+
+
+@work(name="raises", run_in="process", retry=Retry(attempts=2, base=60))
+def raises_in_process(ctx: Context, kind: str) -> str:
+    cause = UnreadableError(404, "not there")
+    match kind:
+        case "abort":
+            raise Abort(cause)
+        case "retry":
+            raise RetryAfter(0, cause)
+        case "subclass":
+            raise UnreadableAbort(1, "gone")
+        case _:
+            later = Defer(delay=0)
+            later.add_note("a note")
+            vars(later)["lock"] = threading.Lock()
+            if not ctx.deferrals:
+                raise later
+    return "done"
+
+
+class UnreadableAbort(Abort):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.lock = threading.Lock()
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_an_output_of_a_batch_that_cannot_be_sent_fails_its_item_alone(
+    make_app: MakeApp, sound: None
+) -> None:
+    """All items of the batch were dead at once, also those with plain outputs."""
+    kinds = ["plain", "error", "lock", "unreadable", "abort"]
+    async with make_app(outputs_in_process, processes=1) as app:
+        handles = await app.enqueue_many([outputs_in_process(kind) for kind in kinds])
+        assert await handles[0].result(PATIENCE) == "plain"
+        failures = [await failure(handle.result(PATIENCE)) for handle in handles[1:]]
+    assert [(died.reason, died.attempts, died.error_type) for died in failures] == [
+        ("exhausted", 2, "RemoteError"),
+        ("bad_result", 1, "BadResultError"),
+        ("bad_result", 1, "BadResultError"),
+        ("aborted", 1, "RemoteError"),
+    ]
+    assert "UnreadableError: 429 slow down" in failures[0].error
+    assert "a lock, which cannot be sent back from its process" in failures[1].error
+    assert "a value that cannot be read from its process" in failures[2].error
+    assert "UnreadableError: 404 not there" in failures[3].error
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_a_result_of_a_batch_that_cannot_be_sent_fails_its_item_alone(
+    make_app: MakeApp, sound: None
+) -> None:
+    """The others are carried out: what they returned is what their contexts have made."""
+    async with make_app(results_in_process, add_in_process, processes=1) as app:
+        good, local = await app.enqueue_many([results_in_process("good"), results_in_process("local")])
+        assert await good.group(PATIENCE) == 2
+        died = await failure(local.result(PATIENCE))
+    assert (died.reason, died.error_type) == ("bad_result", "BadResultError")
+    assert "a Result, which cannot be sent back from its process" in died.error
+    assert "define its `append=`" in died.error
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+async def test_what_a_handler_in_a_process_asks_for_is_done_whatever_its_cause(make_app: MakeApp) -> None:
+    """The cause cannot be read in the worker's process. `Abort` was retried, and the delays of `RetryAfter`
+    and `Defer` were those of the retry policy: a minute here."""
+    async with make_app(raises_in_process, processes=1) as app:
+        found: list[tuple[str | None, int, str]] = []
+        for kind in ("abort", "retry", "subclass"):
+            died = await failure(app.enqueue(raises_in_process(kind)).result(PATIENCE))
+            found.append((died.reason, died.attempts, died.error.rpartition(".")[2]))
+        assert found == [
+            ("aborted", 1, "UnreadableError: 404 not there"),
+            ("exhausted", 2, "UnreadableError: 404 not there"),
+            ("aborted", 1, "UnreadableAbort: 1 gone"),
+        ]
+        assert await app.enqueue(raises_in_process("defer")).result(PATIENCE) == "done"
 
 
 @pytest.mark.usefixtures("processes")

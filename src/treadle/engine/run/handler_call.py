@@ -116,7 +116,13 @@ class HandlerCaller:
             contexts = PoolContexts(given if bound.wants_contexts else [given], is_batch=bound.wants_contexts)
         carried = None if self._tracer is None else self._tracer.carried()
         return self._pools.processes().run(
-            bound.fn, args, kwargs, name=bound.name, contexts=contexts, carried=carried
+            bound.fn,
+            args,
+            kwargs,
+            name=bound.name,
+            contexts=contexts,
+            carried=carried,
+            is_batch=bound.type.batch is not None,
         )
 
     async def _call_in_thread(

@@ -36,12 +36,14 @@ from treadle.errors import (
 )
 
 from .process_child import IGNORED, serve
-from .process_messages import Asked, Logged, Raised, Returned, Unsendable
+from .process_messages import Asked, Logged, Outputs, Raised, Returned, Unsendable
 
 if TYPE_CHECKING:
     from .process_context import PoolContexts
 
-ChildAnswer: TypeAlias = Returned | Raised | Unsendable
+ReadAnswer: TypeAlias = Returned | Raised | Unsendable | BadResultError
+ChildAnswer: TypeAlias = ReadAnswer | tuple[ReadAnswer, ...]
+"""How a call ended. For a batch, the answers of its items. A `BadResultError`: it cannot be read."""
 
 ADVICE: Final = "return plain data, or run it in a thread"
 
@@ -234,10 +236,12 @@ class ChildCall:
     withdrawn: bool = False
 
 
-def _receive(connection: Connection, call: ChildCall) -> ChildAnswer | Exception:
+def _receive(connection: Connection, call: ChildCall) -> ChildAnswer:
     """How a call ended. What its handler asks before that is answered."""
     while True:
         answer = _read(connection.recv_bytes(), call.name)
+        if isinstance(answer, Outputs):
+            return tuple(_read(each, call.name) for each in answer.pickled)
         if not isinstance(answer, Asked | Logged):
             return answer
         assert call.contexts is not None
@@ -245,13 +249,12 @@ def _receive(connection: Connection, call: ChildCall) -> ChildAnswer | Exception
             connection.send_bytes(reply)
 
 
-def _read(data: bytes, name: str) -> ChildAnswer | Asked | Logged | Exception:
+def _read(data: bytes, name: str) -> Any:
     try:
-        answer: ChildAnswer | Asked | Logged = pickle.loads(data)
+        return pickle.loads(data)
     except BaseException as error:  # noqa: BLE001  a class may raise anything when it is unpickled
         problem = f"{class_name(error)}: {message_of(error):.300}"
         return BadResultError(name, f"a value that cannot be read from its process ({problem}); {ADVICE}")
-    return answer
 
 
 def _resolve(future: Future[Any], result: Any) -> None:

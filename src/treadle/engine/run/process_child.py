@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from treadle.errors import message_of
+from treadle.result import Result
 
-from .process_messages import Returned, SentContexts, Unsendable, pickled_error
+from .process_messages import Outputs, SentContexts, pickled_error, pickled_value
 
 if TYPE_CHECKING:
     from .process_context import ChildContexts, InterruptListener
@@ -74,7 +75,7 @@ def answer(request: bytes, link: ChildLink) -> bytes:
     """Make the call that a request asks for. Returns the pickled outcome."""
     contexts: ChildContexts | None = None
     try:
-        reference, args, kwargs, sent, carried = pickle.loads(request)
+        reference, args, kwargs, sent, carried, is_batch = pickle.loads(request)
         function: Callable[..., Any] = reference.resolve()
         if sent is not None:
             contexts = link.contexts(sent)
@@ -86,10 +87,24 @@ def answer(request: bytes, link: ChildLink) -> bytes:
     finally:
         if contexts is not None:
             contexts.close()
-    try:
-        return pickle.dumps(Returned(value, () if contexts is None else contexts.created()))
-    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
-        return pickle.dumps(Unsendable(type(value).__name__, message_of(error)))
+    created = () if contexts is None else contexts.created()
+    if is_batch and isinstance(value, list | tuple):
+        return pickle.dumps(_outputs(cast("Sequence[object]", value), created))
+    return pickled_value(value, created)
+
+
+def _outputs(values: Sequence[object], created: Sequence[list[Result[Any, Any]]]) -> Outputs:
+    """The outputs of a batch, each with the Results that its context has made."""
+    made = itertools.chain(((each,) for each in created), itertools.repeat(()))
+    # Not isinstance: `__class__` of an output may raise.
+    return Outputs(
+        tuple(
+            pickled_error(cast("BaseException", value))
+            if issubclass(type(value), BaseException)
+            else pickled_value(value, own)
+            for value, own in zip(values, made, strict=False)
+        )
+    )
 
 
 def _context(carried: bytes) -> AbstractContextManager[None]:

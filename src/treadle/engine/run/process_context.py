@@ -93,9 +93,9 @@ class PoolContexts:
             problem = f"a value that cannot be sent to its process ({message_of(error)})"
             return pickled_error(BadResultError(ctx.type, f"ctx.sync.{message.method}() found {problem}"))
 
-    def returned(self, answer: Returned) -> None:
+    def returned(self, made: Sequence[list[Result[Any, Any]]]) -> None:
         """Note the Results that the handler has made, as if it had made them here."""
-        for ctx, created in zip(self._contexts, answer.created, strict=True):
+        for ctx, created in zip(self._contexts, made, strict=False):  # a batch may return too few outputs
             created_results(ctx).extend(created)
 
 

@@ -1,9 +1,10 @@
 """Process messages: what a worker and the processes of its pool send each other, pickled, over pipes.
 
-    worker -> child   a call: (Reference, args, kwargs, SentContexts | None)
+    worker -> child   a call: (Reference, args, kwargs, SentContexts | None, carried context | None, whether
+                      it is that of a batch)
     child  -> worker  while the handler runs, if it has a Context: Asked, which is answered, and Logged
     worker -> child   the answer to Asked: Returned or Raised
-    child  -> worker  the end of the call: Returned, Raised or Unsendable
+    child  -> worker  the end of the call: Returned, Raised or Unsendable; of a batch Outputs
     worker -> child   on a pipe of its own: Notice, at any time
 
 Works and Results are pickled as they are, with all their fields. A work type is pickled by its name.
@@ -19,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.context import InterruptReason
-from treadle.errors import RemoteError, message_of
+from treadle.errors import Abort, Defer, Directive, RemoteError, RetryAfter, message_of
 from treadle.item import Lease
 from treadle.result import Result
-from treadle.tracebacks import traceback_text
+from treadle.tracebacks import frames_of, traceback_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,14 @@ class Unsendable:
 
     kind: str
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The outputs of a batch, in order. Each is a pickled Returned, Raised or Unsendable: one that cannot be
+    sent or read fails its item alone."""
+
+    pickled: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +122,52 @@ class Notice:
     reason: InterruptReason
 
 
+def pickled_value(value: Any, created: tuple[list[Result[Any, Any]], ...] = ()) -> bytes:
+    """A `Returned` with this value, or an `Unsendable`."""
+    try:
+        return pickle.dumps(Returned(value, created))
+    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is pickled
+        return pickle.dumps(Unsendable(type(value).__name__, message_of(error)))
+
+
 def pickled_error(error: BaseException) -> bytes:
-    """A `Raised` with this error, or with its text if it cannot be sent."""
-    text = traceback_text(error)
+    """A `Raised` with this error, or with one that stands for it. Its traceback is empty if it was not
+    raised."""
+    text = "" if frames_of(error) is None else traceback_text(error)
+    return pickle.dumps(Raised(_sendable(error), text))
+
+
+def _sendable(error: BaseException) -> Exception:
+    """The error, or one that stands for it if another process could not read it."""
     if isinstance(error, Exception):
         with contextlib.suppress(BaseException):
-            raised = pickle.dumps(Raised(error, text))
             # Many exceptions can be pickled but not unpickled.
-            pickle.loads(raised)
-            return raised
+            pickle.loads(pickle.dumps(error))
+            return error
+    if isinstance(error, Directive):
+        with contextlib.suppress(BaseException):
+            return _plain_directive(error)
     # SystemExit and the like would end the parent's event loop.
+    return _named(error)
+
+
+def _plain_directive(error: Directive) -> Exception:
+    """The same directive, without what cannot be sent: an `Abort` must not become a retry."""
+    match error:
+        case Abort():
+            return Abort(_cause(error))
+        case RetryAfter(delay=float(delay)):
+            return RetryAfter(delay, _cause(error))
+        case Defer():
+            return Defer(delay=error.delay, run_at=error.run_at)
+        case _:
+            return _named(error)
+
+
+def _cause(error: Abort | RetryAfter) -> Exception:
+    return _sendable(error.cause) if isinstance(error.cause, BaseException) else _named(error)
+
+
+def _named(error: BaseException) -> RemoteError:
     kind = type(error)
-    return pickle.dumps(
-        Raised(RemoteError(f"{kind.__module__}.{kind.__qualname__}", message_of(error)), text)
-    )
+    return RemoteError(f"{kind.__module__}.{kind.__qualname__}", message_of(error))

@@ -14,15 +14,15 @@ import os
 import pickle
 from asyncio import Future
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.errors import BadResultError, HandlerError, InputError, Stopped
+from treadle.errors import Abort, BadResultError, HandlerError, InputError, RetryAfter, Stopped
 from treadle.result import Result
 from treadle.tracebacks import RemoteTraceback
 
-from .pool_child import ADVICE, KILL_WAIT, PoolChild
-from .process_messages import Raised, Reference, Unsendable
+from .pool_child import ADVICE, KILL_WAIT, PoolChild, ReadAnswer
+from .process_messages import Raised, Reference, Returned, Unsendable
 
 if TYPE_CHECKING:
     from .process_context import PoolContexts
@@ -54,6 +54,7 @@ class ProcessPool:
         name: str = "",
         contexts: PoolContexts | None = None,
         carried: bytes | None = None,
+        is_batch: bool = False,
     ) -> Any:
         """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
@@ -61,9 +62,10 @@ class ProcessPool:
 
         contexts: those of the attempts that the call is for, if the function takes a Context first.
         carried: the context that the child enters around the call.
+        is_batch: it returns a list of outputs. One that cannot be sent back is an error in the list.
         """
         what = name or fn.__qualname__
-        request = self._request(fn, args, kwargs or {}, what, contexts, carried)
+        request = self._request(fn, args, kwargs or {}, what, contexts, carried, is_batch)
         child = await self._borrow()
         try:
             answer = await child.call(request, what, contexts)
@@ -75,16 +77,12 @@ class ProcessPool:
                 await self._discard(child)
             raise
         self._return(child)
-        if isinstance(answer, Raised):
-            raise answer.error from RemoteTraceback(answer.traceback)
-        if isinstance(answer, Unsendable):
-            raise BadResultError(
-                what,
-                f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); "
-                f"{RESULT_ADVICE if answer.kind == Result.__name__ else ADVICE}",
-            )
+        if isinstance(answer, tuple):
+            return _outputs(what, answer, contexts)
+        if not isinstance(answer, Returned):
+            raise _error(what, answer)
         if contexts is not None:
-            contexts.returned(answer)
+            contexts.returned(answer.created)
         return answer.value
 
     async def ready(self) -> None:
@@ -116,13 +114,14 @@ class ProcessPool:
         name: str,
         contexts: PoolContexts | None,
         carried: bytes | None,
+        is_batch: bool,
     ) -> bytes:
         reference = self._references.get(fn)
         if reference is None:
             reference = self._references[fn] = reference_to(fn)
         try:
             sent = None if contexts is None else contexts.sent()
-            return pickle.dumps((reference, args, kwargs, sent, carried))
+            return pickle.dumps((reference, args, kwargs, sent, carried, is_batch))
         except Exception as error:
             raise BadArgumentError(name, error) from error
 
@@ -178,6 +177,34 @@ class ProcessPool:
             if not place.done():
                 place.set_result(None)
                 return
+
+
+def _outputs(name: str, answers: Sequence[ReadAnswer], contexts: PoolContexts | None) -> list[Any]:
+    """The outputs of a batch, with an error for each that has none."""
+    if contexts is not None:
+        contexts.returned(
+            [each.created[0] if isinstance(each, Returned) and each.created else [] for each in answers]
+        )
+    return [each.value if isinstance(each, Returned) else _error(name, each) for each in answers]
+
+
+def _error(name: str, answer: Raised | Unsendable | BadResultError) -> Exception:
+    """The error of a call, or of an output of it, that returned nothing."""
+    if isinstance(answer, BadResultError):
+        return answer
+    if isinstance(answer, Unsendable):
+        return BadResultError(
+            name,
+            f"a {answer.kind}, which cannot be sent back from its process ({answer.problem}); "
+            f"{RESULT_ADVICE if answer.kind == Result.__name__ else ADVICE}",
+        )
+    error = answer.error
+    if answer.traceback:
+        error.__cause__ = RemoteTraceback(answer.traceback)
+        cause = error.cause if isinstance(error, Abort | RetryAfter) else None
+        if isinstance(cause, BaseException):
+            cause.__cause__ = error.__cause__  # what is stored is the cause
+    return error
 
 
 class BadArgumentError(HandlerError):
