@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -252,6 +254,32 @@ async def test_ctx_results_of_a_work_type_leaves_groups_out(make_app: MakeApp) -
         root = await app.enqueue(fan_out())
         last = await app.enqueue(look(), after=[group(root), await app.enqueue(value(1))])
         assert await last.result(PATIENCE) == [[], [1], [7, 1]]
+
+
+async def test_ctx_results_of_a_type_that_the_worker_does_not_run_are_as_declared(make_app: MakeApp) -> None:
+    """They were plain data, though the type says what they are. Its earlier names count too."""
+
+    @dataclass
+    class Page:
+        price: Decimal
+
+    @work(name="old")
+    async def fetch_1() -> Page:
+        return Page(Decimal("1.5"))
+
+    @work(name="fetch", aliases=["old"])
+    async def fetch() -> Page:
+        return Page(Decimal("2.5"))
+
+    async def look(ctx: Context) -> list[bool]:
+        found = [*await ctx.results(fetch), await ctx.result_of(fetch)]
+        return [each == Page(Decimal("1.5")) for each in found]
+
+    async with make_app(fetch_1) as app:
+        first = await app.enqueue(fetch_1())
+        await first.result(PATIENCE)
+    async with make_app(work(name="look")(look)) as app:
+        assert await app.enqueue("look", {}, after=[first.id]).result(PATIENCE) == [True, True]
 
 
 async def test_ctx_result_of_is_the_one_of_its_type(make_app: MakeApp) -> None:

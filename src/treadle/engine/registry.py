@@ -16,7 +16,7 @@ from treadle.errors import DefinitionError, DuplicateWorkError, InputError, Unkn
 from treadle.item import GROUP_TYPE
 from treadle.secret_values import SecretMask
 from treadle.signature import GROUP_VALUE, Handler
-from treadle.work import Work, check_takes_failure, is_work
+from treadle.work import Work, WorkTypeBase, check_takes_failure, is_work
 from treadle.work_type import (
     WorkType,
     check_storable,
@@ -154,11 +154,12 @@ class Registry:
         type = self._by_name.get(name) or self._unregistered.get(name)
         return None if type is None else defined_in(type)
 
-    def read_result(self, type: str, data: bytes | None) -> Any:
-        """Decode a stored result as the type declares it, or with the app's codec if the type is unknown."""
+    def read_result(self, type: str, data: bytes | None, of: WorkTypeBase | None = None) -> Any:
+        """Decode a stored result as the type declares it, or with the app's codec if the type is unknown.
+        of: the type, if the caller has it."""
         if data is None:
             return None
-        known = self._by_name.get(type) or self._unregistered.get(type)
+        known = self._by_name.get(type) or cast("AnyType | None", of) or self._unregistered.get(type)
         if type == BULK_TYPE:
             return msgspec.json.decode(data)
         return self.codec.decode(data) if known is None else known.decode_result(data, self.codec)

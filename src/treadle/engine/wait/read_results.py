@@ -76,7 +76,7 @@ class ResultReader:
             if of is not None and not _may_be(of, id, each):
                 continue
             try:
-                values.append(await self._value(id, each))
+                values.append(await self._value(id, each, of))
             except TreadleError as error:
                 if not return_exceptions:
                     raise
@@ -91,11 +91,11 @@ class ResultReader:
         chosen = [id for id, each in found.items() if _may_be(of, id, each)]
         if len(chosen) != 1:
             raise _not_one(of, chosen, found)
-        return await self._value(chosen[0], found[chosen[0]])
+        return await self._value(chosen[0], found[chosen[0]], of)
 
-    async def _value(self, id: str, found: Found) -> Any:
+    async def _value(self, id: str, found: Found, of: WorkTypeBase | None) -> Any:
         if isinstance(found, ItemState):
-            return await read_value(found.result, item_value, self._registry, found, id)
+            return await read_value(found.result, item_value, self._registry, found, id, of)
         if found is None:
             raise NotFound(str(id), "group" if isinstance(id, GroupRef) else "item")
         if found.ended_at is None:

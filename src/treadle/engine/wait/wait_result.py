@@ -23,6 +23,7 @@ from treadle.errors import NotFound, WorkCancelled, WorkFailed
 from treadle.group_ref import shown_names
 from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
+from treadle.work import WorkTypeBase
 
 _RESULT: Final = b"\x01"
 _GIVEN: Final = b"\x02"
@@ -61,12 +62,13 @@ def value_source(root_type: str, value: bytes) -> ValueSource:
     return ValueSource(type.decode(), mark == _RESULT, data)
 
 
-def item_value(registry: Registry, state: ItemState | None, id: str) -> Any:
-    """Return the value of an item that has ended, or raise its error. `NotFound` if there is no item."""
+def item_value(registry: Registry, state: ItemState | None, id: str, of: WorkTypeBase | None = None) -> Any:
+    """Return the value of an item that has ended, or raise its error. `NotFound` if there is no item. of: its
+    type, if the caller has it."""
     if state is None:
         raise NotFound(id)
     if state.status == "success":
-        return _own_value(registry, state.type, state.result)
+        return _own_value(registry, state.type, state.result, of)
     raise item_error(state)
 
 
@@ -96,14 +98,14 @@ def group_value(registry: Registry, group: GroupState) -> Any:
     return decode_group_value(registry, group.type, value)
 
 
-def _own_value(registry: Registry, type: str, data: object) -> Any:
+def _own_value(registry: Registry, type: str, data: object, of: WorkTypeBase | None = None) -> Any:
     """Decode the result of an item. That of an item that closes a nested group, or of a portion of a bulk
     action, is the value of a group."""
     if not isinstance(data, bytes):
         return None
     if type in (GROUP_TYPE, BULK_TYPE):
         return decode_group_value(registry, type, data)
-    return registry.read_result(type, data)
+    return registry.read_result(type, data, of)
 
 
 def decode_state(registry: Registry, state: ItemState) -> ItemState:
