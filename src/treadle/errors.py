@@ -481,12 +481,20 @@ class WaitTimeout(TreadleError, TimeoutError):
 
 
 class AttemptTimeout(TreadleError, TimeoutError):
-    """One attempt ran longer than its `timeout`. It failed, and is retried as usual."""
+    """One attempt ran longer than its `timeout`. It failed, and is retried as usual.
 
-    def __init__(self, id: str, timeout: float) -> None:
-        super().__init__(f"attempt of {id!r} ran longer than its timeout of {timeout:g} s")
+    `stopped_by`: the item of the same batch whose timeout it was. None: its own.
+    """
+
+    def __init__(self, id: str, timeout: float, stopped_by: str | None = None) -> None:
+        super().__init__(
+            f"attempt of {id!r} ran longer than its timeout of {timeout:g} s"
+            if stopped_by is None
+            else f"attempt of {id!r} ended with its batch, at the timeout of {timeout:g} s of {stopped_by!r}"
+        )
         self.id = id
         self.timeout = timeout
+        self.stopped_by = stopped_by
 
 
 class ProcessDied(TreadleError):

@@ -168,6 +168,25 @@ async def test_the_doer_limits_batches_not_items(make_app: MakeApp) -> None:
     assert max(peak) == 2
 
 
+async def test_the_timeout_of_one_item_is_named_by_every_item_of_the_batch(make_app: MakeApp) -> None:
+    """The call was stopped after the shortest timeout. Items with none said "its timeout of 0 s"."""
+
+    @work.batch(size=2, max_wait=0.05, name="slow", retry=Retry(attempts=1))
+    async def slow(numbers: list[int]) -> list[int]:
+        await asyncio.sleep(PATIENCE)
+        return numbers
+
+    async with make_app(slow) as app:
+        first = await app.enqueue(slow(1), timeout=0.05)
+        second = await app.enqueue(slow(2))
+        assert "ran longer than its timeout of 0.05 s" in (await failure(first.result(PATIENCE))).error
+        died = await failure(second.result(PATIENCE))
+    assert died.error_type == "AttemptTimeout"
+    assert died.error == (
+        f"attempt of '{second.id}' ended with its batch, at the timeout of 0.05 s of '{first.id}'"
+    )
+
+
 async def test_a_timeout_fails_every_item_of_the_batch(make_app: MakeApp) -> None:
     """§5: `timeout` limits one attempt, which is one call. The call is cancelled and every item fails."""
     cancelled: list[int] = []

@@ -53,6 +53,9 @@ from .undecodable import UndecodableItems
 CANCEL_GRACE = 1.0
 """Seconds that a cancelled handler may take to end. Then the attempt is settled without waiting for it."""
 
+_SAME = 1e-3
+"""Timeouts that differ by less are equal: items of a batch begin one after the other."""
+
 STOPS_BATCH: frozenset[Stop] = frozenset(("timeout", "error"))
 """The reasons that stop the whole call of a batch. Others end one of its items."""
 
@@ -305,7 +308,7 @@ class AttemptRunner:
                 held.task.cancel()
         elif batch is not None and held.stop in STOPS_BATCH:
             if batch.stop is None and batch.task is not None:
-                batch.stop = held.stop
+                batch.stop, batch.stopped_by = held.stop, held
                 batch.task.cancel()
             self.timers.after(CANCEL_GRACE, functools.partial(self._settle_stopped, held))
         elif held.task is not None:
@@ -336,8 +339,7 @@ class AttemptRunner:
         lease = held.lease
         match held.stop:
             case "timeout":
-                ended = AttemptTimeout(lease.id, max(0.0, held.ends - held.started))
-                return self._failures.decide(held, ended)
+                return self._failures.decide(held, _timed_out(held))
             case "deadline":
                 late = DeadlineExceeded(lease.id, lease.deadline or 0.0)
                 return Die("expired", failure_of(late), late)
@@ -353,6 +355,18 @@ def _may_replace(held: HeldLease, reason: Stop) -> bool:
     if held.stop == "timeout":
         return not held.cancelled and reason != "stopping"
     return held.stop in (None, "stopping", "error")
+
+
+def _timed_out(held: HeldLease) -> AttemptTimeout:
+    """The error of an attempt that was stopped by its timeout, or by that of another item of its batch."""
+    own = max(0.0, held.ends - held.started)
+    other = None if held.batch is None else held.batch.stopped_by
+    if other is None or 0 < held.ends <= other.ends:
+        return AttemptTimeout(held.lease.id, own)
+    timeout = max(0.0, other.ends - other.started)
+    if held.ends and own <= timeout + _SAME:
+        return AttemptTimeout(held.lease.id, own)
+    return AttemptTimeout(held.lease.id, timeout, stopped_by=other.lease.id)
 
 
 def _is_cancelled(held: HeldLease) -> bool:

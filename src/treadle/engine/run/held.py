@@ -190,6 +190,8 @@ class BatchCall(msgspec.Struct, eq=False):
     """The call of the handler in a thread."""
     stop: Stop | None = None
     """Why the whole call is being stopped. An item may be stopped alone."""
+    stopped_by: HeldLease | None = None
+    """The item whose timeout or lease stops it."""
 
     def leave_to_lease(self) -> None:
         """As for a single item."""
