@@ -213,7 +213,7 @@ class Failure(Struct, frozen=True):
     id: str
     type: str
     input: dict[str, Any]
-    """Its arguments by name, as plain JSON values; empty if they could not be read."""
+    """Its arguments by name, as plain JSON values, through `upcast`; empty if they could not be read."""
     error: str
     """The last error, as `type: message`: as in the `Dead` event and in the item's state."""
     reason: DeathReason

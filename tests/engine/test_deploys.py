@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until, until_status
-from treadle import Context, DuplicateWorkError, InputError, Retry, UnknownWorkError, Worker, work
+from treadle import (
+    Context,
+    DuplicateWorkError,
+    Failure,
+    InputError,
+    Retry,
+    UnknownWorkError,
+    Worker,
+    work,
+)
 from treadle.doers import concurrency
 from treadle.engine.large_values import LARGE
 from treadle.engine.run import undecodable
@@ -222,6 +231,33 @@ async def test_an_upcast_that_fails_leaves_the_item_undecodable(
         error = await failure(app.enqueue(wrong("a", "b")).result(PATIENCE))
         assert (error.reason, error.error_type) == ("undecodable", "DecodeError")
         assert problem in error.error
+
+
+async def test_a_failure_has_the_arguments_of_today(make_app: MakeApp) -> None:
+    """A compensation is written for the code that it stands beside. It got the arguments of earlier code. If
+    `upcast` fails, the arguments are as they are stored."""
+    seen: list[dict[str, Any]] = []
+
+    def rename(stored: dict[str, Any]) -> dict[str, Any]:
+        return {"account": stored.pop("card").lower()} if "card" in stored else stored
+
+    @work(name="pay", retry=Retry(attempts=1))
+    async def pay_1(card: Any) -> None: ...
+
+    @work(name="refund")
+    async def refund(failed: Failure) -> None:
+        seen.append(failed.input)
+
+    @work(name="pay", upcast=rename, on_dead=refund, on_dead_unstarted=True, retry=Retry(attempts=1))
+    async def pay(account: str) -> None:
+        raise ConnectionError
+
+    app = make_app(pay_1)
+    earlier = [await app.enqueue(pay_1(card)) for card in ("A-7", 7)]
+    async with make_app(pay, refund, undecodable_grace=0) as app:
+        for each in earlier:
+            await failure(app.handle(each.id).group(PATIENCE))
+    assert sorted(seen, key=str) == [{"account": "a-7"}, {"card": 7}]
 
 
 def test_an_async_upcast_is_refused() -> None:

@@ -39,7 +39,8 @@ class CompensationBuilder:
             return ()
         data = wanted.input
         if data is None:
-            failure = Failure(lease.id, lease.type, _input_of(lease), error, reason, attempts)
+            input = self._input_of(lease)
+            failure = Failure(lease.id, lease.type, input, error, reason, attempts)
             data = self._settings.codec.encode({wanted.parameter: msgspec.structs.asdict(failure)})
         type = self._registry.get(wanted.type)
         if type is None or not computed:
@@ -89,8 +90,21 @@ class CompensationBuilder:
             keep_dead=settings.keep_dead,
         )
 
+    def _input_of(self, lease: Lease) -> dict[str, Any]:
+        """The arguments through the `upcast` of the type, if it is known here."""
+        stored = _stored_input(lease)
+        type = self._registry.get(lease.type)
+        upcast = None if type is None else type.options.get("upcast")
+        if upcast is None or not stored:
+            return stored
+        try:
+            changed: object = upcast(stored)
+            return cast("dict[str, Any]", changed) if isinstance(changed, dict) else _stored_input(lease)
+        except BaseException:  # noqa: BLE001  a function of the user may raise anything, and change what it got
+            return _stored_input(lease)
 
-def _input_of(lease: Lease) -> dict[str, Any]:
+
+def _stored_input(lease: Lease) -> dict[str, Any]:
     try:
         input = msgspec.json.decode(lease.input)
     except (msgspec.DecodeError, RecursionError):
