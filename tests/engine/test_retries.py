@@ -333,6 +333,7 @@ async def test_deferrals_are_counted_and_bounded(make_app: MakeApp) -> None:
         died = await failure(handle.result(PATIENCE))
         state = await handle.state()
         assert (died.reason, died.error_type) == ("exhausted", "Defer")
+        assert died.error == "once more than max_deferrals=3 allows: deferred by 0"
         assert (state.deferrals, state.attempt, state.failures) == (3, 1, 1)
         assert seen == [0, 1, 2, 3]
         seen.clear()

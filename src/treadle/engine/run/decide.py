@@ -197,7 +197,9 @@ def _defer(lease: Lease, error: Defer, retry: Retry, now: float) -> Decision:
     except InputError as problem:
         return Die("bad_result", failure_of(problem), problem)
     if retry.max_deferrals is not None and lease.deferrals >= retry.max_deferrals:
-        return Die("exhausted", failure_of(error), error)
+        failure = failure_of(error)
+        why = _cut(f"once more than max_deferrals={retry.max_deferrals} allows: {failure.message}")
+        return Die("exhausted", msgspec.structs.replace(failure, message=why), error)
     due = now + delay if run_at is None else run_at
     if lease.deadline is not None and due > lease.deadline:
         late = DeadlineExceeded(lease.id, lease.deadline)
