@@ -25,6 +25,7 @@ _SQL = statements("fairness")
 K = TypeVar("K", bound=Hashable)
 
 _MOST_ROWS = 1000
+_FIRST_LANES = 16
 _MOST_NAMES = 10_000
 # Once no more rows can be set aside: how many lanes are left before the claim gives up.
 _MOST_BLOCKED_LANES = 100
@@ -129,6 +130,8 @@ class ClaimIndex:
         self._avoid = avoid
         self._next: dict[tuple[str, str], tuple[str, Row | None]] = {}
         """By queue and tenant: where the last search began, and what it found."""
+        self._lanes: dict[tuple[str, str], _LaneNames] = {}
+        """By queue and tenant: the lanes that were read last."""
         self._prefix = () if type is None else (type,)
         kind = "ready" if type is None else "parked"
         self._names = _SQL[f"{kind}_queue"], _SQL[f"{kind}_tenant"]
@@ -152,18 +155,49 @@ class ClaimIndex:
     def _next_lane_to_serve(self, queue: str, tenant: str, begin: str) -> Row | None:
         if (tenant, None) in self._avoid:
             return None
+        read = self._lanes.setdefault((queue, tenant), _LaneNames())
         while True:
-            lanes = self._tx.rows(_SQL["parked_lanes"], *self._prefix, queue, tenant, begin, _MOST_ROWS)
-            for (lane,) in lanes:
-                if lane is not None and (tenant, lane) not in self._avoid:
+            if not read.covers(begin):
+                size = read.next_size()
+                read.take(
+                    begin, self._tx.rows(_SQL["parked_lanes"], *self._prefix, queue, tenant, begin, size)
+                )
+            for at in range(bisect_left(read.names, begin), len(read.names)):
+                if (tenant, lane := read.names[at]) not in self._avoid:
                     return self._tx.row(self._lane, *self._prefix, queue, tenant, lane)
-            if lanes[-1][0] is None:
+            if read.are_last:
                 return None
-            begin = lanes[-1][0] + NEXT
+            begin = read.names[-1] + NEXT
 
     def rows(self, lane: tuple[str, str, str], rank: int, seq: int, most: int) -> list[Row]:
         """The rows of a lane behind this place."""
         return self._tx.rows(self._rows, *self._prefix, *lane, rank, seq, most)
+
+
+class _LaneNames:
+    """Lanes in order, from `begin` on. Each read fetches more of them than the one before."""
+
+    def __init__(self) -> None:
+        self.begin: str | None = None
+        self.names: list[str] = []
+        self.are_last = False
+        """There are no more behind them."""
+        self._size = _FIRST_LANES // 2
+
+    def covers(self, begin: str) -> bool:
+        """Whether the next lane from here on has been read."""
+        if self.begin is None or begin < self.begin:
+            return False
+        return self.are_last or begin <= self.names[-1]
+
+    def next_size(self) -> int:
+        self._size = min(2 * self._size, _MOST_ROWS)
+        return self._size
+
+    def take(self, begin: str, rows: list[Row]) -> None:
+        """Keep what was read. A last row without a name: there are no more."""
+        self.begin, self.are_last = begin, rows[-1][0] is None
+        self.names = [lane for (lane,) in rows if lane is not None]
 
 
 class LaneRows:
