@@ -239,7 +239,7 @@ class ChildCall:
 def _receive(connection: Connection, call: ChildCall) -> ChildAnswer:
     """How a call ended. What its handler asks before that is answered."""
     while True:
-        answer = _read(connection.recv_bytes(), call.name)
+        answer: ReadAnswer | Outputs | Asked | Logged = _read(connection.recv_bytes(), call.name)
         if isinstance(answer, Outputs):
             return tuple(_read(each, call.name) for each in answer.pickled)
         if not isinstance(answer, Asked | Logged):
