@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
+from typing import Any, Protocol, TypeAlias, get_args
 
 from .callables import check_list, check_plain
 from .errors import InputError, shown
@@ -16,9 +16,6 @@ from .retry import Retry
 from .timing import seconds
 from .work import Work, WorkTypeBase, check_takes_failure, is_work, is_work_type
 
-if TYPE_CHECKING:
-    from .context import Context
-
 
 class TakesFailure(Protocol):
     """A work type that takes a `Failure`, as type checkers see it."""
@@ -29,10 +26,8 @@ class TakesFailure(Protocol):
 
 
 Compensation: TypeAlias = Work[Any, Any] | TakesFailure
-OwnCompensation: TypeAlias = (
-    "Compensation | Callable[[Failure], object] | Callable[[Context, Failure], object]"
-)
-"""Also a function, which belongs to one type: `@work` makes a type of it, `<name>.on_dead`."""
+OwnCompensation: TypeAlias = Compensation | Callable[[Failure], object] | Callable[[Any, Failure], object]
+"""Also a function, with or without a Context, that belongs to one type: `@work` makes a type of it."""
 
 
 def check_positive(value: Any, name: str) -> float:
