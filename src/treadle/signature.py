@@ -80,7 +80,7 @@ def _check_function(fn: Any, lambdas: bool) -> None:
         raise TypeError(f"@work takes a function; its name goes by keyword: @work(name={fn!r})")
     if isinstance(fn, classmethod):
         raise TypeError("@work: a class method needs a class, and a call has none: define a function instead")
-    if not inspect.isroutine(fn) or isinstance(fn, functools.partial):
+    if isinstance(fn, functools.partial) or not inspect.isroutine(fn):
         raise TypeError(f"@work takes a function, not {fn!r:.80}")
     if fn.__name__ == "<lambda>" and not lambdas:
         raise TypeError("@work takes no lambda: define the function with `def`, so that it has a name")
