@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, no_new_tasks, until, until_status
-from treadle import Context, MemoryBackend, Result, StoreUnavailable, Treadle, work
+from treadle import Context, MemoryBackend, Result, StoreUnavailable, Treadle, group, work
 from treadle.engine import store_retry
 from treadle.errors import BackendError, Stopped
 from treadle.events import WorkerStarted, WorkerStopping
@@ -136,6 +136,48 @@ async def test_handlers_survive_an_outage_shorter_than_the_lease(
             await errors.until("claim")
         assert await asyncio.gather(*(h.result(PATIENCE) for h in handles)) == list(range(20))
     assert set(ran.values()) == {1}
+
+
+@pytest.mark.parametrize("verb", ["get", "group", "claim_key"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_context_waits_for_a_store_that_is_away_briefly(
+    make_faulty: MakeApp, faults: Faults, verb: str, when: str
+) -> None:
+    """As in a planned failover. It costs the item no attempt."""
+
+    @work(name="asks")
+    async def asks(ctx: Context) -> tuple[list[int], str, bool, int]:
+        (state,) = await ctx.states(ctx.dependencies[-1:])
+        assert state is not None
+        values = [*await ctx.results(echo), await ctx.result_of(echo), *await ctx.results(ctx.dependencies)]
+        return values, state.status, await ctx.claim("key"), ctx.attempt
+
+    async with make_faulty(echo, asks) as app:
+        one, two = await app.enqueue_many([echo(7), echo(8)])
+        await asyncio.gather(one.group(PATIENCE), two.group(PATIENCE))
+        asked: list[str] = []
+        away = faults.fail(verb, when=when, times=3, match=lambda *_: bool(asked))
+        asks_now = asks()
+        asked.append(asks_now.id)
+        found = await app.enqueue(asks_now, after=[one, group(two)]).result(PATIENCE)
+        assert found == ([7, 7, 7, 8], "success", True, 1)
+    assert away.hits == 3
+
+
+async def test_a_context_gives_up_on_a_store_that_stays_away(make_faulty: MakeApp, faults: Faults) -> None:
+    """The handler learns of it, and may go on without."""
+
+    @work(name="asks")
+    async def asks(ctx: Context) -> str:
+        try:
+            await ctx.claim("key")
+        except StoreUnavailable:
+            return "unavailable"
+        return "claimed"
+
+    faults.fail("claim_key", times=None)
+    async with make_faulty(asks) as app:
+        assert await app.enqueue(asks()).result(PATIENCE) == "unavailable"
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])

@@ -20,6 +20,7 @@ from treadle.context import Context
 from treadle.context_sync import blocking_connection
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
+from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import finish
 from treadle.engine.wait.read_results import ResultReader
 from treadle.errors import InputError, LeaseLost, Stopped
@@ -65,19 +66,34 @@ class EngineServices:
         self._core.item_builder.check_nested(what)
 
     async def states(self, tenant: str, ids: Sequence[str]) -> list[ItemState | None]:
-        return await self._reader.states(self._within, tenant, ids_of(ids))
+        wanted = ids_of(ids)
+        return await self._ask(lambda within: self._reader.states(within, tenant, wanted))
 
     async def results(
         self, tenant: str, ids: Sequence[str], *, return_exceptions: bool, of: WorkTypeBase | None = None
     ) -> list[Any]:
-        wanted, within = ids_of(ids), self._within
-        return await self._reader.results(within, tenant, wanted, return_exceptions=return_exceptions, of=of)
+        wanted = ids_of(ids)
+        return await self._ask(
+            lambda within: self._reader.results(
+                within, tenant, wanted, return_exceptions=return_exceptions, of=of
+            )
+        )
 
     async def result_of(self, tenant: str, ids: Sequence[str], of: WorkTypeBase) -> Any:
-        return await self._reader.result_of(self._within, tenant, ids, of)
+        return await self._ask(lambda within: self._reader.result_of(within, tenant, ids, of))
 
     async def claim(self, lease: Lease, key: str, ttl: float) -> bool:
-        return await self._within.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
+        return await self._ask(
+            lambda within: within.claim_key(f"user:{key}", lease.id, ttl, tenant=lease.tenant)
+        )
+
+    async def _ask(self, question: Callable[[Backend | OpenTransaction], Awaitable[T]]) -> T:
+        """The answer to a question that may be repeated. A store that is away briefly, as in a failover,
+        costs no attempt. A transaction does not survive that."""
+        within = self._within
+        if within is not self._core.backend:
+            return await question(within)
+        return await retry_unavailable(lambda: question(within), self._core.settings)
 
     @property
     def _within(self) -> Backend | OpenTransaction:
