@@ -143,6 +143,30 @@ async def test_what_is_not_answered_when_the_server_dies_is_unknown(server: Valk
         assert await link.run(COUNT, [1]) == 2
 
 
+async def test_a_read_without_an_answer_is_sent_again(server: ValkeyServer) -> None:
+    """It has changed nothing."""
+    async with linked(server.url) as link:
+        await link.run(COUNT, [1])
+        server.freeze()
+        read = asyncio.create_task(link.run(ECHO, ["a"]))
+        command = asyncio.create_task(link.command(b"GET", link.key("mark")))
+        await asyncio.sleep(0.05)
+        server.kill()
+        server.start()
+        assert await read == [b"{ns}:mark", b"a", 1]
+        assert await command == b"1"
+
+
+async def test_a_read_without_a_server_raises_soon(server: ValkeyServer) -> None:
+    async with linked(server.url) as link:
+        server.freeze()
+        read = asyncio.create_task(link.run(ECHO, ["a"]))
+        await asyncio.sleep(0.05)
+        server.kill()
+        with within(2.5), pytest.raises(StoreUnavailable, match="cannot connect to Redis at"):
+            await read
+
+
 async def test_a_server_that_does_not_answer_exhausts_the_patience(server: ValkeyServer) -> None:
     async with linked(f"{server.url}?patience=0.3", timeout=0.3) as link:
         await link.run(COUNT, [1])

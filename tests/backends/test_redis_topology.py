@@ -68,19 +68,58 @@ async def test_a_cluster_needs_the_url_of_one(cluster: ValkeyCluster) -> None:
 
 
 async def test_a_slot_that_moves_is_found_again(cluster: ValkeyCluster) -> None:
-    """MOVED raises, since the answer is not there yet. The call that follows goes to the new node."""
+    """MOVED means that nothing was done. The same call goes on to the node that it names."""
     slot = slot_of("moving")
     old = cluster.owner_of(slot)
     new = next(server for server in cluster.servers[:3] if server is not old)
     async with linked(cluster.url, "moving") as link:
         assert await link.run(COUNT, [1]) == 1
+        assert await link.command(b"GET", link.key("mark")) == b"1"
         await link.command(b"DEL", link.key("mark"))
         name = new.call("CLUSTER", "MYID")
         for server in (new, old):
             server.call("CLUSTER", "SETSLOT", slot, "NODE", name)
-        with pytest.raises(StoreUnavailable, match="MOVED"):
-            await link.run(COUNT, [5])
-        assert await until_answered(lambda: link.run(COUNT, [5])) == 5
+        assert await link.run(COUNT, [5]) == 5
+        assert await link.command(b"GET", link.key("mark")) == b"5"
+
+
+async def test_a_planned_failover_fails_no_call(cluster: ValkeyCluster) -> None:
+    """And repeats none that has happened. There and back."""
+    old = cluster.owner_of(slot_of("planned"))
+    new = cluster.replica_of(old)
+    cluster.keep_primaries()
+    count = 0
+    async with linked(cluster.url, "planned") as link:
+        for before, after in ((old, new), (new, old)):
+            failing_over = asyncio.create_task(asyncio.to_thread(cluster.fail_over, after))
+            while not failing_over.done():
+                count += 1
+                assert await link.run(COUNT, [1]) == count
+                assert await link.command(b"GET", link.key("mark")) == b"%d" % count
+            await failing_over
+            await asyncio.to_thread(wait_until, lambda before=before: before.call("ROLE")[3] == b"connected")
+    assert old.call("GET", "{planned}:mark") == b"%d" % count
+    cluster.keep_primaries(False)
+
+
+async def test_a_slot_that_is_being_moved_is_unavailable(cluster: ValkeyCluster) -> None:
+    """Until all its keys are there: a script needs them together."""
+    slot = slot_of("half")
+    old = cluster.owner_of(slot)
+    new = next(
+        server for server in cluster.servers if server is not old and server.call("ROLE")[0] == b"master"
+    )
+    async with linked(cluster.url, "half") as link:
+        await link.run(COUNT, [1])
+        new.call("CLUSTER", "SETSLOT", slot, "IMPORTING", old.call("CLUSTER", "MYID"))
+        old.call("CLUSTER", "SETSLOT", slot, "MIGRATING", new.call("CLUSTER", "MYID"))
+        try:
+            assert await link.run(COUNT, [1]) == 2
+            with pytest.raises(StoreUnavailable, match=r"ASK .* \(its slot is being moved to another node\)"):
+                await link.command(b"GET", link.key("none"))
+        finally:
+            for server in (new, old):
+                server.call("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 async def test_a_cluster_is_found_when_the_node_of_the_url_is_gone(cluster: ValkeyCluster) -> None:

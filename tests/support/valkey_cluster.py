@@ -50,10 +50,10 @@ class ValkeyCluster:
             replica.call("CLUSTER", "REPLICATE", primary.call("CLUSTER", "MYID"))
         wait_until(self.is_whole)
 
-    def keep_primaries(self) -> None:
-        """From now on replace no primary that is slow: the machine may be busy."""
+    def keep_primaries(self, keep: bool = True) -> None:
+        """From now on replace no primary that is slow: the machine may be busy. Or do so again."""
         for server in self.servers:
-            server.call("CONFIG", "SET", "cluster-node-timeout", PATIENT_MS)
+            server.call("CONFIG", "SET", "cluster-node-timeout", PATIENT_MS if keep else NODE_TIMEOUT_MS)
 
     def is_whole(self) -> bool:
         """Whether every node would answer, and name three primaries with a replica each that follows."""
@@ -77,6 +77,16 @@ class ValkeyCluster:
             port = next(row[2][1] for row in rows if row[0] <= slot <= row[1])
             return next(each for each in self.servers if each.port == port)
         raise RuntimeError("no node of the cluster runs")
+
+    def replica_of(self, primary: ValkeyServer) -> ValkeyServer:
+        """The replica that follows a primary."""
+        _, port, _ = primary.call("ROLE")[2][0]
+        return next(each for each in self.servers if each.port == int(port))
+
+    def fail_over(self, replica: ValkeyServer) -> None:
+        """Let a replica take the place of its primary, which agrees, and wait until it has."""
+        replica.call("CLUSTER", "FAILOVER")
+        wait_until(lambda: replica.call("ROLE")[0] == b"master")
 
     def stop(self) -> None:
         for server in self.servers:

@@ -14,7 +14,7 @@ from treadle.errors import BackendError, InputError, StoreUnavailable
 
 from .address import Endpoint, Login, RedisAddress, Tls
 from .connection import RedisConnection
-from .errors import code_of, translated, unreachable
+from .errors import ELSEWHERE, code_of, translated, unreachable
 from .tls_probe import tls_hint
 from .topology import RedisTopology, check_primary
 
@@ -45,6 +45,20 @@ class RedisConnector:
     @property
     def is_cluster(self) -> bool:
         return self.address.kind == "cluster"
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether other servers are asked which one has the keys."""
+        return self.address.kind in ("sentinel", "cluster")
+
+    def is_elsewhere(self, error: hiredis.ReplyError) -> bool:
+        """Whether the server has refused a call, and done nothing, and another one may be found for it."""
+        return self.looks_up and code_of(error) in ELSEWHERE
+
+    def learn(self, error: hiredis.ReplyError) -> None:
+        """Ask the node first that a refusal names."""
+        if self.is_cluster:
+            self._topology.learn(str(error))
 
     async def connect(self, on_push: OnPush | None = None) -> RedisConnection:
         """Open a connection. `StoreUnavailable` if that is not possible at the moment."""

@@ -10,7 +10,9 @@ import hiredis
 
 from treadle.errors import AccessDenied, BackendError, StoreFull, StoreUnavailable, TreadleError
 
-MOVED: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "UNBLOCKED"})
+ELSEWHERE: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN"})
+"""Another server may have the keys now. Nothing was done."""
+MOVED: Final = ELSEWHERE | {"UNBLOCKED"}
 """Another server may have the keys now: it is looked up again before the next call."""
 AWAY: Final = MOVED | {"LOADING", "BUSY", "MISCONF", "NOREPLICAS"}
 """The server cannot do it at the moment. Nothing was done, unless the advice says otherwise."""
@@ -20,6 +22,9 @@ STAGED: Final = "STAGED"
 
 _ADVICE: Final = {
     "MOVED": "another node has the keys now; the URL of a cluster begins with redis+cluster://",
+    "ASK": "its slot is being moved to another node",
+    "TRYAGAIN": "its slot is being moved to another node",
+    "CLUSTERDOWN": "a part of the cluster is missing, or is about to be replaced: see `CLUSTER INFO`",
     "LOADING": "it is reading its data after a start",
     "BUSY": "a script has been running for long: see `SCRIPT KILL`, and who sent it",
     "MISCONF": "it cannot write to its disk: free some room there",
@@ -27,6 +32,11 @@ _ADVICE: Final = {
     "UNBLOCKED": "it has become a replica: the call may or may not have happened",
     "READONLY": "it is a replica: give the address of the primary, or use redis+sentinel://",
 }
+_LOOKED_UP: Final = {
+    "MOVED": "another node has the keys now: it is looked up",
+    "READONLY": "it has become a replica: the primary is looked up",
+}
+"""The advice where other servers are asked for the right one."""
 _DENIED: Final = {
     "NOAUTH": "the server asks for a password: write it into the URL, as in redis://user:password@host",
     "WRONGPASS": "the server refuses the user or the password of the URL",
@@ -51,11 +61,12 @@ def is_failed_script(error: hiredis.ReplyError) -> bool:
     return _FAILED_SCRIPT.match(str(error)) is not None
 
 
-def translated(error: hiredis.ReplyError) -> TreadleError:
-    """The error to raise instead of one that the server sent."""
+def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleError:
+    """The error to raise instead of one that the server sent. `looks_up`: other servers are asked which one
+    has the keys."""
     code, text = code_of(error), str(error)
     if code in AWAY:
-        advice = _ADVICE.get(code)
+        advice = (looks_up and _LOOKED_UP.get(code)) or _ADVICE.get(code)
         return StoreUnavailable(f"Redis cannot do this now: {text}" + (f" ({advice})" if advice else ""))
     if code == "OOM":
         return StoreFull(_FULL)

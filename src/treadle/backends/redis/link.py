@@ -1,8 +1,9 @@
 """The link: what the verbs call. It has a connection for each kind of call, opened when first needed.
 
-A call that was sent is never sent again: a claim that is repeated would leave leases that no worker knows. If
-its connection is lost it raises `StoreUnavailable`, and the next call connects anew. Connecting is tried a
-few times, for about two seconds, before a call raises.
+A write that may have happened is never sent again: a claim that is repeated would leave leases that no worker
+knows. If its connection is lost it raises `StoreUnavailable`, and the next call connects anew. Connecting is
+tried a few times, for about two seconds, before a call raises. So are a read without an answer, and a call
+that was refused because another server has the keys.
 """
 
 from __future__ import annotations
@@ -72,6 +73,22 @@ class PackedScript(NamedTuple):
     writes: bool
 
 
+class Tries:
+    """Counts the tries of one call to reach the server that has the keys."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._began = time.monotonic()
+
+    async def again(self) -> bool:
+        """Wait until the next try. False: there were enough."""
+        self._failures += 1
+        if CONNECTING.exhausted(self._failures) or time.monotonic() - self._began > CONNECTING_SECONDS:
+            return False
+        await asyncio.sleep(CONNECTING.delay(self._failures))
+        return True
+
+
 class RedisLink:
     """Carries out scripts and commands on the keys `{prefix}:...` while it is started.
 
@@ -126,6 +143,7 @@ class RedisLink:
         first = b"*%d\r\n" % (packed.parts + len(args))
         rest = memoryview(parts)[parts.index(b"\n") + 1 :]
         command = b"".join((first, packed.by_sha, rest))
+        tries: Tries | None = None
         while True:
             try:
                 return await self._send(connection, command, packed.writes)
@@ -136,7 +154,16 @@ class RedisLink:
                 elif code_of(error) == STAGED and self.unfold is not None:
                     await self._unfold(self.unfold)
                 else:
-                    raise await self._failed(connection, error) from None
+                    raised = await self._failed(connection, error)
+                    tries = tries or Tries()
+                    if not (self._connector.is_elsewhere(error) and await tries.again()):
+                        raise raised from None
+                    connection = await self._connected(on)
+            except StoreUnavailable:
+                tries = tries or Tries()
+                if packed.writes or not (self.is_started and await tries.again()):
+                    raise
+                connection = await self._connected(on)
 
     async def _failed(self, connection: RedisConnection, error: hiredis.ReplyError) -> Exception:
         """The error to raise for a script."""
@@ -159,14 +186,21 @@ class RedisLink:
             pass
 
     async def command(self, *parts: Part, on: On = "work") -> Any:
-        """Carry out one command, and return its answer as the server sent it."""
-        connection = self._connections.get("work" if self.single else on)
-        if connection is None or not connection.is_usable:
-            connection = await self._connected(on)
-        try:
-            return await connection.call(*parts)
-        except hiredis.ReplyError as error:
-            raise self._refused(connection, error) from None
+        """Carry out one command that may be repeated, and return its answer as the server sent it."""
+        tries = Tries()
+        while True:
+            connection = self._connections.get("work" if self.single else on)
+            if connection is None or not connection.is_usable:
+                connection = await self._connected(on)
+            try:
+                return await connection.call(*parts)
+            except hiredis.ReplyError as error:
+                raised = self._refused(connection, error)
+                if not (self._connector.is_elsewhere(error) and await tries.again()):
+                    raise raised from None
+            except StoreUnavailable:
+                if not (self.is_started and await tries.again()):
+                    raise
 
     async def until_answered(self) -> None:
         """Return after the calls of `work` that are on their way, or after `ORDER_SECONDS`.
@@ -193,10 +227,14 @@ class RedisLink:
             return await connection.send(command)
         sent = [connection.send(each) for each in (command, self._next_write, self._wait)]
         found: list[Any] = await asyncio.gather(*sent, return_exceptions=True)
+        answer, _, acknowledged = found
+        if isinstance(answer, BaseException):
+            raise answer
         for each in found:
+            if isinstance(each, hiredis.ReplyError):  # the script has run: it must not be repeated
+                raise self._refused(connection, each)
             if isinstance(each, BaseException):
                 raise each
-        answer, _, acknowledged = found
         if acknowledged < self._replicas:
             raise StoreUnavailable(
                 f"{acknowledged} of {self._replicas} replicas have acknowledged a write "
@@ -216,8 +254,9 @@ class RedisLink:
     def _refused(self, connection: RedisConnection, error: hiredis.ReplyError) -> Exception:
         """The error to raise. If the keys have moved, the next call looks for their server."""
         if code_of(error) in MOVED:
+            self._connector.learn(error)
             connection.abort(f"the keys have moved ({code_of(error)}): the call may or may not have happened")
-        return translated(error)
+        return translated(error, looks_up=self._connector.looks_up)
 
     # -- connections -----------------------------------------------------------------------------------
 
@@ -244,17 +283,15 @@ class RedisLink:
             task.exception()  # its callers may all be gone
 
     async def _connect(self, name: str) -> RedisConnection:
-        failures, began = 0, time.monotonic()
+        tries = Tries()
         while True:
             try:
                 connection = self._connections[name] = await self._connector.connect()
                 self.reconnected += 1
                 return connection
             except NotConnected:
-                failures += 1
-                if CONNECTING.exhausted(failures) or time.monotonic() - began > CONNECTING_SECONDS:
+                if not await tries.again():
                     raise
-            await asyncio.sleep(CONNECTING.delay(failures))
 
     # -- life ------------------------------------------------------------------------------------------
 

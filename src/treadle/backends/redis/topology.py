@@ -64,6 +64,14 @@ class RedisTopology:
         )
         raise NotConnected(f"found no {what}: {'; '.join(problems)}")
 
+    def learn(self, refusal: str) -> None:
+        """Ask the node first that has the slot, as in `MOVED 3999 10.0.0.1:6381`: others hear of it later."""
+        match refusal.split():
+            case ["MOVED", _, place] if (node := _named(place)) is not None:
+                self._known = [node, *(each for each in self._known if each != node)]
+            case _:
+                pass
+
     async def _answer_of(self, endpoint: Endpoint) -> Endpoint | None:
         connection = await self._ask(endpoint)
         try:
@@ -89,6 +97,12 @@ class RedisTopology:
         """Ask these too, if those of the URL are all gone one day."""
         self._known = [each for each in self._known if each in (*nodes, *self._address.endpoints)]
         self._known += [each for each in dict.fromkeys(nodes) if each not in self._known]
+
+
+def _named(place: str) -> Endpoint | None:
+    """The node in a refusal. None: it does not say on which host it is."""
+    host, _, port = place.rpartition(":")
+    return Endpoint(host, int(port)) if host not in ("", "?") and port.isdigit() else None
 
 
 def _endpoint(node: list[Any], asked: Endpoint) -> Endpoint:
