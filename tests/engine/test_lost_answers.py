@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, MakeBackend, Se
 from treadle import Context, Result, Retry, StoreUnavailable, Treadle, WorkCancelled, work
 from treadle.backends.memory import MemoryBackend
 from treadle.engine import store_retry
+from treadle.engine.run import settle
 from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succeeded
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import everything
@@ -177,6 +179,37 @@ async def test_events_come_once_if_answers_of_settlements_are_lost(
         assert Counter(event.id for event in seen.of(kind)).most_common(1)[0][1] == 1, kind
         assert len(seen.of(kind)) == 4, kind
     assert len(seen.of(Released)) <= 1
+
+
+async def test_a_group_ends_once_if_its_members_are_settled_again_in_parts(
+    make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that failed again and again is halved, and each half finds that the group ended with it."""
+    monkeypatch.setattr(settle, "SPLIT_AFTER", 2)
+    seen, barrier = Seen(), Barrier()
+
+    @work(name="member")
+    async def member(n: int) -> int:
+        await barrier.wait()
+        return n
+
+    @work(name="fan")
+    async def fan(ctx: Context) -> Result[None, int]:
+        return ctx.queue([member(n) for n in range(8)])
+
+    def several(settlements: Sequence[object]) -> bool:
+        return len(settlements) > 1
+
+    async with make_faulty(fan, member, on_event=seen) as app:
+        handle = await app.enqueue(fan())
+        await until(lambda: barrier.count == 8)
+        lost = faults.fail("settle", when="after", match=several)
+        away = faults.fail("settle", match=several)
+        barrier.go.set()
+        assert await handle.group(PATIENCE) in range(8)
+        await until(lambda: len(seen.of(Succeeded)) == 9)
+    assert (lost.hits, away.hits) == (1, 1)
+    assert [event.id for event in seen.of(GroupDone)] == [handle.id]
 
 
 async def test_waiters_of_another_process_are_woken_if_an_answer_is_lost(

@@ -30,6 +30,9 @@ SMALL: Final = 500
 ENDINGS: Final = (Succeed, Die, Drop)
 """The decisions that end an item."""
 
+MOST_CONFIRMED: Final = 1000
+"""Groups that are remembered as announced."""
+
 
 class AfterCommit:
     """on_free: called when leases were freed, so that there is room to claim."""
@@ -40,6 +43,8 @@ class AfterCommit:
         self._held = held
         self._on_free = on_free
         self.log = OutcomeLog(core.settings)
+        self._confirmed: dict[tuple[Ref, float | None], None] = {}
+        """Groups that settlements without an answer have ended, and when: the last `MOST_CONFIRMED`."""
 
     def settled(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None:
         """The store has answered these for good. `at`: when it did them, by its clock; 0 if unknown."""
@@ -224,7 +229,20 @@ class AfterCommit:
             random=core.settings.random.random,
         )
         doubtful = [_applied(pending, ended) for pending in batch if pending.maybe_applied is not None]
-        self._conclude(doubtful, Effects(ended_groups=ended_groups(batch, ended)), at)
+        news = tuple(group for group in ended_groups(batch, ended) if self._is_news(group, ended))
+        self._conclude(doubtful, Effects(ended_groups=news), at)
+
+    def _is_news(self, group: EndedGroup, ended: Ended) -> bool:
+        """Whether this end of the group is announced for the first time. The settlements of one call end
+        their items at one instant, and may be repeated in several calls."""
+        ref = (group.tenant, group.id)
+        end = (ref, ended.groups[ref].ended_at)
+        if end in self._confirmed:
+            return False
+        self._confirmed[end] = None
+        if len(self._confirmed) > MOST_CONFIRMED:
+            del self._confirmed[next(iter(self._confirmed))]
+        return True
 
 
 def _with_own_deaths(batch: Sequence[PendingSettlement], effects: Effects) -> Effects:
