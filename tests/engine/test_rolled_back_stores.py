@@ -156,3 +156,32 @@ async def test_a_forgotten_schedule_fires_on(place: Place, stack: AsyncExitStack
     await until(lambda: len(fired) >= 2)
     (state,) = await app.schedules.list()
     assert state.state == "active"
+
+
+async def test_items_that_the_store_has_forgotten_are_a_line_and_a_summary(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not know whether they were deleted."""
+    caplog.set_level("INFO", logger="treadle")
+    go, begun = asyncio.Event(), 0
+
+    @work(name="holds")
+    async def holds() -> None:
+        nonlocal begun
+        begun += 1
+        await go.wait()
+
+    async with place.app(holds) as app:
+        await app.connect()
+        restore = await place.copy()
+        await app.enqueue_many([holds() for _ in range(15)])
+        await until(lambda: begun == 15)
+        await restore()
+        go.set()
+        await until(lambda: not app.active())
+    gone = [text for text in caplog.messages if "has forgotten" in text]
+    assert len(gone) == 2
+    assert gone[0].startswith("holds ")
+    assert "is gone: it was deleted while it ran here, or the store has forgotten it" in gone[0]
+    assert gone[1].startswith("14 more items are gone: they were deleted, or the store has forgotten them: ")
+    assert gone[1].endswith("and 4 more")

@@ -1,7 +1,8 @@
 """Outcome log: what a person must know about attempts that did not succeed. It is called after the commit.
 
 A failed attempt is a warning on one line. A death is an error, with the traceback. Lost leases come in
-numbers when a store was away: the first is a line of its own, the others are collected.
+numbers when a store was away, or has forgotten them: the first is a line of its own, the others are
+collected.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from treadle.clock import Clock
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
@@ -35,12 +37,12 @@ MOST_NAMED = 10
 class OutcomeLog:
     def __init__(self, settings: Settings) -> None:
         self._failures = settings.log_failures
-        self._clock = settings.clock
-        self._losses: list[Lease] = []
-        """Leases whose loss is not logged yet."""
-        self._next_loss = 0.0
-        """Before this time, lost leases are collected."""
-        self._collecting: asyncio.TimerHandle | None = None
+        self._taken = LossLines(
+            settings.clock, WARNING, "lost their leases, and their outcomes here are ignored"
+        )
+        self._gone = LossLines(
+            settings.clock, INFO, "are gone: they were deleted, or the store has forgotten them"
+        )
 
     def failed(
         self,
@@ -82,40 +84,62 @@ class OutcomeLog:
     def lost(self, held: HeldLease, why: Loss) -> None:
         """An attempt has lost its lease."""
         lease = held.lease
-        if why != "taken":
-            done = {"completed": "completed", "cancelled": "cancelled", "not_found": "deleted"}[why]
-            log_line(INFO, f"{named(lease)} was {done} while it ran here", _fields(lease, held, held.span))
-            return
-        now = self._clock.monotonic()
-        if now >= self._next_loss and not self._losses:
-            self._next_loss = now + COLLECT
-            log_line(
-                WARNING,
-                f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}",
-                _fields(lease, held, held.span),
+        fields = _fields(lease, held, held.span)
+        if why == "taken":
+            self._taken.add(
+                lease, f"{named(lease)} lost its lease (attempt {lease.attempt}): {_LOST}", fields
             )
+        elif why == "not_found":
+            self._gone.add(lease, f"{named(lease)} is gone: {_GONE}", fields)
+        else:
+            log_line(INFO, f"{named(lease)} was {why} while it ran here", fields)
+
+    def flush(self) -> None:
+        """Log the losses that were collected."""
+        self._taken.flush()
+        self._gone.flush()
+
+
+class LossLines:
+    """Logs losses of one kind. `these`: what a line says of those that were collected."""
+
+    def __init__(self, clock: Clock, level: int, these: str) -> None:
+        self._clock = clock
+        self._level = level
+        self._these = these
+        self._losses: list[Lease] = []
+        """Leases whose loss is not logged yet."""
+        self._next = 0.0
+        """Before this time, losses are collected."""
+        self._collecting: asyncio.TimerHandle | None = None
+
+    def add(self, lease: Lease, line: str, fields: dict[str, Any]) -> None:
+        """line: what to log if it is the first."""
+        now = self._clock.monotonic()
+        if now >= self._next and not self._losses:
+            self._next = now + COLLECT
+            log_line(self._level, line, fields)
             return
         self._losses.append(lease)
         if self._collecting is None:
             loop = asyncio.get_running_loop()
-            self._collecting = loop.call_later(max(COLLECT, self._next_loss - now), self.flush)
+            self._collecting = loop.call_later(max(COLLECT, self._next - now), self.flush)
 
     def flush(self) -> None:
-        """Log the losses that were collected."""
         if self._collecting is not None:
             self._collecting.cancel()
             self._collecting = None
         losses, self._losses = self._losses, []
         if losses:
-            self._next_loss = self._clock.monotonic() + MINUTE
-            log_line(
-                WARNING,
-                f"{len(losses)} more items lost their leases, and their outcomes here are ignored: "
-                f"{named_items(losses)}",
-            )
+            self._next = self._clock.monotonic() + MINUTE
+            log_line(self._level, f"{len(losses)} more items {self._these}: {named_items(losses)}")
 
 
-_LOST = "this worker could not renew it in time. Another one may run the item: the outcome here is ignored"
+_LOST = (
+    "this worker could not renew it in time, or the store has forgotten it. Another one may run the item: "
+    "the outcome here is ignored"
+)
+_GONE = "it was deleted while it ran here, or the store has forgotten it"
 
 
 def named(lease: Lease) -> str:
