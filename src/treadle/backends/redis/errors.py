@@ -42,6 +42,8 @@ _DENIED: Final = {
     "WRONGPASS": "the server refuses the user or the password of the URL",
     "NOPERM": "the user lacks a right: SECURITY.md has the rules (ACL) that it needs",
 }
+_NO_RIGHT: Final = "ACL failure in script"
+"""The user may run scripts, but not a command that this one needs."""
 _FAILED_SCRIPT: Final = re.compile(r"ERR (@?user_script|Error running script.*attempt to)|WRONGTYPE .*script")
 _FULL: Final = "Redis has no room for new items: raise maxmemory, or keep items for a shorter time"
 LOST: Final = "the connection to Redis was lost before the answer came: the call may or may not have happened"
@@ -65,6 +67,8 @@ def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleE
     """The error to raise instead of one that the server sent. `looks_up`: other servers are asked which one
     has the keys."""
     code, text = code_of(error), str(error)
+    if _NO_RIGHT in text:
+        code = "NOPERM"
     if code in AWAY:
         advice = (looks_up and _LOOKED_UP.get(code)) or _ADVICE.get(code)
         return StoreUnavailable(f"Redis cannot do this now: {text}" + (f" ({advice})" if advice else ""))
