@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -20,7 +21,7 @@ from tests.support.valkey import Client, ValkeyServer
 from treadle import Treadle
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import parse_address
-from treadle.backends.redis.connector import RedisConnector
+from treadle.backends.redis.connector import RedisConnector, info_fields
 from treadle.backends.redis.schema import VERSION
 from treadle.errors import AccessDenied, SchemaError, StoreUnavailable, UnsupportedError
 from treadle.item import Wake
@@ -214,6 +215,25 @@ async def test_risky_settings_are_logged_once_and_reported_once(
         assert await backend.inspect() == []
         server.call("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
         assert ["noeviction" in str(problem) for problem in await backend.inspect()] == [True]
+
+
+async def test_a_server_that_is_almost_full_is_reported(server: ValkeyServer) -> None:
+    """At nine tenths, and again when it is full."""
+    server.call("SET", "ballast", b"x" * 20_000_000)
+    used = int(info_fields(server.call("INFO", "memory"))["used_memory"])
+    async with opened(server.url) as backend:
+        server.call("CONFIG", "SET", "maxmemory", used * 3)
+        assert await backend.inspect() == []
+        server.call("CONFIG", "SET", "maxmemory", used * 100 // 95)
+        (problem,) = map(str, await backend.inspect())
+        assert re.match(
+            r"Redis uses 9\d % of its maxmemory: when that is reached, new items are refused", problem
+        )
+        assert await backend.inspect() == []
+        server.call("CONFIG", "SET", "maxmemory", "1mb")
+        (problem,) = map(str, await backend.inspect())
+        assert "Redis is full, and refuses new items" in problem
+        assert "raise maxmemory, or keep items for a shorter time" in problem
 
 
 async def test_a_good_server_has_no_risks(valkey_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Health: settings and states of the server with which answered work can be lost."""
+"""Health: settings and states of the server with which answered work can be lost, or new work is refused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from treadle.errors import AccessDenied, BackendError
 from .connector import info_fields
 from .damage import damage_advice
 
+ALMOST_FULL: Final = 90
+"""Percent of `maxmemory` that are reported."""
 SECTIONS: Final = (b"persistence", b"memory", b"replication")
 
 
@@ -20,7 +22,7 @@ class HealthLink(Protocol):
 
 
 class Risk(NamedTuple):
-    """Something with which work can be lost. `size`: it is reported again when this grows."""
+    """Something with which work can be lost, or refused. `size`: it is reported again when this grows."""
 
     name: str
     size: int
@@ -55,7 +57,8 @@ class RedisHealth:
             info = info_fields(await self._link.command(b"INFO", *SECTIONS))
         except AccessDenied:
             return []
-        return [*_risks(info, await self._fsync()), *_missing_replicas(info, self._replicas)]
+        fsync = await self._fsync()
+        return [*_risks(info, fsync), *_memory(info), *_missing_replicas(info, self._replicas)]
 
     async def _damage(self) -> Sequence[Risk]:
         missing = await self._missing_keys()
@@ -93,6 +96,19 @@ def _risks(info: Mapping[str, str], fsync: str) -> Iterator[Risk]:
             "Redis does not bring its log to the disk (appendfsync no), so a power cut loses "
             "work that was accepted: set appendfsync everysec or always",
         )
+
+
+def _memory(info: Mapping[str, str]) -> Iterator[Risk]:
+    used, most = (int(info.get(name, "") or 0) for name in ("used_memory", "maxmemory"))
+    percent = 100 * used // most if most else 0
+    if percent >= ALMOST_FULL:
+        is_full = used >= most
+        state = (
+            "Redis is full, and refuses new items"
+            if is_full
+            else f"Redis uses {percent} % of its maxmemory: when that is reached, new items are refused"
+        )
+        yield Risk("memory", int(is_full), f"{state}: raise maxmemory, or keep items for a shorter time")
 
 
 def _missing_replicas(info: Mapping[str, str], wanted: int) -> Iterator[Risk]:
