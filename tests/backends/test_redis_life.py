@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,36 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+# -- rights ----------------------------------------------------------------------------------------------
+
+COMMANDS = {
+    command.lower()
+    for file in Path(str(files("treadle.backends.redis"))).glob("lua/**/*.lua")
+    if file.name != "rights.lua"
+    for command in re.findall(r"'([A-Z]{3,})'", file.read_text())
+} - {"limit", "withscores", "count"}
+"""All that scripts use."""
+
+
+async def test_a_right_that_a_script_lacks_is_named_at_the_start(server: ValkeyServer) -> None:
+    """Before anything is stored: a script that is refused a write has done its others."""
+    rules = ("on", ">secret", "~{treadle}:*", "&{treadle}:*", "+@all")
+    server.call("ACL", "SETUSER", "me", *rules)
+    place = server.url.removeprefix("redis+unix://")
+    url = f"redis+unix://me:secret@{place}"
+    async with opened(url):
+        pass
+    assert {"hset", "zadd", "time"} <= COMMANDS
+    for command in sorted(COMMANDS):
+        server.call("ACL", "SETUSER", "me", f"-{command}")
+        with pytest.raises(AccessDenied, match=rf"SECURITY\.md has the rules .*\(\+{command}\)"):
+            await RedisBackend(url).open()
+        server.call("ACL", "SETUSER", "me", f"+{command}")
+    server.call("ACL", "SETUSER", "me", "-zadd", "-hset")
+    with pytest.raises(AccessDenied, match=r"\(\+hset, \+zadd\)"):
+        await RedisBackend(url).open()
 
 
 # -- health ----------------------------------------------------------------------------------------------

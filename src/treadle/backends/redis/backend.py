@@ -25,7 +25,7 @@ from .operate import RedisOperate
 from .records import RedisRecords
 from .requeue import RedisRequeue
 from .schedules import RedisSchedules
-from .schema import check_schema
+from .schema import check_rights, check_schema
 from .settle import RedisSettle
 from .stage import UNFOLD_STAGE
 from .submit import RedisSubmit
@@ -118,6 +118,7 @@ class RedisBackend(
             try:
                 await check_version(connection)
                 if not self._is_heartbeat:
+                    await check_rights(self._link)
                     await check_schema(self._link, make=self.apply_schema)
                 if not (self._is_heartbeat or self._was_opened):
                     await self._log_risks()

@@ -40,7 +40,6 @@ _LOOKED_UP: Final = {
 _DENIED: Final = {
     "NOAUTH": "the server asks for a password: write it into the URL, as in redis://user:password@host",
     "WRONGPASS": "the server refuses the user or the password of the URL",
-    "NOPERM": "the user lacks a right: SECURITY.md has the rules (ACL) that it needs",
 }
 _NO_RIGHT: Final = "ACL failure in script"
 """The user may run scripts, but not a command that this one needs."""
@@ -67,16 +66,17 @@ def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleE
     """The error to raise instead of one that the server sent. `looks_up`: other servers are asked which one
     has the keys."""
     code, text = code_of(error), str(error)
-    if _NO_RIGHT in text:
-        code = "NOPERM"
+    if _NO_RIGHT in text:  # not transient: a part of the script may be done
+        return BackendError(lacks_rights(text))
     if code in AWAY:
         advice = (looks_up and _LOOKED_UP.get(code)) or _ADVICE.get(code)
         return StoreUnavailable(f"Redis cannot do this now: {text}" + (f" ({advice})" if advice else ""))
     if code == "OOM":
         return StoreFull(_FULL)
+    if code == "NOPERM":
+        return AccessDenied(lacks_rights(text))
     if code in _DENIED:
-        detail = f" ({text})" if code == "NOPERM" else ""
-        return AccessDenied(f"{_DENIED[code]}{detail}")
+        return AccessDenied(_DENIED[code])
     if "max number of clients" in text:
         return StoreUnavailable(f"Redis takes no more connections: {text}: raise maxclients")
     if is_failed_script(error):
@@ -85,6 +85,11 @@ def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleE
             "keys of this namespace? If not, it is a bug of treadle"
         )
     return BackendError(f"Redis refused: {text}")
+
+
+def lacks_rights(detail: str) -> str:
+    """What to say when the user of the URL lacks a right."""
+    return f"the user lacks a right: SECURITY.md has the rules (ACL) that it needs ({detail})"
 
 
 def unreachable(where: object, error: BaseException, hint: str = "") -> NotConnected:

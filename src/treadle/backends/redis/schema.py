@@ -1,4 +1,4 @@
-"""Schema: the version of the layout of the keys, and the id of a store.
+"""Schema: the version of the layout of the keys, the id of a store, and the rights that scripts need.
 
 The key `meta` has both. A store that was emptied gets another id: see `beat` in workers.py.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.errors import SchemaError
+from treadle.errors import AccessDenied, SchemaError
 
+from .errors import lacks_rights
 from .link import RedisLink
+from .scripts import RedisScript
+
+_RIGHTS: Final = RedisScript("rights")
 
 VERSION: Final = 2
 """Of the layout of the keys, and of the bytes in them. Every change of either has a new number: see
@@ -27,3 +31,11 @@ async def check_schema(link: RedisLink, *, make: bool) -> None:
         await link.command(b"HSETNX", key, b"version", VERSION)
     elif int(found) != VERSION:
         raise SchemaError(int(found), VERSION, converts=False)
+
+
+async def check_rights(link: RedisLink) -> None:
+    """`AccessDenied` if the user may not run a command that scripts use. It must not turn out later: a script
+    that is refused a write has done its others."""
+    denied = await link.run(_RIGHTS)
+    if denied:
+        raise AccessDenied(lacks_rights(", ".join(f"+{name.decode()}" for name in denied)))
