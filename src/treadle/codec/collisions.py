@@ -42,13 +42,13 @@ class HashedTypes:
         return bool(self._elements or self._keys)
 
     def _collect(self, root: Any) -> None:
-        seen: set[int] = set()
+        seen: dict[int, Any] = {}  # holds what it has seen: another object could get the address
         waiting = [root]
         while waiting:
             tp = waiting.pop()
             if id(tp) in seen:
                 continue
-            seen.add(id(tp))
+            seen[id(tp)] = tp
             origin, args = typing.get_origin(tp) or tp, typing.get_args(tp)
             if isinstance(origin, type) and issubclass(origin, AbstractSet):
                 _add(self._elements, args[0] if args else Any)
