@@ -29,7 +29,7 @@ SHOWN = {
     "producer_and_worker": ["cat.jpg is 200 pixels wide", "dog.jpg is 64", "the worker ended with 0"],
     "queue_only": ["sent to bob@example.org, attempt 2", "dead     Abort", "too late: cancelled"],
     "quickstart": ["1 + 2 = 3", "Thumbnail(path='cat-64.jpg', width=64)", "doubles: [0, 2, 4, 6, 8]"],
-    "rate_limited_api": ["ada: 0.0", "bob: 0.0", "calls"],
+    "rate_limited_api": ["ada: 0.", "bob: 0.", "calls"],
     "retries_and_compensation": [
         "trip.hotel   success, 3 of 4 attempts",
         "refunded 100 to ada",

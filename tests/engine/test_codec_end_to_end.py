@@ -266,7 +266,7 @@ async def test_a_result_of_the_wrong_type_says_what_is_wrong(
         f"the result of lies {problem}; the handler is in test_codec_end_to_end.py, line {line}"
     )
     assert (error.reason, error.attempts) == ("bad_result", 1)
-    assert "4711" not in repr(state)
+    assert "4711" not in f"{state.error} {state.history} {state.result!r}"
     assert "$" not in repr(state)
 
 

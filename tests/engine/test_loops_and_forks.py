@@ -105,9 +105,8 @@ def test_a_client_on_many_loops_leaves_no_connections(prepared_url: str) -> None
                 await each.enqueue(add(1, 2))
 
             asyncio.run(use())
-        row = db.execute(count).fetchone()
-        assert row is not None
-        assert row[0] <= 6
+        # The server ends sessions that are gone a moment later.
+        asyncio.run(until(lambda: db.execute(count).fetchone() <= (6,)))  # type: ignore[operator]
         for each in {id(each): each for each in apps}.values():
             asyncio.run(each.close())
 

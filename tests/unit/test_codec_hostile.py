@@ -19,7 +19,6 @@ import pytest
 from pydantic import BaseModel
 
 from treadle.codec import Shape, default_codec
-from treadle.codec.collisions import HashedTypes
 from treadle.errors import DecodeError
 
 SIZE = 1_000_000
@@ -205,8 +204,3 @@ def test_hostile_data_of_a_declared_type_is_read_in_bounded_time(tp: Any, data: 
 @pytest.mark.parametrize("text", ["3/4", "-7", "+1/3", "0.25", "9" * 4000 + "/7"], ids=len)
 def test_fractions_are_read_as_before(text: str) -> None:
     assert Shape(Fraction).decode(to_json(text)) == Fraction(text)
-
-
-def test_every_set_inside_a_class_is_found() -> None:
-    """Annotations are read anew each time. One may have the address of another that is gone."""
-    assert HashedTypes(list[Data])

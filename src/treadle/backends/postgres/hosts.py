@@ -62,7 +62,10 @@ def is_standby(connection: Connection) -> bool:
 
 def hosts_of(url: str) -> list[Host]:
     """The hosts that a URL names, if there are several. None if it cannot be told: that is for the driver."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     places = parts.netloc.rpartition("@")[2]
     if places:

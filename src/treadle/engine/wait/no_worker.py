@@ -20,9 +20,9 @@ from treadle.wording import duration, plain
 SLOW: Final = 2.0
 """Seconds of waiting after which the workers are read."""
 SOON: Final = 15.0
-"""Seconds before they are read again."""
+"""Seconds before they are read again for another item."""
 AGAIN: Final = 600.0
-"""The same after a line in the log."""
+"""The same for this item, and after a line in the log."""
 
 
 class NoWorkerNotice:
@@ -36,16 +36,22 @@ class NoWorkerNotice:
         self._since = 0.0
         """Since when that one is the oldest."""
         self._not_before = 0.0
+        self._not_again_before = 0.0
+        """The same for the item that was looked at."""
 
     async def look(self, waiting: Iterable[Ref]) -> None:
         """Called at each poll with what is waited for, the oldest first."""
         oldest, now = next(iter(waiting), None), self._clock.monotonic()
         if oldest != self._oldest:
-            self._oldest, self._since = oldest, now
-        elif oldest is not None and now - self._since >= SLOW and now >= self._not_before:
-            self._not_before = now + SOON
+            self._oldest, self._since, self._not_again_before = oldest, now, 0.0
+        elif oldest is not None and now - self._since >= SLOW and now >= self._next_look:
+            self._not_before, self._not_again_before = now + SOON, now + AGAIN
             if "listing" in self._backend.capabilities:
                 await self._read(oldest, now - self._since)
+
+    @property
+    def _next_look(self) -> float:
+        return max(self._not_before, self._not_again_before)
 
     async def _read(self, ref: Ref, waited: float) -> None:
         tenant, id = ref
@@ -53,7 +59,7 @@ class NoWorkerNotice:
             (state,) = await self._backend.get([id], tenant=tenant)
             fleet = Fleet(await self._backend.workers(), await self._backend.now())
         except TreadleError:
-            self._not_before = 0.0  # the poll reports that the store does not answer
+            self._not_before = self._not_again_before = 0.0  # the poll reports that the store does not answer
             return
         if state is not None and state.status != "running" and not _is_served(state, fleet):
             self._not_before = self._clock.monotonic() + AGAIN
