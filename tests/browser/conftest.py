@@ -1,6 +1,6 @@
 """A real Chromium, driven by Playwright's sync API.
 
-The browser lives as long as a worker of pytest-xdist has tests of this package: Playwright's event loop
+The browser lives as long as a process has tests of this package: Playwright's event loop
 counts as running in its thread, where the asynchronous tests of other packages could not start theirs.
 With our CSP `page.wait_for_function` fails, and server-sent events keep `networkidle` from coming: wait for
 what is shown, with `expect(locator)`.
