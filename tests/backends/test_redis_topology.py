@@ -167,6 +167,58 @@ def sentinels(valkey_home: Path) -> Generator[ValkeySentinels]:
         sentinels.stop()
 
 
+async def test_a_planned_failover_of_sentinels_is_followed_at_once(sentinels: ValkeySentinels) -> None:
+    """By calls and by wake-ups, though the old primary still answers: what it acknowledges is lost."""
+    old, new = sentinels.primary, sentinels.replica
+    receiver, recorder = RedisBackend(sentinels.url, prefix="planned"), WakeRecorder()
+    async with linked(sentinels.url, "planned") as link:
+        try:
+            await receiver.open()
+            await receiver.subscribe(recorder)
+            await link.run(COUNT, [1])
+            await asyncio.to_thread(wait_until, lambda: sentinels.listeners(sentinels.sentinels[0]) == 2)
+            await asyncio.to_thread(sentinels.switch)
+            with within(3):
+                while new.call("GET", "{planned}:mark") == b"1":
+                    await until_answered(lambda: link.run(COUNT, [1]))
+                await recorder.wait_until(lambda: any(wake.everything for wake in recorder.wakes))
+            assert new.call("PUBSUB", "NUMSUB", "{planned}:wake") == [b"{planned}:wake", 1]
+            assert old.call("ROLE")[0] == b"master"
+        finally:
+            await receiver.close()
+    old.call("REPLICAOF", "127.0.0.1", new.port)
+    await asyncio.to_thread(wait_until, lambda: old.call("ROLE")[3] == b"connected")
+
+
+async def test_another_sentinel_is_listened_to_when_one_goes(sentinels: ValkeySentinels) -> None:
+    """Until the link is closed."""
+    first, second, _ = sentinels.sentinels
+    async with linked(sentinels.url, "planned") as link:
+        await asyncio.to_thread(wait_until, lambda: sentinels.listeners(first) == 1)
+        first.kill()
+        try:
+            await asyncio.to_thread(wait_until, lambda: sentinels.listeners(second) == 1)
+            assert link.reconnected == 0
+        finally:
+            first.start()
+    await asyncio.to_thread(wait_until, lambda: not any(map(sentinels.listeners, sentinels.sentinels)))
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_another_event_loop_listens_anew(sentinels: ValkeySentinels) -> None:
+    backend = RedisBackend(sentinels.url, prefix="loops")
+
+    async def use() -> None:
+        backend.abandon()
+        await backend.open()
+        await asyncio.to_thread(wait_until, lambda: sentinels.listeners(sentinels.sentinels[0]) == 1)
+
+    for _ in range(2):
+        asyncio.run(use())
+    backend.abandon()
+    wait_until(lambda: not any(map(sentinels.listeners, sentinels.sentinels)))
+
+
 async def test_sentinels_name_the_primary(sentinels: ValkeySentinels) -> None:
     """After a failover, too. A server that they name is asked whether it is one."""
     replica = await RedisConnector(parse_address(sentinels.replica.url), "ns", timeout=3).connect()
@@ -203,6 +255,41 @@ def replicated(valkey_home: Path) -> Generator[tuple[ValkeyServer, ValkeyServer]
     finally:
         replica.remove()
         primary.remove()
+
+
+async def test_a_sentinel_that_is_behind_is_not_followed(
+    replicated: tuple[ValkeyServer, ValkeyServer],
+) -> None:
+    """It names a former primary, which is a replica: the connections stay where they are."""
+    primary, replica = replicated
+    named, asked_again = primary.port, asyncio.Semaphore(0)
+
+    async def sentinel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal named
+        try:
+            while command := await reader.read(1000):
+                if b"SUBSCRIBE" in command:
+                    writer.write(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n")
+                elif b"SENTINEL" in command:
+                    writer.write(b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(named)), named))
+                    if named == replica.port:
+                        asked_again.release()
+                else:
+                    writer.write(b"+PONG\r\n")
+                if b"+promoted-slave" in command and named == primary.port:
+                    named = replica.port
+                    writer.write(b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$8\r\nwork a b\r\n")
+        finally:
+            writer.transport.abort()
+
+    async with await asyncio.start_server(sentinel, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with linked(f"redis+sentinel://127.0.0.1:{port}/work", "behind") as link:
+            async with asyncio.timeout(5):
+                for count in range(1, 6):
+                    await asked_again.acquire()
+                    assert await link.run(COUNT, [1]) == count
+            assert link.reconnected == 0
 
 
 async def test_writes_wait_for_replicas(replicated: tuple[ValkeyServer, ValkeyServer]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.valkey import ValkeyServer
-from treadle.backends.redis import RedisBackend, wakeups
+from treadle.backends.redis import RedisBackend, subscription, wakeups
 from treadle.backends.redis.wakeups import MOST_BYTES, decode_wake, encode_wake
 from treadle.item import Wake
 from treadle.testing.contract.wakeups import WakeRecorder
@@ -69,8 +69,8 @@ async def test_a_listener_begins_before_the_server(
 
 
 async def test_a_silent_connection_is_checked(server: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.02)
-    monkeypatch.setattr(wakeups, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(subscription, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(subscription, "ANSWER_SECONDS", 0.3)
     recorder = WakeRecorder()
     async with listening(server.url, recorder) as backend:
         await asyncio.sleep(0.1)  # it answers several times

@@ -135,6 +135,17 @@ class ValkeySentinels:
         self.primary.kill()
         wait_until(lambda: self.replica.call("ROLE")[0] == b"master")
 
+    def switch(self) -> None:
+        """Let the Sentinels make the replica the primary. The old one takes writes for ten seconds more."""
+        self.sentinels[0].call("SENTINEL", "FAILOVER", "work")
+        wait_until(lambda: self.replica.call("ROLE")[0] == b"master")
+        self.primary, self.replica = self.replica, self.primary
+
+    def listeners(self, sentinel: ValkeyServer) -> int:
+        """How many clients are subscribed at this Sentinel to what becomes of a primary."""
+        clients: str = sentinel.call("CLIENT", "LIST").decode()
+        return sum(" sub=0 " not in client and "cmd=subscribe" in client for client in clients.splitlines())
+
     def stop(self) -> None:
         for server in (*self.sentinels, self.replica, self.primary):
             server.remove()

@@ -6,7 +6,9 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import hiredis
 
@@ -14,7 +16,7 @@ from treadle.errors import BackendError, InputError, StoreUnavailable
 
 from .address import Endpoint, Login, RedisAddress, Tls
 from .connection import RedisConnection
-from .errors import ELSEWHERE, code_of, translated, unreachable
+from .errors import ELSEWHERE, NotConnected, code_of, translated, unreachable
 from .tls_probe import tls_hint
 from .topology import RedisTopology, check_primary
 
@@ -22,6 +24,7 @@ OLDEST: Final = (7, 0)
 """The oldest version of Redis that has what the scripts need."""
 ASK_SECONDS: Final = 1.0
 """How long a Sentinel, or a node that is asked for another, may take to be reached."""
+SWITCHED: Final = "another server has become the primary: the call may or may not have happened"
 
 _OTHER_CAUSES: Final = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 """Errors that have nothing to do with a URL that should have TLS, or should not."""
@@ -41,6 +44,12 @@ class RedisConnector:
         self._context = None if address.tls is None else _context(address.tls)
         self._topology = RedisTopology(address, prefix, self._ask)
         self._has_connected = False
+        self._opened: WeakKeyDictionary[RedisConnection, Endpoint] = WeakKeyDictionary()
+        """The connections to primaries that Sentinels have named."""
+
+    @property
+    def has_sentinels(self) -> bool:
+        return self.address.kind == "sentinel"
 
     @property
     def is_cluster(self) -> bool:
@@ -63,13 +72,36 @@ class RedisConnector:
     async def connect(self, on_push: OnPush | None = None) -> RedisConnection:
         """Open a connection. `StoreUnavailable` if that is not possible at the moment."""
         endpoint = await self._topology.find()
-        return await self._open(endpoint, self.address.login, self._timeout, on_push)
+        connection = await self._open(endpoint, self.address.login, self._timeout, on_push)
+        if self.has_sentinels:
+            self._opened[connection] = endpoint
+            if endpoint != self._topology.found:
+                connection.abort()
+                raise NotConnected(f"{endpoint} was replaced as the primary while it was connected to")
+        return connection
 
-    async def _ask(self, endpoint: Endpoint) -> RedisConnection:
+    async def connect_sentinel(self, on_push: OnPush) -> RedisConnection:
+        """Open a connection to a Sentinel. `StoreUnavailable` if none is there at the moment."""
+        return await self._topology.first(partial(self._ask, on_push=on_push))
+
+    async def follow(self) -> None:
+        """Drop the connections to a former primary, if the one that is named now can be connected to."""
+        primary = await self._topology.find()
+        left = [
+            connection
+            for connection, endpoint in self._opened.items()
+            if endpoint != primary and not connection.mark.is_gone and connection.is_usable
+        ]
+        if left:
+            (await self.connect()).abort()
+            for connection in left:
+                connection.abort(SWITCHED)
+
+    async def _ask(self, endpoint: Endpoint, on_push: OnPush | None = None) -> RedisConnection:
         """A connection for a question about the topology."""
         timeout = min(ASK_SECONDS, self._timeout)
         login = self.address.login if self.is_cluster else self.address.sentinel_login
-        return await self._open(endpoint, login, timeout, None, is_question=True)
+        return await self._open(endpoint, login, timeout, on_push, is_question=True)
 
     async def _open(
         self,
@@ -127,7 +159,7 @@ class RedisConnector:
         return connection
 
     async def _prepare(self, connection: RedisConnection, endpoint: Endpoint) -> None:
-        if self.address.kind == "sentinel":
+        if self.has_sentinels:
             await check_primary(connection, endpoint)
         if self.address.db:
             await connection.call(b"SELECT", self.address.db)

@@ -23,6 +23,7 @@ from treadle.retry import Retry
 from .connection import Part, RedisConnection, pack
 from .connector import RedisConnector
 from .errors import MOVED, NO_SCRIPT, STAGED, NotConnected, code_of, is_failed_script, translated
+from .switches import primary_switches
 
 On: TypeAlias = Literal["work", "claim", "read"]
 """Which connection: a claim, or a long read, does not keep submits and settlements waiting."""
@@ -118,6 +119,7 @@ class RedisLink:
         self._publish = b"SPUBLISH" if connector.is_cluster else b"PUBLISH"
         self._connections: dict[str, RedisConnection] = {}
         self._connecting: dict[str, asyncio.Task[RedisConnection]] = {}
+        self._switches = primary_switches(connector)
         self.reconnected = 0
         """How often it has connected since it was started."""
         self.unfold: LinkScript | None = None
@@ -309,12 +311,16 @@ class RedisLink:
         except BaseException:
             await self.stop()
             raise
+        if self._switches is not None:
+            self._switches.start()
         return connection
 
     async def stop(self) -> None:
         """Close the connections. Calls without an answer raise `StoreUnavailable`."""
         self.mark = None
         _links.discard(self)
+        if self._switches is not None:
+            await self._switches.stop()
         connecting, self._connecting = self._connecting, {}
         connections, self._connections = self._connections, {}
         for task in connecting.values():
@@ -327,6 +333,8 @@ class RedisLink:
         if self.mark is None or not self.mark.is_gone:
             return
         _links.discard(self)
+        if self._switches is not None:
+            self._switches.abandon()
         for connection in self._connections.values():
             connection.abandon()
         self.mark, self._connections, self._connecting = None, {}, {}

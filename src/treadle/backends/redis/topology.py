@@ -2,13 +2,14 @@
 
 It is asked for whenever a connection is opened, so there is nothing to go stale: after a failover, or when
 the slot has moved, connections break or calls are refused, and the next connection goes to the right server.
+Only a primary that Sentinels replace while it is well goes on as if nothing had happened: see `switches`.
 """
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import hiredis
 
@@ -17,6 +18,8 @@ from treadle.errors import AccessDenied, BackendError
 from .address import Endpoint, RedisAddress
 from .connection import RedisConnection
 from .errors import NotConnected, code_of, translated
+
+T = TypeVar("T")
 
 SLOTS: Final = 16384
 
@@ -38,15 +41,22 @@ class RedisTopology:
         self._ask = ask
         self._known = list(address.endpoints)
         """Whom to ask, the one that answered last first."""
+        self.found: Endpoint | None = None
+        """The last answer."""
 
     async def find(self) -> Endpoint:
         """`StoreUnavailable` if there is no such server at the moment."""
         if self._address.kind in ("server", "socket"):
             return self._address.endpoints[0]
+        self.found = found = await self.first(self._answer_of)
+        return found
+
+    async def first(self, ask: Callable[[Endpoint], Awaitable[T | None]]) -> T:
+        """What the first says that has an answer."""
         problems: list[str] = []
         for endpoint in list(self._known):
             try:
-                found = await self._answer_of(endpoint)
+                found = await ask(endpoint)
             except AccessDenied:
                 raise
             except BackendError as error:
