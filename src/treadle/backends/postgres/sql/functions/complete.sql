@@ -6,15 +6,19 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_time
 as $$
 #variable_conflict use_column
 declare
-  nos bigint[] := treadle.find_items(array[p_id], p_tenant);
+  nos bigint[] := treadle.find_items(array[p_id], p_tenant); outcome smallint;
 begin
   if nos is null then
     raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', p_id)::text;
   end if;
   perform 1 from treadle.open_item o where o.no = any(nos) for update;
   if not found then
-    raise exception 'already ended' using errcode = 'TR004', detail = jsonb_build_object('id', p_id, 'state',
-      (select e.outcome from treadle.ended_item e where e.no = any(nos)))::text;
+    select e.outcome into outcome from treadle.ended_item e where e.no = any(nos);
+    if not found then  -- it is open again, or gone
+      raise exception 'another transaction changed these items' using errcode = '40001';
+    end if;
+    raise exception 'already ended' using errcode = 'TR004',
+      detail = jsonb_build_object('id', p_id, 'state', outcome)::text;
   end if;
   return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
   return query select null::treadle.item_state, c
