@@ -60,7 +60,7 @@ class Shop:
         worker = self.worker
         worker.schedule("nightly", cron="0 3 * * 1-5", tz="Europe/Paris", run=self.report)
         worker.schedule(HOSTILE, every=3600, run=self.report)
-        worker.schedule("tick", every=3600, start=time.time() + 0.5, run=self.tick)
+        worker.schedule("tick", every=3600, start=time.time() + 2, run=self.tick)
         await worker.start()
         await self.app.connect()
         await worker.schedules.pause(HOSTILE)

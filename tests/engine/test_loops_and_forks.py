@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp
+from tests.engine.kit import PATIENCE, MakeApp, until
 from treadle import Client, Stopped, Treadle, Worker, work
 from treadle.backend import Backend
 from treadle.doers import balanced
