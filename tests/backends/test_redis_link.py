@@ -155,6 +155,7 @@ async def test_a_read_without_an_answer_is_sent_again(server: ValkeyServer) -> N
         server.start()
         assert await read == [b"{ns}:mark", b"a", 1]
         assert await command == b"1"
+        assert link.reconnected == 2, "both by one new connection"
 
 
 async def test_a_read_without_a_server_raises_soon(server: ValkeyServer) -> None:

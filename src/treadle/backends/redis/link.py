@@ -267,6 +267,9 @@ class RedisLink:
         if self.mark is None:
             raise NotStarted("the Redis backend")
         name = "work" if self.single else on
+        connection = self._connections.get(name)
+        if connection is not None and connection.is_usable:  # another call has connected meanwhile
+            return connection
         task = self._connecting.get(name)
         if task is None:
             task = self._connecting[name] = asyncio.create_task(self._connect(name), name="treadle-connect")
