@@ -227,14 +227,14 @@ async def test_a_claim_costs_the_same_with_more_ready_items(postgres_url: str) -
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
         await beat(backend)
         await admin.execute(READY, 1_000)
-        few = await pages(backend)
+        few = min([await pages(backend) for _ in range(5)])
         await admin.execute(READY, 20_000)
-        many = await pages(backend)
+        many = min([await pages(backend) for _ in range(5)])
         assert many < 2 * few, (few, many)
 
 
 async def pages(backend: PostgresBackend) -> int:
-    """How many pages the server reads for one claim."""
+    """How many pages the server reads for one claim. The first calls of a session read the catalogue too."""
     async with backend.transaction() as transaction:
         return _pages(await transaction.connection.fetch(f"explain (analyze, buffers) {CLAIM}", "w"))
 
