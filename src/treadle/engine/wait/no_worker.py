@@ -44,14 +44,10 @@ class NoWorkerNotice:
         oldest, now = next(iter(waiting), None), self._clock.monotonic()
         if oldest != self._oldest:
             self._oldest, self._since, self._not_again_before = oldest, now, 0.0
-        elif oldest is not None and now - self._since >= SLOW and now >= self._next_look:
+        elif oldest is not None and now >= max(self._since + SLOW, self._not_before, self._not_again_before):
             self._not_before, self._not_again_before = now + SOON, now + AGAIN
             if "listing" in self._backend.capabilities:
                 await self._read(oldest, now - self._since)
-
-    @property
-    def _next_look(self) -> float:
-        return max(self._not_before, self._not_again_before)
 
     async def _read(self, ref: Ref, waited: float) -> None:
         tenant, id = ref
