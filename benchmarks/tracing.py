@@ -17,7 +17,7 @@ from benchmarks.measure import Case, Figure, rounds
 from benchmarks.stores import Stores
 from treadle import Client, Treadle
 from treadle.contrib.otel import OpenTelemetry
-from treadle.engine.telemetry import Telemetry
+from treadle.handler.telemetry import Telemetry
 
 
 class ProcessorTime:

@@ -17,7 +17,7 @@ from benchmarks.measure import Case, Figure, Stopwatch, percentile, rounds
 from benchmarks.shared_floors import SHARED
 from benchmarks.stores import Stores, backend
 from treadle.backend import Backend
-from treadle.ids import generate_id
+from treadle.base.ids import generate_id
 from treadle.item import Contribution, Demand, Heartbeat, Item, Lease, Settlement, Submission
 
 BATCH = 500

@@ -36,13 +36,18 @@ from typing import TYPE_CHECKING, Any
 from treadle import doers, errors, events, metrics
 from treadle.app import Treadle
 from treadle.backend import Backend
+from treadle.base.ids import set_id_generator
+from treadle.base.version import VERSION
 from treadle.client import Client
 from treadle.codec import default_codec
-from treadle.condition import at_least, condition_met
-from treadle.context import Context
-from treadle.cron import next_after
-from treadle.decorators import work
-from treadle.dependency import dependency
+from treadle.define.condition import at_least, condition_met
+from treadle.define.cron import next_after
+from treadle.define.decorators import work
+from treadle.define.dependency import dependency
+from treadle.define.group_ref import GroupRef, group
+from treadle.define.secret_values import Secret
+from treadle.define.work import Work
+from treadle.define.work_type import WorkType
 from treadle.errors import (
     Abort,
     CycleError,
@@ -60,16 +65,11 @@ from treadle.errors import (
     WorkFailed,
 )
 from treadle.flow_control import Failure, Redrive, adaptive_delay
-from treadle.group_ref import GroupRef, group
 from treadle.handle import Handle
-from treadle.ids import set_id_generator
-from treadle.result import Result
+from treadle.handler.context import Context
+from treadle.handler.result import Result
 from treadle.retry import Retry, retry_call
 from treadle.schedule import Schedule
-from treadle.secret_values import Secret
-from treadle.version import VERSION
-from treadle.work import Work
-from treadle.work_type import WorkType
 from treadle.worker import Worker
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ __all__ = [
 # were public in this module once and stay importable, as do all errors.
 _LAZY = {
     "treadle.backends.memory": ("MemoryBackend",),
-    "treadle.clock": ("Clock", "SystemClock"),
+    "treadle.base.clock": ("Clock", "SystemClock"),
     "treadle.codec": ("Codec",),
     "treadle.flow_control": (
         "AcceptInfo",

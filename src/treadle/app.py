@@ -9,21 +9,20 @@ from typing import Any, Concatenate, ParamSpec, Self, overload
 from typing_extensions import TypeVar, Unpack
 
 from treadle.backend import Backend
-from treadle.client import Client
-from treadle.client_settings import ClientSettings
-from treadle.context import Context
-from treadle.decorators import Definer
+from treadle.base.timing import Duration
+from treadle.client import Client, ClientSettings
+from treadle.define.decorators import Definer
+from treadle.define.work_type import MaybeAsync, WorkType, substitute_for
 from treadle.doers import Doer
 from treadle.engine.core import Core, replace_handler
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Lifespan, Middleware
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
+from treadle.handler.context import Context
+from treadle.handler.result import Result
 from treadle.item import Lease
-from treadle.result import Result
 from treadle.schedule import Schedule
 from treadle.sync import SyncClient, blocking
-from treadle.timing import Duration
-from treadle.work_type import MaybeAsync, WorkType, substitute_for
 from treadle.worker import Worker
 
 P = ParamSpec("P")

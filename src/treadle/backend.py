@@ -25,7 +25,8 @@ view of all tenants; an id that several tenants use then means the item submitte
 
 **The store's clock** decides what is due, expired or lapsed. No instant of a caller's clock is compared with
 one of the store's clock, except those that users wrote (`run_at`, `deadline`). It may be set back. Then no
-limit and no worker's lease lasts until it shows the old time again (`advance` and `is_far` in treadle.rules).
+limit and no worker's lease lasts until it shows the old time again (`advance` and `is_far` in
+treadle.store.rules).
 
 ## The life of an item
 
@@ -71,8 +72,9 @@ A member with `contributes` False adds nothing to the value, by whichever verb i
 **Failed.** A dead member *fails* its group unless `contributes` is False for it (a compensation, or what one
 queued; not for a closing item), or its death is tolerated: some item names it in `after` (also
 an item that was released, or submitted, before the death) and is tolerant: it counts any end, or needs fewer
-than it names (`is_tolerant` in treadle.rules). This is decided when the member dies. `GroupState.failed`
-counts these deaths, also while the group is open; a requeue takes them back, a prune does not.
+than it names (`is_tolerant` in treadle.store.rules). This is decided when the member dies.
+`GroupState.failed` counts these deaths, also while the group is open; a requeue takes them back, a prune does
+not.
 
 **Nested groups** (capability `nested`). A settlement may have children with `closes_group`. Such an item G is
 a member of the settled item's group, the outer one. The other children whose `group_id` is its id form a
@@ -354,7 +356,7 @@ class Backend(Protocol):
           group's, its whole settlement is refused: `moved`, with the version and value to fold from. A fold
           after a refused one in the same call is `moved` too. If the group's value is final, a contribution
           without a version is ignored and the settlement applies. A version never stands for two values: the
-          next one is that of `next_version` in treadle.rules.
+          next one is that of `next_version` in treadle.store.rules.
         - A token that does not own its item: `stale`, and why. If this token has settled the item before (the
           answer was lost): `applied`, with `again`.
         - Children that cannot be stored: `rejected`, and why. Nothing of the settlement happened, and the

@@ -62,10 +62,10 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from .wording import close_names
+from .base.wording import close_names
 
 if TYPE_CHECKING:
-    from .timing import Duration, Instant
+    from .base.timing import Duration, Instant
 
 
 class TreadleError(Exception):
@@ -688,7 +688,7 @@ class Defer(Directive):
 
     def __init__(self, *, delay: Duration | None = None, run_at: Instant | None = None) -> None:
         # Imported here, since timing imports InputError from this module.
-        from .timing import instant, seconds
+        from .base.timing import instant, seconds
 
         if (delay is None) == (run_at is None):
             raise InputError("Defer takes either delay= or run_at=", parameters=("delay", "run_at"))
@@ -709,7 +709,7 @@ class RetryAfter(Directive):
 
     def __init__(self, delay: Duration, cause: BaseException | str | None = None) -> None:
         # Imported here, since timing imports InputError from this module.
-        from .timing import seconds
+        from .base.timing import seconds
 
         self.delay = seconds(delay, field="delay")
         self.cause = cause

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from .base.timing import Duration, check_number, seconds
 from .errors import InputError
 from .item import DeathReason, Status
 from .metrics import Metrics
-from .timing import Duration, check_number, seconds
 
 
 class BackpressureInfo(Struct, frozen=True):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from typing_extensions import TypeIs
 
+from treadle.base.timing import Duration, seconds
+from treadle.define.work import G_co, S_co, Work
 from treadle.engine.core import Core
 from treadle.engine.large_values import is_large, read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
@@ -18,10 +20,8 @@ from treadle.engine.wait.wait_result import decode_state, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import AuditNote, ItemState, Ref, Submitted
-from treadle.operator import Operator
-from treadle.timing import Duration, seconds
-from treadle.unawaited import get_frame, say_unawaited
-from treadle.work import G_co, S_co, Work
+from treadle.logs.unawaited import get_frame, say_unawaited
+from treadle.operate.operator import Operator
 
 T = TypeVar("T")
 

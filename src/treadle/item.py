@@ -388,7 +388,8 @@ class Contribution(msgspec.Struct, frozen=True, gc=False):
     """Lock the group's value. Later contributions are ignored."""
     version: int | None = None
     """If given, apply the contribution only if the group has this version: the value was folded from the
-    value of that version. An applied contribution makes another one: see `next_version` in treadle.rules."""
+    value of that version. An applied contribution makes another one: see `next_version` in
+    treadle.store.rules."""
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -564,7 +565,7 @@ class GroupState(msgspec.Struct, kw_only=True, gc=False):
     """When the last member ended. None while the group is open."""
     failed: int = 0
     """Dead members whose death is not tolerated: no item that waits, or waited, for them would run all the
-    same (see `is_tolerant` in treadle.rules)."""
+    same (see `is_tolerant` in treadle.store.rules)."""
     deaths: tuple[ItemState, ...] = ()
     """The first ten of these, in the order in which they died, without history."""
     cancelled: ItemState | None = None

@@ -1,7 +1,7 @@
 """What a store answers to an operator's questions: why an item waits, how the whole stands, what has died.
 
 All of it is plain data, as in `treadle.item`. `treadle.backend` says how it is read. The engine turns the
-facts about one item into reasons: `treadle.engine.why`.
+facts about one item into reasons: `treadle.operate.why`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):
-    """A type of which items are ready, and that no worker has that claims items: see `treadle.fleet`. Doomed
-    items do not count."""
+    """A type of which items are ready, and that no worker has that claims items: see `treadle.store.fleet`.
+    Doomed items do not count."""
 
     type: str
     count: int

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from .context_log import LOGGER, RECORD_FIELDS
+from .base.wording import one_line, printable_json, shows_colours
 from .errors import shown
-from .log_lines import lines
-from .wording import one_line, printable_json, shows_colours
+from .logs.context_log import LOGGER, RECORD_FIELDS
+from .logs.lines import lines
 
 __all__ = ["JsonFormatter", "TextFormatter"]
 

@@ -21,8 +21,11 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
+from treadle.base.headers import headers_of
+from treadle.base.timing import Duration, seconds
+from treadle.base.version import VERSION
 from treadle.bulk_action import BULK_TYPE
-from treadle.dependency import DEPENDENCY
+from treadle.define.dependency import DEPENDENCY
 from treadle.doers.limited import has_strict_lanes
 from treadle.engine.core import Core, PortionRunner
 from treadle.engine.run.after_commit import AfterCommit
@@ -51,13 +54,10 @@ from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import DecodeError, LeaseLost
-from treadle.headers import headers_of
+from treadle.handler.result_plan import plan
 from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
-from treadle.log_lines import WARNING, error_text, log_line
-from treadle.result_plan import plan
+from treadle.logs.lines import WARNING, error_text, log_line
 from treadle.retry import Retry, merge_retry
-from treadle.timing import Duration, seconds
-from treadle.version import VERSION
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 MOST_CLAIMS: Final = 100

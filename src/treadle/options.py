@@ -21,14 +21,13 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 from typing_extensions import TypedDict
 
-from .callables import check_plain
-from .condition import When, need
-from .errors import Defer, InputError, RetryAfter
-from .events import Event
-from .headers import add_headers, check_headers
-from .ids import check_id, check_name
-from .item import DEFAULT_QUEUE, KeyPolicy
-from .option_checks import (
+from .base.callables import check_plain
+from .base.headers import add_headers, check_headers
+from .base.ids import check_id, check_name
+from .base.timing import Duration, Instant, instant, seconds
+from .base.wording import did_you_mean
+from .define.condition import When, need
+from .define.option_checks import (
     Compensation,
     OwnCompensation,
     check_after,
@@ -47,10 +46,11 @@ from .option_checks import (
     check_run_in,
     check_stored_retry,
 )
+from .errors import Defer, InputError, RetryAfter
+from .events import Event
+from .item import DEFAULT_QUEUE, ItemUpdate, KeyPolicy
 from .retry import Retry, merge_retry
-from .timing import Duration, Instant, instant, seconds
-from .tx_check import check_tx
-from .wording import did_you_mean
+from .store.tx_check import check_tx
 
 
 class HasId(Protocol):
@@ -391,3 +391,34 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "keep": seconds,
     "timeout_grace": seconds,
 }
+
+
+class UpdateOptions(TypedDict, total=False):
+    """What `update` changes about items that have not started."""
+
+    run_at: Instant
+    """Start at the earliest at this instant. One in the past: now."""
+    priority: int
+    lane: str
+    queue: str
+    deadline: Instant | None
+    """None: no deadline."""
+
+
+_CHECKS: Final[Mapping[str, Check]] = {
+    name: QUEUE_OPTIONS[name] for name in ("run_at", "priority", "lane", "queue", "deadline")
+}
+
+
+def check_update(changes: Mapping[str, Any]) -> ItemUpdate:
+    """Return what `update` was given in plain form. None removes a deadline. InputError if nothing is
+    given."""
+    checked = check_options(changes, "update", _CHECKS)
+    given: dict[str, Any] = {
+        name: value for name, value in checked.items() if value is not None or name == "deadline"
+    }
+    if not given:
+        raise InputError(
+            f"update has nothing to change: give one of {', '.join(_CHECKS)}", parameters=tuple(_CHECKS)
+        )
+    return ItemUpdate(**given)

@@ -24,9 +24,13 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from treadle.engine.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
-from treadle.engine.why.undecodable import FIX, dies_text, misfit_text
-from treadle.engine.why.wording import (
+from treadle.base.wording import duration, listed, plural
+from treadle.item import KILLING, Count, ItemState, Status, WorkerState
+from treadle.item_facts import By, Overview, counts_by, total
+from treadle.operate.schedule_state import ScheduleState
+from treadle.operate.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
+from treadle.operate.why.undecodable import FIX, dies_text, misfit_text
+from treadle.operate.why.wording import (
     command,
     give_up_killer,
     item_name,
@@ -36,11 +40,7 @@ from treadle.engine.why.wording import (
     tenant_option,
     worker_name,
 )
-from treadle.item import KILLING, Count, ItemState, Status, WorkerState
-from treadle.item_facts import By, Overview, counts_by, total
-from treadle.schedule_state import ScheduleState
 from treadle.why import Reason
-from treadle.wording import duration, listed, plural
 from treadle.worker_info import UndecodableType
 
 ProblemKind = Literal[

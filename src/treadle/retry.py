@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from .callables import check_not_awaitable, check_plain
-from .clock import Clock, SystemClock
+from .base.callables import check_not_awaitable, check_plain
+from .base.clock import Clock, SystemClock
+from .base.timing import MAX_DURATION, Duration, check_number, seconds
 from .errors import Abort, InputError, RetryAfter
-from .timing import MAX_DURATION, Duration, check_number, seconds
 
 T = TypeVar("T")
 

@@ -12,8 +12,10 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
-from treadle.audit_note import check_recording, log_change, noted_for
-from treadle.callables import check_plain
+from treadle.base.callables import check_plain
+from treadle.base.ids import check_name
+from treadle.base.timing import Duration, Instant, instant, seconds
+from treadle.define.work_type import needed_arguments
 from treadle.doers.base import check_whole
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
@@ -30,18 +32,16 @@ from treadle.engine.schedule.occurrence import (
     user_function,
 )
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
-from treadle.fleet import Fleet
 from treadle.handle import EnqueueCall, Handle
-from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT, AuditNote
-from treadle.observer import begin_read
+from treadle.operate.observer import begin_read
+from treadle.operate.schedule_state import ScheduleState as ScheduleState
+from treadle.operate.schedule_state import StoredSchedules
 from treadle.options import QUEUE_OPTIONS, Options, check_options
 from treadle.records import ScheduleRun
-from treadle.schedule_state import ScheduleState as ScheduleState
-from treadle.schedule_state import StoredSchedules
-from treadle.timing import Duration, Instant, instant, seconds
+from treadle.store.audit_note import check_recording, log_change, noted_for
+from treadle.store.fleet import Fleet
 from treadle.why import Why
-from treadle.work_type import needed_arguments
 
 LEAST_EVERY: Final = 0.001
 

@@ -15,15 +15,15 @@ from treadle.engine.declared_limits import declared_limits, used_limit
 from treadle.engine.kept_answer import KeptAnswer
 from treadle.engine.schedule.standing import is_orphaned
 from treadle.errors import InputError, StoreUnavailable
-from treadle.fleet import Fleet
 from treadle.item_facts import Overview
-from treadle.log_lines import WARNING, error_text, log_line
+from treadle.logs.lines import WARNING, error_text, log_line
 from treadle.metrics.names import STORE_METRICS
 from treadle.metrics.prometheus import exposition
 from treadle.metrics.rows import MetricRow
 from treadle.metrics.store_rows import StoreRows, row_of_answer, rows_of_limits, rows_of_schedules
-from treadle.operator import Operator, core_of, tenant_of
-from treadle.schedule_state import StoredSchedules
+from treadle.operate.operator import Operator, core_of, tenant_of
+from treadle.operate.schedule_state import StoredSchedules
+from treadle.store.fleet import Fleet
 
 EVERY: Final = 15.0
 """Seconds for which an answer of the store is used."""

@@ -19,10 +19,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from .call_next import NextCall
-from .headers import check_headers
+from .base.headers import check_headers
+from .define.work import Work
+from .handler.call_next import NextCall
 from .options import QUEUE_OPTIONS, Check, check_options
-from .work import Work
 
 
 class NewItem:

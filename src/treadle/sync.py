@@ -1,7 +1,8 @@
 """The app for code that is not async: Flask views, Django views, scripts.
 
 Each async method has a method here with the same name and arguments, which blocks until it has the answer.
-Calls run on the app's event loop (see `treadle.sync_loop`) and may come from any thread without a loop.
+Calls run on the app's event loop (see `treadle.operate.sync_loop`) and may come from any thread without a
+loop.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
-from treadle.bulk import Bulk
-from treadle.callables import is_awaitable
+from treadle.base.callables import is_awaitable
+from treadle.base.timing import Duration
 from treadle.client import Client, work_of
-from treadle.dead_letters import DeadLetters
+from treadle.define.work import Work, works_of
 from treadle.engine.open_transaction import current_transaction
 from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
 from treadle.handle import Handle, has_connection, is_enqueue, submitted_handle
 from treadle.item import ItemState
 from treadle.manual_lease import ClaimedLease
-from treadle.operator import Operator, core_of, note_of, submits_to
+from treadle.operate.bulk import Bulk
+from treadle.operate.dead_letters import DeadLetters
+from treadle.operate.operator import Operator, core_of, note_of, submits_to
+from treadle.operate.sync_loop import SyncLoop, run_without_loop
 from treadle.options import ENQUEUE_MANY_OPTIONS, ENQUEUE_OPTIONS, EnqueueOptions, check_options
 from treadle.schedule import ScheduleHandle, Schedules
-from treadle.sync_loop import SyncLoop, run_without_loop
-from treadle.timing import Duration
-from treadle.work import Work, works_of
 
 S = TypeVar("S")
 G = TypeVar("G", default=S)

@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.callables import check_callable, check_list, is_async
+from treadle.base.callables import check_callable, check_list, is_async
+from treadle.base.ids import check_name
+from treadle.base.loop_mark import LoopMark, forks
+from treadle.base.timing import Duration, seconds
 from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
 from treadle.doers.base import check_whole, managed
@@ -25,12 +28,9 @@ from treadle.engine.run.who_asked import who_asked
 from treadle.engine.settings import HandlerScope, Lifespan, Middleware, WorkerSettings
 from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
-from treadle.ids import check_name
 from treadle.item import Lease
-from treadle.log_lines import INFO, log_line
-from treadle.loop_mark import LoopMark, forks
-from treadle.operator import core_of
-from treadle.timing import Duration, seconds
+from treadle.logs.lines import INFO, log_line
+from treadle.operate.operator import core_of
 
 DEFAULT_CONCURRENCY = 200
 """How many items a worker runs at once without a doer of its own: what one dying process can harm."""

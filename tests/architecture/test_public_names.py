@@ -59,7 +59,7 @@ PUBLIC = [
 """What a first program and its error handling need."""
 
 ELSEWHERE = {
-    "treadle.clock": ["Clock", "SystemClock"],
+    "treadle.base.clock": ["Clock", "SystemClock"],
     "treadle.codec": ["Codec"],
     "treadle.errors": [
         "AccessDenied",

@@ -15,7 +15,7 @@ from tests.backends.redis_store import RedisSubject, take_short_ways
 from treadle.backends.redis import RedisBackend, settle, stage
 from treadle.backends.redis.link import RedisLink
 from treadle.item import Contribution, Demand, ErrorInfo, Heartbeat, Item, Lease, Settlement, Submission
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 OWN_RESULT = Contribution()
 

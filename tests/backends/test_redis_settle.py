@@ -21,7 +21,7 @@ from treadle.item import (
     Settlement,
     Submission,
 )
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 OWN_RESULT = Contribution()
 KINDS_OF_ITEMS: dict[str, dict[str, Any]] = {

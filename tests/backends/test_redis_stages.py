@@ -31,7 +31,7 @@ from treadle.item import (
     Settlement,
     Submission,
 )
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 DECIDE = RedisScript("decide_stage")
 KEYS = {"stages", "staged", "stage_rows"}

@@ -473,7 +473,7 @@ async def test_a_session_is_not_kept_alive(shop_url: str) -> None:
         for n in range(3):
             async with AsyncSession(engine) as session, session.begin():
                 await app.enqueue(confirm(n), tx=session)
-    from treadle import tx_commit
+    from treadle.handler import tx_commit
 
     del session
     gc.collect()

@@ -20,9 +20,9 @@ from tests.browser.get_browser import get
 from tests.browser.site import Site, serve
 from treadle import Treadle
 from treadle.backends.memory import MemoryBackend
+from treadle.base.ids import id_generator
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.menu import ENTRIES
-from treadle.ids import id_generator
 from treadle.metrics.names import SECONDS
 from treadle.records import MINUTE, Stat
 

@@ -10,8 +10,8 @@ from tests.cli import looked_at
 from tests.cli.calling import call
 from tests.cli.conftest import APP, Store
 from treadle import Client, Treadle, dependency, work
+from treadle.define.work import Work
 from treadle.errors import WorkFailed
-from treadle.work import Work
 
 
 async def _submit(store: Store, *works: Work[Any, Any], **options: Any) -> None:

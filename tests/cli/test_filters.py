@@ -6,8 +6,8 @@ import pytest
 
 from treadle.cli.filters import ItemFilters
 from treadle.errors import InputError
-from treadle.filter_words import read_duration, read_start, read_time
 from treadle.item import Filter
+from treadle.operate.filters import read_duration, read_start, read_time
 
 NOW = 1_800_000_000.0
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.cli.calling import all_commands
-from treadle.engine.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
-from treadle.engine.why.meaning import reasons_of
 from treadle.item import GROUP_MARK, ItemState, Schedule, Status, WorkerState
 from treadle.item_facts import Explanation, Prerequisite
+from treadle.operate.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
+from treadle.operate.why.meaning import reasons_of
 from treadle.worker_info import WorkerInfo
 
 NOW = 1_794_820_000.0

@@ -15,7 +15,7 @@ from tests.cli.looked_at import log_in, order, report, send
 from treadle import Client, Context, Defer, Retry, Treadle, work
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
-from treadle.item_words import attempt_words
+from treadle.operate.filters import attempt_words
 
 
 async def _three(app: Treadle) -> list[str]:

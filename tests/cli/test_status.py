@@ -19,13 +19,14 @@ from tests.cli.calling import PROJECT, start
 from tests.cli.conftest import Store
 from tests.cli.forks import common_server
 from tests.cli.looked_at import report, send
-from treadle import Treadle, store_look
+from treadle import Treadle
 from treadle.cli.status import StatusView, away_lines
 from treadle.engine.schedule.standing import ScheduleStanding
-from treadle.engine.why.fleet import WorkerFleet
 from treadle.errors import StoreUnavailable, WorkFailed
 from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
+from treadle.operate import store_look
+from treadle.operate.why.fleet import WorkerFleet
 from treadle.problems import Problem, find_problems
 from treadle.schedule import ScheduleState
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo

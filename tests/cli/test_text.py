@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from treadle.base.timing import iso
+from treadle.base.wording import plain, plural
 from treadle.cli.text import (
     ago,
     cut,
@@ -15,8 +17,6 @@ from treadle.cli.text import (
     styled,
     table_lines,
 )
-from treadle.timing import iso
-from treadle.wording import plain, plural
 
 
 def test_instants_are_seen_from_now() -> None:

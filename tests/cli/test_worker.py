@@ -33,9 +33,9 @@ from treadle.cli.child_leases import ChildLeases
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.reports import ChildReport
 from treadle.cli.supervisor import END_GRACE, Supervisor
-from treadle.fleet import Fleet
 from treadle.item import Heartbeat, WorkerState
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
+from treadle.store.fleet import Fleet
 
 PROJECT = Path(__file__).parents[2]
 LEASE = 2.0

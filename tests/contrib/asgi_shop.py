@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 
 from treadle import Treadle, work
 from treadle.contrib.starlette import WorkAccess, accepted, client, lifespan, work_router
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 
 @work(name="sleep")

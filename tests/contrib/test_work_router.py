@@ -22,8 +22,8 @@ from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.contrib.starlette import WorkAccess, member_counts, work_router, work_states
 from treadle.engine.wait.waiters import Waiters
-from treadle.operator import core_of
-from treadle.server_stop import server_stop
+from treadle.operate.operator import core_of
+from treadle.operate.server_stop import server_stop
 from treadle.testing import counting
 
 

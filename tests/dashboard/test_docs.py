@@ -6,9 +6,9 @@ import hashlib
 import re
 from pathlib import Path
 
-from treadle.bulk_portion import VERBS
 from treadle.dashboard.actions import ACTION_ROUTES
 from treadle.dashboard.assets import FOLDER
+from treadle.operate.bulk_portion import VERBS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dashboard-programs.md"
 

@@ -17,7 +17,7 @@ from treadle import Treadle
 from treadle.cli.web import server_config
 from treadle.dashboard import Access, dashboard, live
 from treadle.dashboard.link_access import LinkAccess
-from treadle.server_stop import server_stop
+from treadle.operate.server_stop import server_stop
 
 
 def ann(request: Request) -> Access:

@@ -18,9 +18,9 @@ from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.dashboard.addresses import segment
 from treadle.doers import concurrency
-from treadle.fleet import Fleet
 from treadle.item import Demand, Fire, Heartbeat, Item, Schedule, Submission, WorkerState
 from treadle.records import Stat
+from treadle.store.fleet import Fleet
 from treadle.worker_info import Blockage, BlockingItem, WorkerInfo, encode_worker_info
 
 HOSTILE = "<img src=x onerror=alert(1)>é/../%2F \"q'"

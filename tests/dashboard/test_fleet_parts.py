@@ -16,8 +16,8 @@ from treadle.dashboard.views.type_limits import doer_words
 from treadle.dashboard.views.types import retry_words
 from treadle.doers import balanced, concurrency, rate_limited, unlimited
 from treadle.doers.limit_rules import LimitRule, Per, read_limit_name
+from treadle.operate.schedule_state import ScheduleState
 from treadle.records import ScheduleRun, Stat
-from treadle.schedule_state import ScheduleState
 from treadle.why import Reason
 
 ODD = "a:slots:all:tenant:5:x:lane:é"

@@ -14,7 +14,7 @@ from treadle.dashboard.payloads import pretty_text
 from treadle.dashboard.timeline import Stretch, Timeline, timeline_of, timeline_svg, timeline_ticks
 from treadle.dashboard.traceback_parts import is_own, traceback_parts
 from treadle.item import Attempt, ItemState
-from treadle.item_json import exact_json
+from treadle.operate.item_json import exact_json
 
 FEW = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from treadle import Treadle, work
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

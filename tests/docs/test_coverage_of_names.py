@@ -33,11 +33,9 @@ from treadle import (
 )
 from treadle import flow_control as flow
 from treadle.app import SyncApp
-from treadle.bulk import Bulk
 from treadle.bulk_action import BulkItem, BulkRefusal, BulkState
 from treadle.bulk_runner import BulkRunner
-from treadle.client_settings import ClientSettings
-from treadle.context import Interrupt
+from treadle.client import ClientSettings
 from treadle.contrib import celery as contrib_celery
 from treadle.contrib import django as django_contrib
 from treadle.contrib import fastapi as contrib_fastapi
@@ -47,19 +45,20 @@ from treadle.contrib.django import testing as django_testing
 from treadle.contrib.flask import FlaskTreadle
 from treadle.contrib.otel import OpenTelemetry, export_metrics
 from treadle.contrib.starlette import AcceptedWork, WorkAccess, WorkDeath, WorkGroup, WorkState
-from treadle.dead_letters import DeadLetters
-from treadle.decorators import Definer
+from treadle.define.decorators import Definer
 from treadle.handle import EnqueueCall
+from treadle.handler.context import Interrupt
 from treadle.item import Count, GroupState, ItemState, Lease, Page, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse, Overview, QueueAge, UnservedType
 from treadle.manual_lease import ClaimedLease
-from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions
+from treadle.operate.bulk import Bulk
+from treadle.operate.dead_letters import DeadLetters
+from treadle.options import EnqueueOptions, NextOptions, Options, TypeOptions, UpdateOptions
 from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.records import Line, Related, RelatedItem
 from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
 from treadle.sync import SyncHandle
-from treadle.update_options import UpdateOptions
 from treadle.why import Reason, ReasonKind, Why
 from treadle.worker_info import UndecodableType, WorkerInfo
 

@@ -3,7 +3,7 @@
 from treadle import Treadle
 from treadle.engine.wait.wakeups import MOST_IDS
 from treadle.item import Wake
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 
 async def test_answers_are_bounded() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp
 from treadle import Client, InputError, NotFound, Retry, work
-from treadle.clock import SystemClock
+from treadle.base.clock import SystemClock
 from treadle.errors import UnsupportedError, WorkFailed
 from treadle.item import AuditNote
-from treadle.operator import note_of
+from treadle.operate.operator import note_of
 from treadle.ports import PortsBackend
 from treadle.ports.memory import MemoryPubSub, MemoryQueue, MemoryStore
 from treadle.records import AuditEntry

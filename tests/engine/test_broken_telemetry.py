@@ -14,9 +14,9 @@ import pytest
 from tests.engine.kit import AT_ONCE, PATIENCE, Errors, Seen
 from tests.engine.traced_handlers import apart, raise_around
 from treadle import Abort, Context, Failure, Result, Treadle, work
+from treadle.base.headers import trace_of
 from treadle.errors import DuplicateIdError
 from treadle.events import Succeeded
-from treadle.headers import trace_of
 
 
 @work(name="value")

@@ -29,7 +29,7 @@ from treadle.bulk_runner import BulkRunner
 from treadle.engine.upkeep.unserved_types import UnservedTypes
 from treadle.errors import ConflictError, DefinitionError
 from treadle.item import Filter, Heartbeat, Item, Submission
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 from treadle.testing import Faults, ManualClock
 from treadle.testing.counting import CountingBackend
 from treadle.worker_info import WorkerInfo

@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until, until_status
-from treadle import (
-    Context,
-    DuplicateWorkError,
-    Failure,
-    InputError,
-    Retry,
-    UnknownWorkError,
-    Worker,
-    work,
-)
+from treadle import Context, DuplicateWorkError, Failure, InputError, Retry, UnknownWorkError, Worker, work
 from treadle.doers import concurrency
 from treadle.engine.large_values import LARGE
 from treadle.engine.run import undecodable

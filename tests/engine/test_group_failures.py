@@ -11,17 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, Seen, failure, until
-from treadle import (
-    Abort,
-    Context,
-    GroupFailed,
-    NotFound,
-    Result,
-    UnhandledGroup,
-    WorkFailed,
-    at_least,
-    work,
-)
+from treadle import Abort, Context, GroupFailed, NotFound, Result, UnhandledGroup, WorkFailed, at_least, work
 from treadle.errors import Death
 from treadle.events import GroupDone
 from treadle.item import Ended, GroupState, Ref, Settled, Settlement

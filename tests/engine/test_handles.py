@@ -15,7 +15,7 @@ from treadle.backends.memory import MemoryBackend
 from treadle.errors import BackendError
 from treadle.handle import Handle, submitted_handle, submitted_handles
 from treadle.item import AuditNote, Ended, Ref, Submitted
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 
 async def test_a_handle_can_be_made_in_another_process(make_app: MakeApp) -> None:

@@ -20,11 +20,11 @@ from tests.engine.kit import (
 )
 from treadle import Handle, Retry, Treadle, WorkType, work
 from treadle.backend import Backend
+from treadle.define.work_type import AnyWorkType
 from treadle.doers import balanced, rate_limited, unlimited
 from treadle.item import Demand, Heartbeat, Lease, Loss
 from treadle.testing import ManualClock
 from treadle.testing.wrap import WrappedBackend
-from treadle.work_type import AnyWorkType
 from treadle.worker import DEFAULT_CONCURRENCY
 
 

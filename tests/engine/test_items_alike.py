@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from treadle import Client, Retry, Work, dependency, work
+from treadle.define.work_type import AnyWorkType
 from treadle.errors import DuplicateWorkError, PayloadTooLarge
 from treadle.item import Item
-from treadle.operator import core_of
-from treadle.work_type import AnyWorkType
+from treadle.operate.operator import core_of
 
 
 @work(name="plain")

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.kit import PATIENCE, MakeApp, MakeBackend, Seen, until, until_status
 from treadle import Client, Context, Retry, Treadle, work
 from treadle.events import Dead, LeaseLost, Succeeded
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 from treadle.testing import Faults
 
 

@@ -14,7 +14,7 @@ from tests.engine.traces import Spans
 from treadle import Context, Retry, work
 from treadle.engine.upkeep.unserved_types import UnservedTypes
 from treadle.events import Failed, LeaseLost
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 from treadle.testing import Faults
 
 memory_only = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved

@@ -31,7 +31,7 @@ from treadle.doers import Task, balanced, concurrency, priority, unlimited
 from treadle.engine.run import attempt, shutdown
 from treadle.engine.run.heartbeat import Watchdog
 from treadle.events import Succeeded
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 
 class Rude(BaseException):

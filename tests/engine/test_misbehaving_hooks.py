@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, class_path, failure, until
-from treadle import (
-    Context,
-    EncodeError,
-    InputError,
-    PayloadTooLarge,
-    Result,
-    Retry,
-    Treadle,
-    work,
-)
+from treadle import Context, EncodeError, InputError, PayloadTooLarge, Result, Retry, Treadle, work
 from treadle.events import Succeeded
 
 

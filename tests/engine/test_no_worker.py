@@ -6,7 +6,7 @@ from treadle import Client, work
 from treadle.backends.memory import MemoryBackend
 from treadle.engine.wait.no_worker import AGAIN, SLOW, SOON, NoWorkerNotice
 from treadle.item import DEFAULT_TENANT, Heartbeat
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 from treadle.testing import ManualClock
 
 

@@ -19,11 +19,11 @@ from treadle import (
     Retry,
     WorkCancelled,
     WorkFailed,
-    dead_letters,
     work,
 )
 from treadle.errors import InputError
 from treadle.events import Cancelled, GroupDone, Succeeded
+from treadle.operate import dead_letters
 
 
 @work

@@ -19,7 +19,7 @@ from treadle import Context, Result, Retry, SystemClock, Treadle, UnsupportedErr
 from treadle.events import Dead, GroupDone, Succeeded
 from treadle.item import Demand, Heartbeat, Item, Submission
 from treadle.ports import MemoryQueue, PortsBackend, memory_pubsub, memory_queue, memory_store
-from treadle.rules import settlement
+from treadle.store.rules import settlement
 from treadle.testing import Faults, FaultyPort, ManualClock
 
 WHEN = pytest.mark.parametrize("when", ["before", "after"])

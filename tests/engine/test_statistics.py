@@ -10,11 +10,11 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, until
 from treadle import MemoryBackend, Retry, Treadle, Worker, work
-from treadle.clock import SystemClock
+from treadle.base.clock import SystemClock
 from treadle.engine.upkeep.statistics import INTERVAL
 from treadle.errors import InputError, UnsupportedError, WorkFailed
 from treadle.metrics.names import SECONDS
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 from treadle.ports import MemoryPubSub, MemoryQueue, MemoryStore, PortsBackend
 from treadle.records import HOUR, Stat
 from treadle.testing import CountingBackend, Faults, FaultyBackend, ManualClock

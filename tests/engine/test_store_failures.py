@@ -29,7 +29,7 @@ from treadle.engine.upkeep import prune
 from treadle.errors import BackendError
 from treadle.events import Dead, GroupDone, LeaseLost, Succeeded
 from treadle.item import Settlement
-from treadle.rules import settlement
+from treadle.store.rules import settlement
 from treadle.testing import Faults, FaultyBackend
 
 pytestmark = pytest.mark.every_store

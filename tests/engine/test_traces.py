@@ -15,15 +15,15 @@ from tests.engine.traced_handlers import trace_in_process
 from tests.engine.traces import Spans, linked_ids
 from treadle import Abort, Client, Context, Defer, Failure, InputError, Result, Treadle, Worker, group, work
 from treadle.backend import Backend
+from treadle.base.headers import trace_of
 from treadle.contrib.otel import OpenTelemetry
 from treadle.contrib.otel.carrier import pack
 from treadle.contrib.otel.spans import server_of
-from treadle.engine.telemetry import MOST_BYTES
+from treadle.define.work import Work
 from treadle.events import Queued
-from treadle.headers import trace_of
+from treadle.handler.telemetry import MOST_BYTES
 from treadle.item import Fire
 from treadle.testing import Faults
-from treadle.work import Work
 
 
 @work(name="value")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.engine.kit import PATIENCE, MakeApp, failure
 from treadle import Abort, Context, Result, group, work
 from treadle.engine.run.unsatisfied import named_causes, read_roots
-from treadle.engine.why.read import MOST_DEAD, MOST_DEEP
+from treadle.operate.why.read import MOST_DEAD, MOST_DEEP
 
 
 @work(name="charge")

@@ -13,7 +13,7 @@ from treadle.engine.run import dispatch
 from treadle.engine.run.attempt import AttemptRunner
 from treadle.engine.run.bound_types import BoundTypes
 from treadle.engine.run.isolation import Isolation
-from treadle.rules.settlement import after_loss, put_back
+from treadle.store.rules.settlement import after_loss, put_back
 
 # ---------------------------------------------------------------------------------------- losses and failures
 

@@ -21,7 +21,7 @@ from treadle.backends.memory import (
     transitions,
 )
 from treadle.item import GROUP_MARK
-from treadle.rules import repair, settlement
+from treadle.store.rules import repair, settlement
 
 # ----------------------------------------------------------------------------------------------------- groups
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.kit import Patch, mutant
-from treadle import fleet
 from treadle.backends.memory import fair_order
 from treadle.backends.sqlite import overview
 from treadle.cli.bulk_verb import BulkVerb
 from treadle.engine.run import fingerprint
 from treadle.engine.submit import carry, enqueue
-from treadle.engine.why import meaning
-from treadle.fleet import Fleet
-from treadle.portions import CanaryEnd
+from treadle.operate.portions import CanaryEnd
+from treadle.operate.why import meaning
+from treadle.store import fleet
+from treadle.store.fleet import Fleet
 
 CONTRACT = "tests/backends/test_memory.py::TestContract::"
 

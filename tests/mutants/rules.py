@@ -9,10 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle import loop_mark, masking
 from treadle.backends.postgres import PostgresBackend, pool, sealing
 from treadle.backends.postgres.link import LinkWatch
 from treadle.backends.sqlite import process_directory
+from treadle.base import loop_mark
 from treadle.codec import collisions, hashes
 from treadle.doers import on_full
 from treadle.doers.base import WorkerDoers, managed
@@ -22,6 +22,7 @@ from treadle.engine.run import refused, settle
 from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.heartbeat import HeartbeatLoop
 from treadle.engine.submit.build_item import ItemBuilder
+from treadle.logs import masking
 
 # -------------------------------------------------------------------------------------------------- settling
 

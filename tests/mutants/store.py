@@ -29,9 +29,9 @@ from treadle.backends.memory import (
 )
 from treadle.engine.run import build_settlement
 from treadle.item import Contribution, Rejected
-from treadle.rules import audits as rules_of_audits
-from treadle.rules import limits as rules_of_limits
-from treadle.rules import settlement, submission, times
+from treadle.store.rules import audits as rules_of_audits
+from treadle.store.rules import limits as rules_of_limits
+from treadle.store.rules import settlement, submission, times
 
 
 def plant(patch: Patch, owner: Any, real: Callable[..., Any], bug: Callable[..., Any]) -> None:

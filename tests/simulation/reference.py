@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Item, Ref, Status
-from treadle.rules.settlement import LONE_VERSION
+from treadle.store.rules.settlement import LONE_VERSION
 
 TERMINAL = ("success", "dead", "cancelled")
 LONGEST_LOSS_DELAY = 30.0

@@ -17,7 +17,7 @@ from tests.simulation.plan import LEASE, Action
 from tests.simulation.program import RNG, WORLD
 from tests.simulation.reference import ReferenceItem, Violation, must
 from treadle import Client
-from treadle.ids import set_id_generator
+from treadle.base.ids import set_id_generator
 from treadle.item import GROUP_MARK, Filter, Ref
 
 TIME_TO_FINISH = 900.0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from treadle import Client, InputError, Retry, Treadle, Worker, set_id_generator, work
-from treadle.callables import check_not_awaitable, is_async
+from treadle.base.callables import check_not_awaitable, is_async
 from treadle.metrics import Metrics
 
 

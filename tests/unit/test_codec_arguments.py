@@ -20,8 +20,8 @@ from typing_extensions import Unpack
 
 from tests.support.tiers import examples
 from treadle.codec import Arguments, Parameter, Shape
+from treadle.define.signature import resolve_annotation
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
-from treadle.signature import resolve_annotation
 
 if TYPE_CHECKING:
     from nowhere import Hidden

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.condition import DONE, When, at_least, condition_met, need
-from treadle.rules.submission import dependency_state
+from treadle.define.condition import DONE, When, at_least, condition_met, need
+from treadle.store.rules.submission import dependency_state
 
 OPEN = ["blocked", "scheduled", "ready", "running", None]
 

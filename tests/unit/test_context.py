@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.unit.works import make_context
-from treadle.context import Context, ContextServices, set_interrupt
+from treadle.define.work import WorkTypeBase
 from treadle.errors import InputError
+from treadle.handler.context import Context, ContextServices, set_interrupt
 from treadle.item import ItemState, Lease
-from treadle.work import WorkTypeBase
 
 
 class Services:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.tiers import examples
-from treadle.cron import CronSchedule, next_after
+from treadle.define.cron import CronSchedule, next_after
 from treadle.errors import CronError, InputError
 
 PARIS = "Europe/Paris"

@@ -14,7 +14,7 @@ from treadle.doers.limited import LimitedDoer
 from treadle.doers.permit_queue import PermitReturns
 from treadle.errors import InputError, NotStarted, StoreUnavailable
 from treadle.item import Algorithm, Limit, PermitReply, PermitRequest
-from treadle.rules.limits import LimitState, permit
+from treadle.store.rules.limits import LimitState, permit
 from treadle.testing.clock import ManualClock
 
 
@@ -801,7 +801,7 @@ def test_a_lane_cannot_make_a_limit_look_like_that_of_another_tenant() -> None:
 
 def test_a_limit_of_each_tenant_has_its_own_bound_beside_one_for_all() -> None:
     from treadle.engine.declared_limits import declared_limits, limit_of
-    from treadle.operator import core_of
+    from treadle.operate.operator import core_of
 
     lane = concurrency(1, per="lane")
     doer = concurrency(9, inner=concurrency(2, per="tenant", inner=lane))

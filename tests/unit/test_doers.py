@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from treadle import MemoryBackend, doers
-from treadle.clock import SystemClock
+from treadle.base.clock import SystemClock
 from treadle.doers import Task, balanced, oldest, priority, unlimited
 from treadle.doers.balanced import BalancedLine
 from treadle.doers.base import BaseDoer, managed

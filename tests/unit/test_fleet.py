@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.fleet import Fleet, last_beat
 from treadle.item import WorkerState
+from treadle.store.fleet import Fleet, last_beat
 from treadle.worker_info import WorkerInfo
 
 NOW = 1_800_000_000.0

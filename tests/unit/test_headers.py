@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from treadle.base.headers import MAX_BYTES, MAX_HEADERS, check_headers, headers_of, trace_id_of
 from treadle.errors import InputError
-from treadle.headers import MAX_BYTES, MAX_HEADERS, check_headers, headers_of, trace_id_of
 from treadle.options import check_options, resolve
 
 

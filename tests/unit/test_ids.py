@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from treadle.base.ids import check_id, check_name, generate_id, id_generator, set_id_generator
 from treadle.errors import InputError
-from treadle.ids import check_id, check_name, generate_id, id_generator, set_id_generator
 from treadle.testing import ManualClock
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from treadle.context import Interrupt, set_interrupt
 from treadle.errors import LeaseLost
+from treadle.handler.context import Interrupt, set_interrupt
 
 
 def test_a_new_interrupt_is_not_set() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from treadle.masking import MASK, Address, masked
+from treadle.logs.masking import MASK, Address, masked
 
 SECRET = "hunter2"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle.condition import at_least
+from treadle.define.condition import at_least
 from treadle.errors import InputError
 from treadle.options import (
     DEFAULTS,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.works import make_context, make_work
-from treadle.condition import at_least
+from treadle.define.condition import at_least
 from treadle.errors import DuplicateIdError
-from treadle.result_plan import ResultPlan, fold, needs_old, plan, unreturned
+from treadle.handler.result_plan import ResultPlan, fold, needs_old, plan, unreturned
 
 a, b, c, d, e = (make_work(letter) for letter in "abcde")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.works import make_context, make_work
-from treadle.condition import at_least
-from treadle.decorators import work
+from treadle.define.condition import at_least
+from treadle.define.decorators import work
 from treadle.errors import InputError
 
 a, b, c = make_work("a"), make_work("b"), make_work("c")

@@ -26,9 +26,9 @@ from treadle.item import (
     SettlementKind,
     Status,
 )
-from treadle.rules.limits import LimitState, idle_at, permit
-from treadle.rules.repair import Condition, RepairLookups, plan_repair
-from treadle.rules.settlement import (
+from treadle.store.rules.limits import LimitState, idle_at, permit
+from treadle.store.rules.repair import Condition, RepairLookups, plan_repair
+from treadle.store.rules.settlement import (
     VERSIONS,
     Counters,
     GroupValue,
@@ -43,7 +43,7 @@ from treadle.rules.settlement import (
     recorded_failure,
     redrive,
 )
-from treadle.rules.submission import (
+from treadle.store.rules.submission import (
     Dependencies,
     KeyHolder,
     SubmitPlan,
@@ -56,7 +56,7 @@ from treadle.rules.submission import (
     key_answers,
     plan_submission,
 )
-from treadle.rules.times import due_at, fired, put_schedule
+from treadle.store.rules.times import due_at, fired, put_schedule
 
 EPOCH = 1_700_000_000.0
 

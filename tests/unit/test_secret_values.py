@@ -22,10 +22,10 @@ from treadle import (
     WorkFailed,
     work,
 )
-from treadle.item_json import group_json, item_json
-from treadle.operator import core_of
-from treadle.secret_values import SecretMask, holds_secret
-from treadle.work_type import declared_types
+from treadle.define.secret_values import SecretMask, holds_secret
+from treadle.define.work_type import declared_types
+from treadle.operate.item_json import group_json, item_json
+from treadle.operate.operator import core_of
 
 T = TypeVar("T")
 Maybe: TypeAlias = Annotated[str, Secret] | None

@@ -8,10 +8,10 @@ import pytest
 
 from treadle import Client, Handle, Treadle
 from treadle.app import SyncApp
-from treadle.bulk import Bulk
-from treadle.dead_letters import DeadLetters
 from treadle.manual_lease import ClaimedLease
-from treadle.operator import Operator
+from treadle.operate.bulk import Bulk
+from treadle.operate.dead_letters import DeadLetters
+from treadle.operate.operator import Operator
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync import (
     BlockingVerb,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from treadle.base.timing import MAX_DURATION, MAX_INSTANT, MIN_INSTANT, instant, seconds, to_datetime
 from treadle.errors import InputError
-from treadle.timing import MAX_DURATION, MAX_INSTANT, MIN_INSTANT, instant, seconds, to_datetime
 
 
 @pytest.mark.parametrize(

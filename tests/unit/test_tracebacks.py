@@ -14,8 +14,8 @@ from treadle.engine.hooks import Hooks
 from treadle.engine.run.decide import failure_of
 from treadle.engine.seldom import Seldom
 from treadle.errors import DecodeError
-from treadle.log_lines import ERROR, log_line, traceback_of
-from treadle.tracebacks import RemoteTraceback, frames_of, traceback_text, user_frames
+from treadle.logs.lines import ERROR, log_line, traceback_of
+from treadle.logs.tracebacks import RemoteTraceback, frames_of, traceback_text, user_frames
 
 
 def raised(call: Callable[[], object]) -> BaseException:

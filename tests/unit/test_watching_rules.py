@@ -1,4 +1,4 @@
-"""The rules of what operators read: treadle.rules.watching."""
+"""The rules of what operators read: treadle.store.rules.watching."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec import Struct
 from treadle.backends.memory.priority_queue import Position, PriorityQueue
 from treadle.item import Attempt, Count, ItemState, Status, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse, Prerequisite
-from treadle.rules.limits import LimitState
-from treadle.rules.watching import (
+from treadle.store.rules.limits import LimitState
+from treadle.store.rules.watching import (
     MOST_HOLDERS,
     WaitsAgain,
     rate_use,

@@ -7,18 +7,8 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
+from treadle.base.wording import duration
 from treadle.engine.tenant_view import seen_workers
-from treadle.engine.why.facts import (
-    GroupFacts,
-    ItemFacts,
-    LimitFact,
-    NoItem,
-    QueueFacts,
-    ScheduleFacts,
-)
-from treadle.engine.why.meaning import reasons_of
-from treadle.engine.why.read import next_name
-from treadle.engine.why.wording import since_text, until_text
 from treadle.item import (
     GROUP_MARK,
     Attempt,
@@ -38,8 +28,11 @@ from treadle.item_facts import (
     QueueAge,
     UnservedType,
 )
+from treadle.operate.why.facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
+from treadle.operate.why.meaning import reasons_of
+from treadle.operate.why.read import next_name
+from treadle.operate.why.wording import since_text, until_text
 from treadle.why import Reason
-from treadle.wording import duration
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo, WorkerTrial
 
 NOW = 1_794_820_000.0

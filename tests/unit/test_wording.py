@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.wording import close_to, duration, first_line, listed, one_line, plain, plural
+from treadle.base.wording import close_to, duration, first_line, listed, one_line, plain, plural
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import pytest
 
+from treadle.base.ids import set_id_generator
 from treadle.client import Client
-from treadle.context import Context
-from treadle.decorators import Definer, work
+from treadle.define.decorators import Definer, work
+from treadle.define.work import Work, failure_parameter
+from treadle.define.work_type import WorkType, arguments_of, computed_options, handler_of
 from treadle.errors import DecodeError, DefinitionError, EncodeError, InputError
 from treadle.flow_control import Failure
-from treadle.ids import set_id_generator
+from treadle.handler.context import Context
+from treadle.handler.result import Result
 from treadle.options import TypeOptions, check_options
-from treadle.result import Result
 from treadle.retry import Retry
-from treadle.work import Work, failure_parameter
-from treadle.work_type import WorkType, arguments_of, computed_options, handler_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -149,7 +149,7 @@ class TestNames:
     def test_the_name_of_a_function_in_a_script(self, tmp_path: Path) -> None:
         script = tmp_path / "nightly.py"
         script.write_text(
-            "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+            "from treadle.define.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
         )
         printed = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
         assert printed.stdout == "nightly.run\n"
@@ -158,7 +158,9 @@ class TestNames:
     def test_the_name_of_a_function_in_a_module_run_as_a_script(self, tmp_path: Path) -> None:
         package = tmp_path / "tasks"
         package.mkdir()
-        source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        source = (
+            "from treadle.define.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        )
         for name in ("__init__.py", "__main__.py", "nightly.py"):
             (package / name).write_text("" if name == "__init__.py" else source)
         names = [
@@ -171,7 +173,9 @@ class TestNames:
 
     @pytest.mark.usefixtures("processes")
     def test_the_name_of_a_function_from_standard_input(self) -> None:
-        source = "from treadle.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        source = (
+            "from treadle.define.decorators import work\n@work\ndef run() -> None: ...\nprint(run.name)\n"
+        )
         printed = subprocess.run([sys.executable], input=source, capture_output=True, text=True, check=True)
         assert printed.stdout == "__main__.run\n"
 

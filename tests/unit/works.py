@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.context import Context
+from treadle.define.work import Work
+from treadle.handler.context import Context
 from treadle.item import Lease
-from treadle.work import Work
 
 
 def make_work(id: str, type: str = "test.work") -> Work[Any, Any]:

@@ -7,8 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from treadle.audit_note import checked_note
 from treadle.errors import InputError, message_of
+from treadle.store.audit_note import checked_note
 
 if TYPE_CHECKING:
     from treadle.client import Client

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from treadle.fleet_json import audit_json
+from treadle.base.timing import to_datetime
+from treadle.base.wording import plural
+from treadle.operate.fleet_json import audit_json
 from treadle.records import AuditEntry
-from treadle.timing import to_datetime
-from treadle.wording import plural
 
 from .filters import CursorOption
 from .shell import Shell, operator_command

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
+from treadle.base.wording import capped, plural
 from treadle.bulk_action import ActionVerb, BulkState
-from treadle.bulk_portion import VERBS
 from treadle.bulk_runner import BulkRunner
-from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import InputError, NotFound
-from treadle.fleet_json import bulk_json
 from treadle.item import Filter
-from treadle.portions import WantedItem
-from treadle.wording import capped, plural
+from treadle.operate.bulk_portion import VERBS
+from treadle.operate.fleet_json import bulk_json
+from treadle.operate.portions import WantedItem
+from treadle.operate.why.wording import command, tenant_option
 
 from .bulk_verb import BulkVerb, skipped_text
 from .exit_codes import REFUSED

@@ -9,11 +9,11 @@ from typing import Any
 from treadle import __version__
 from treadle.app import Treadle
 from treadle.backend import store_name
+from treadle.base.wording import duration, listed, one_line, plural
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
 from treadle.engine.registry import BUILT_IN
-from treadle.operator import core_of
-from treadle.wording import duration, listed, one_line, plural
+from treadle.operate.operator import core_of
 from treadle.worker import settings_of
 
 MOST_TYPES = 20

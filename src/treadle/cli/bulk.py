@@ -17,15 +17,15 @@ from typing import Final
 
 import msgspec
 
+from treadle.base.wording import capped, plural
 from treadle.bulk_action import PORTION
 from treadle.client import Client
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, TreadleError
-from treadle.filter_words import filter_text
 from treadle.item import Filter, ItemState
-from treadle.item_json import ref_json
-from treadle.portions import MEANWHILE, PortionChanger, Refusal
-from treadle.wording import capped, plural
+from treadle.operate.filters import filter_text
+from treadle.operate.item_json import ref_json
+from treadle.operate.portions import MEANWHILE, PortionChanger, Refusal
 
 from .asking import ask, pause_for, progress_bar, stopped_by_ctrl_c
 from .background import check_background, start_background

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from treadle.client import Client
 from treadle.errors import TreadleError
 from treadle.item import ItemState, Status
-from treadle.portions import PortionOutcome, Refusal, refuse_status
+from treadle.operate.portions import PortionOutcome, Refusal, refuse_status
 
 from .shell import Shell
 

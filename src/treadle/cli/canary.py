@@ -8,11 +8,11 @@ from typing import Annotated, Final
 
 import typer
 
-from treadle.engine.why.wording import command, tenant_option
+from treadle.base.wording import duration, listed, plural
 from treadle.item import ItemState
-from treadle.item_json import ref_json
-from treadle.portions import CanaryEnd, read_canary
-from treadle.wording import duration, listed, plural
+from treadle.operate.item_json import ref_json
+from treadle.operate.portions import CanaryEnd, read_canary
+from treadle.operate.why.wording import command, tenant_option
 
 from .asking import pause_for
 from .bulk import Judge

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from treadle.dependency import DEPENDENCY
+from treadle.base.wording import close_names, first_line, plain, plural
+from treadle.define.dependency import DEPENDENCY
 from treadle.engine.registry import BUILT_IN, Registry
-from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import InputError
-from treadle.filter_words import read_statuses
 from treadle.item import Filter, Item, ItemState, Status
-from treadle.item_json import why_not
-from treadle.wording import close_names, first_line, plain, plural
+from treadle.operate.filters import read_statuses
+from treadle.operate.item_json import why_not
+from treadle.operate.why.wording import command, tenant_option
 
 from .exit_codes import UNHEALTHY
 from .filters import StatusOption, names_in

@@ -30,7 +30,7 @@ from treadle.cli.open_store import StoreAway, open_store
 from treadle.cli.reports import ReportWriter, make_report
 from treadle.doers import balanced
 from treadle.errors import BackendError
-from treadle.log_lines import ERROR, error_text, log_line, traceback_of
+from treadle.logs.lines import ERROR, error_text, log_line, traceback_of
 from treadle.worker import Worker, asked_to_stop, copy_worker
 
 EXIT_GRACE = 2.0

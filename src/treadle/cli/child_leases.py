@@ -18,9 +18,9 @@ from treadle.engine import store_retry
 from treadle.engine.outage import StoreOutage, is_outage
 from treadle.engine.run.outcome_log import named_items
 from treadle.engine.settings import Settings
-from treadle.fleet import Fleet
 from treadle.item import Heartbeat, Lease, Wake
-from treadle.log_lines import WARNING, error_text, log_line
+from treadle.logs.lines import WARNING, error_text, log_line
+from treadle.store.fleet import Fleet
 from treadle.worker_info import encode_worker_info
 
 BLOCKED: Final = 2.0

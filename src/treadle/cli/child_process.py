@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
+from treadle.base.ids import generate_id
 from treadle.cli.child import ChildOptions
 from treadle.cli.liveness import LoopLiveness
 from treadle.cli.reports import ReportReader
-from treadle.ids import generate_id
-from treadle.log_lines import ERROR, log_line
-from treadle.tracebacks import is_users
+from treadle.logs.lines import ERROR, log_line
+from treadle.logs.tracebacks import is_users
 
 STACKS_TIME = 0.3
 """Seconds that a process has to write its stacks."""

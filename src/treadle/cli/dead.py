@@ -8,13 +8,13 @@ from typing import Annotated, Final, Literal, get_args
 
 import typer
 
-from treadle.engine.why.wording import command
+from treadle.base.timing import iso
+from treadle.base.wording import capped, error_line, plural
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
-from treadle.item_json import mark_json, ref_json
-from treadle.timing import iso
-from treadle.wording import capped, error_line, plural
+from treadle.operate.item_json import mark_json, ref_json
+from treadle.operate.why.wording import command
 
 from .bulk import change_items
 from .delete import CascadeOption, OpenOption, deletion

@@ -8,10 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from treadle.client import Client
-from treadle.engine.why.wording import command, tenant_option
 from treadle.errors import ConflictError
 from treadle.item import ItemState, Status
-from treadle.portions import Deletion
+from treadle.operate.portions import Deletion
+from treadle.operate.why.wording import command, tenant_option
 
 from .bulk import COUNT_CAP, change_items
 from .bulk_verb import BulkVerb, Preview, allowed

@@ -15,15 +15,15 @@ from uuid import uuid4
 import typer
 
 from treadle.backend import Backend, Inspected, Notified
+from treadle.base.wording import duration, listed, plural
 from treadle.engine.declared_limits import declared_limits, declared_rule
-from treadle.engine.why.wording import command
 from treadle.errors import WakeupsLost
-from treadle.fleet import Fleet
 from treadle.item import Wake
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
+from treadle.operate.store_look import StoreLook, look_at
+from treadle.operate.why.wording import command
 from treadle.problems import MAX_WAIT, ProblemKind
-from treadle.store_look import StoreLook, look_at
-from treadle.wording import duration, listed, plural
+from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
 from .shell import Shell, operator_command

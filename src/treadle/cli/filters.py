@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-from treadle.filter_words import (
+from treadle.base.ids import check_id, check_name
+from treadle.item import Filter, Status
+from treadle.operate.filters import (
     REASONS,
     STATUS_GROUPS,
     STATUSES,
@@ -19,8 +21,6 @@ from treadle.filter_words import (
     read_statuses,
     read_time,
 )
-from treadle.ids import check_id, check_name
-from treadle.item import Filter, Status
 
 from .completion import complete_queue, complete_type, complete_words
 

@@ -7,12 +7,12 @@ from typing import Annotated, Final
 
 import typer
 
-from treadle.fleet import Fleet
-from treadle.fleet_json import limit_json, worker_json
+from treadle.base.wording import did_you_mean, duration, listed, plain
 from treadle.item import Filter, ItemState
 from treadle.item_facts import LimitHolder, LimitUse
-from treadle.item_json import ref_json
-from treadle.wording import did_you_mean, duration, listed, plain
+from treadle.operate.fleet_json import limit_json, worker_json
+from treadle.operate.item_json import ref_json
+from treadle.store.fleet import Fleet
 from treadle.worker_info import BlockingItem
 
 from .exit_codes import REFUSED

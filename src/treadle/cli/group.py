@@ -7,13 +7,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from treadle.base.ids import check_id, check_name
+from treadle.base.wording import plain, plural
+from treadle.define.group_ref import GroupRef, shown_names
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound
-from treadle.group_ref import GroupRef, shown_names
-from treadle.ids import check_id, check_name
 from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
-from treadle.item_json import group_json, member_json, read_group_value
-from treadle.wording import plain, plural
+from treadle.operate.item_json import group_json, member_json, read_group_value
 
 from .filters import RevealOption
 from .pages import first_items

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from treadle.log_lines import WARNING, error_text, log_line
+from treadle.logs.lines import WARNING, error_text, log_line
 
 MOST_BYTES: Final = 8192
 """Of a request."""

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from treadle.base.ids import check_id
+from treadle.base.wording import duration, error_line, first_line, plural, times
+from treadle.define.group_ref import GroupRef, shown_name
 from treadle.errors import NotFound
-from treadle.group_ref import GroupRef, shown_name
-from treadle.ids import check_id
 from treadle.item import Filter, GroupState, ItemState
-from treadle.item_condition import read_condition
-from treadle.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
-from treadle.rules.watching import died_unrun
-from treadle.wording import duration, error_line, first_line, plural, times
+from treadle.operate.item_condition import read_condition
+from treadle.operate.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
+from treadle.store.rules.watching import died_unrun
 
 from .exit_codes import REFUSED
 from .filters import CursorOption, ItemFilters, LimitOption, RevealOption

@@ -13,10 +13,10 @@ from typing import Any
 
 from treadle.app import Treadle
 from treadle.backend import Backend
+from treadle.base.wording import one_line
 from treadle.cli.log_format import LogFormat, say_refusal
 from treadle.client import Client
-from treadle.log_lines import error_text
-from treadle.wording import one_line
+from treadle.logs.lines import error_text
 
 
 class CannotLoad(Exception):

@@ -6,10 +6,10 @@ import enum
 import logging
 import sys
 
-from treadle.context_log import LOGGER
-from treadle.log_lines import ERROR, log_line, traceback_of
+from treadle.base.wording import plain
 from treadle.logging import JsonFormatter, TextFormatter
-from treadle.wording import plain
+from treadle.logs.context_log import LOGGER
+from treadle.logs.lines import ERROR, log_line, traceback_of
 
 
 class LogFormat(enum.StrEnum):

@@ -19,7 +19,7 @@ from treadle.cli.http_server import HttpServer, Response
 from treadle.cli.reports import ChildReport
 from treadle.engine.kept_answer import KeptAnswer
 from treadle.errors import InputError
-from treadle.log_lines import INFO, log_line
+from treadle.logs.lines import INFO, log_line
 from treadle.metrics.prometheus import CONTENT_TYPE, exposition
 from treadle.store_metrics import StoreReader, store_exposition
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from treadle.base.ids import check_id, check_name
+from treadle.base.wording import close_names, did_you_mean, listed, plural
 from treadle.engine.run.fingerprint import MARK_LENGTH
-from treadle.engine.why.wording import command
 from treadle.errors import InputError, NotFound, TreadleError
-from treadle.fleet import queues_of
-from treadle.ids import check_id, check_name
 from treadle.item import DEFAULT_QUEUE
-from treadle.operator import tenant_of
-from treadle.wording import close_names, did_you_mean, listed, plural
+from treadle.operate.operator import tenant_of
+from treadle.operate.why.wording import command
+from treadle.store.fleet import queues_of
 
 if TYPE_CHECKING:
     from treadle.backend import Backend

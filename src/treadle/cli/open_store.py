@@ -9,10 +9,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from treadle.base.wording import duration, one_line
 from treadle.errors import StoreUnavailable, message_of
-from treadle.log_lines import WARNING, log_line
+from treadle.logs.lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
-from treadle.wording import duration, one_line
 
 
 class StoreAway(Exception):

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
+from treadle.base.ids import check_name
+from treadle.base.wording import did_you_mean, listed, plural
 from treadle.errors import InputError
-from treadle.ids import check_name
-from treadle.wording import did_you_mean, listed, plural
 
 from .completion import complete_queue
 from .names import queue_remark

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.engine.why.wording import command
+from treadle.base.wording import duration, plain
 from treadle.errors import InputError, WaitTimeout, WorkFailed
-from treadle.filter_words import read_duration, read_start
 from treadle.handle import Handle
 from treadle.item import ItemState
-from treadle.item_json import group_json, item_json, read_group_value, read_result
-from treadle.wording import duration, plain
+from treadle.operate.filters import read_duration, read_start
+from treadle.operate.item_json import group_json, item_json, read_group_value, read_result
+from treadle.operate.why.wording import command
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED

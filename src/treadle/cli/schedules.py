@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from treadle.base.timing import iso
+from treadle.base.wording import did_you_mean, duration
 from treadle.errors import InputError, NotFound, ScheduleError
-from treadle.fleet_json import schedule_json
+from treadle.operate.fleet_json import schedule_json
+from treadle.operate.schedule_state import ScheduleState
 from treadle.schedule import stored_name
-from treadle.schedule_state import ScheduleState
-from treadle.timing import iso
-from treadle.wording import did_you_mean, duration
 
 from .completion import complete_schedule
 from .exit_codes import REFUSED

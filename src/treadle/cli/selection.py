@@ -12,10 +12,10 @@ from typing import Annotated, Final, Protocol
 import msgspec
 import typer
 
+from treadle.base.ids import check_id, check_name
 from treadle.errors import InputError, NotFound
-from treadle.ids import check_id, check_name
 from treadle.item import Filter, ItemState
-from treadle.portions import Refusal, WantedItem, read_named
+from treadle.operate.portions import Refusal, WantedItem, read_named
 
 from .shell import Shell
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import typer
 
-from treadle.audit_note import noted_about, noted_for
 from treadle.backend import store_name
+from treadle.base.wording import plain
 from treadle.errors import (
     AccessDenied,
     DefinitionError,
@@ -24,8 +24,8 @@ from treadle.errors import (
     StoreUnavailable,
     TreadleError,
 )
-from treadle.operator import core_of, note_of, tenant_of
-from treadle.wording import plain
+from treadle.operate.operator import core_of, note_of, tenant_of
+from treadle.store.audit_note import noted_about, noted_for
 
 from .actor import named_by_host
 from .exit_codes import AWAY, INTERRUPTED, REFUSED, USAGE

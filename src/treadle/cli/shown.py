@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from treadle.base.wording import first_line, plural
 from treadle.item import GroupState, ItemState, Status
-from treadle.item_words import attempt_words, matters_at
-from treadle.wording import first_line, plural
+from treadle.operate.filters import attempt_words, matters_at
 
 from .text import Cell, ago, json_line, speaks_unicode, table_lines, terminal_width
 

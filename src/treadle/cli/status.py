@@ -12,17 +12,17 @@ from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 
 import typer
 
+from treadle.base.timing import iso
+from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
-from treadle.filter_words import read_duration
-from treadle.fleet import Fleet
-from treadle.fleet_json import COUNTED, counts_json, unserved_json, worker_json
 from treadle.item import Count, Status
 from treadle.item_facts import By, Overview, counts_by, total
-from treadle.operator import core_of
+from treadle.operate.filters import read_duration
+from treadle.operate.fleet_json import COUNTED, counts_json, unserved_json, worker_json
+from treadle.operate.operator import core_of
+from treadle.operate.store_look import look_at
 from treadle.problems import PROBLEM_KINDS, Problem
-from treadle.store_look import look_at
-from treadle.timing import iso
-from treadle.wording import approximate, duration, listed, plain, plural
+from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
 from .filters import names_in

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from treadle.client import Client
 from treadle.engine.run.unsatisfied import read_roots
-from treadle.engine.why.wording import command, tenant_option
 from treadle.item import ItemState, Ref
-from treadle.portions import MOST_NAMED, Requeue
+from treadle.operate.portions import MOST_NAMED, Requeue
+from treadle.operate.why.wording import command, tenant_option
 
 from .bulk_verb import Preview
 from .shell import Shell

@@ -47,7 +47,7 @@ from treadle.cli.reap import reap_others
 from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.engine import store_retry
 from treadle.engine.settings import Settings
-from treadle.log_lines import ERROR, INFO, WARNING, error_text, lines, log_line
+from treadle.logs.lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
 
 CHECK = 0.1

@@ -16,13 +16,12 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 import msgspec
 import typer
 
+from treadle.base.timing import iso
+from treadle.base.wording import duration, first_line, plain
 from treadle.engine.read_refs import get_refs
 from treadle.errors import InputError
-from treadle.filter_words import OPEN_STATUSES
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
-from treadle.item_words import attempt_words
-from treadle.timing import iso
-from treadle.wording import duration, first_line, plain
+from treadle.operate.filters import OPEN_STATUSES, attempt_words
 
 from .filters import QueueOption, TypeOption, names_in
 from .names import remark_filters

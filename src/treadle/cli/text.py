@@ -15,8 +15,8 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
-from treadle.wording import duration, plain, printable_json, shows_colours
+from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
+from treadle.base.wording import duration, plain, printable_json, shows_colours
 
 WIDTH: Final = 80
 """Columns, where the terminal does not say how many it has."""

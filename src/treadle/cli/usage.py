@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from treadle.wording import plain
+from treadle.base.wording import plain
 
 from .exit_codes import REFUSED, USAGE
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from treadle.bulk_portion import VERBS
+from treadle.base.wording import plural
 from treadle.client import Client
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
-from treadle.filter_words import OPEN_STATUSES, read_duration, read_start
 from treadle.item import ItemState, Status
-from treadle.portions import PortionOutcome, Refusal, all_or_none, cancel_items, trigger_items
-from treadle.wording import plural
+from treadle.operate.bulk_portion import VERBS
+from treadle.operate.filters import OPEN_STATUSES, read_duration, read_start
+from treadle.operate.portions import PortionOutcome, Refusal, all_or_none, cancel_items, trigger_items
 
 from .bulk import change_items
 from .bulk_verb import BulkVerb, tell_refusal

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treadle.backend import store_name
+from treadle.base.wording import one_line, plain
 from treadle.errors import InputError
-from treadle.wording import one_line, plain
 
 from .actor import actor_here
 from .load import load_function

@@ -7,10 +7,10 @@ from typing import Annotated, Final
 
 import typer
 
+from treadle.base.wording import plain
 from treadle.errors import InputError
-from treadle.fleet_json import why_json
+from treadle.operate.fleet_json import why_json
 from treadle.why import Reason, Why
-from treadle.wording import plain
 
 from .exit_codes import REFUSED
 from .shell import Shell, operator_command

@@ -16,6 +16,7 @@ import typer
 
 from treadle.app import Treadle
 from treadle.backend import store_name
+from treadle.base.wording import one_line
 from treadle.cli import log_format as logs
 from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
@@ -31,10 +32,9 @@ from treadle.cli.open_store import StoreAway
 from treadle.cli.reload import FileWatcher
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
-from treadle.log_lines import INFO, WARNING, log_line
-from treadle.operator import core_of
+from treadle.logs.lines import INFO, WARNING, log_line
+from treadle.operate.operator import core_of
 from treadle.store_metrics import StoreReader
-from treadle.wording import one_line
 
 
 def worker(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from treadle.base.wording import listed, plural
 from treadle.engine.registry import BUILT_IN
-from treadle.fleet import Fleet, WorkerStanding, last_beat
 from treadle.item import WorkerState
-from treadle.wording import listed, plural
+from treadle.store.fleet import Fleet, WorkerStanding, last_beat
 
 from .text import Cell, ago, speaks_unicode
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import inspect as info
 from typing_extensions import Unpack
 
+from treadle.base.wording import did_you_mean
 from treadle.errors import (
     DecodeError,
     DefinitionError,
@@ -28,7 +29,6 @@ from treadle.errors import (
     class_name,
     message_of,
 )
-from treadle.wording import did_you_mean
 
 from .enums import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec

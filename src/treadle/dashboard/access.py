@@ -9,8 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.base.ids import check_name
 from treadle.errors import InputError, TreadleError
-from treadle.ids import check_name
 
 Action: TypeAlias = Literal[
     "requeue",

@@ -14,8 +14,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
-from treadle.server_stop import ServerStop
-from treadle.sync_loop import SyncLoop
+from treadle.operate.server_stop import ServerStop
+from treadle.operate.sync_loop import SyncLoop
 
 __all__ = ["AnswerStream"]
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from treadle.callables import check_callable
+from treadle.base.callables import check_callable
 from treadle.client import Client
 from treadle.errors import InputError
 

@@ -8,7 +8,7 @@ import asyncio
 from treadle.bulk_runner import BulkRunner
 from treadle.client import Client
 from treadle.errors import LifecycleError
-from treadle.log_lines import log_error
+from treadle.logs.lines import log_error
 
 
 class BulkRuns:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from treadle.wording import duration
+from treadle.base.wording import duration
 
 MOST_CHARACTERS: Final = 100
 """Longer expressions are not read."""

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.fleet_json import counts_json
 from treadle.item import Count, Status
+from treadle.operate.fleet_json import counts_json
 
 K = TypeVar("K", bound=Hashable)
 

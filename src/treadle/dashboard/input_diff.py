@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from treadle.masking import MASK
+from treadle.logs.masking import MASK
 
 from .payloads import json_text
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.ids import check_id, check_name
+from treadle.base.wording import did_you_mean, one_line
 from treadle.errors import InputError
-from treadle.filter_words import read_reason, read_statuses, read_time
-from treadle.ids import check_id, check_name
 from treadle.item import DeathReason, Status
-from treadle.item_condition import WhereCondition, make_condition
-from treadle.wording import did_you_mean, one_line
+from treadle.operate.filters import read_reason, read_statuses, read_time
+from treadle.operate.item_condition import WhereCondition, make_condition
 
 FIELDS: Final[Mapping[str, str]] = {
     "status": "dead, running …; open and ended stand for several; separate by commas",

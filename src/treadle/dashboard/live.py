@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from treadle.backend import Backend
 from treadle.errors import TreadleError
 from treadle.item import Wake
-from treadle.server_stop import ServerStop
+from treadle.operate.server_stop import ServerStop
 
 DEBOUNCE: Final = 0.5
 """Seconds between two events at least."""

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from starlette.responses import Response
 
-from treadle.wording import plural
+from treadle.base.wording import plural
 
 from .addresses import name_of, segment
 from .cookies import keep

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
+from treadle.base.wording import first_line
 from treadle.errors import shown
 from treadle.item import ItemState
-from treadle.item_json import exact_json, item_headers, item_json, read_input, read_result
-from treadle.operator import core_of
+from treadle.operate.item_json import exact_json, item_headers, item_json, read_input, read_result
+from treadle.operate.operator import core_of
 from treadle.problems import Problem, ProblemKind
 from treadle.why import Reason, ReasonKind, Why
-from treadle.wording import first_line
 
 from .visit import Visit
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from treadle.base.timing import iso
 from treadle.bulk_action import BULK_QUEUE
-from treadle.fleet import Fleet, queues_of
 from treadle.item_facts import Overview
-from treadle.timing import iso
+from treadle.store.fleet import Fleet, queues_of
 
 from .depths import Depth, depth_json, depths
 from .throughput import Rate

@@ -14,7 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from treadle.base.wording import one_line
 from treadle.client import Client
+from treadle.define.secret_values import SecretMask
 from treadle.errors import (
     AccessDenied,
     ConflictError,
@@ -29,11 +31,9 @@ from treadle.errors import (
     UnknownWorkError,
     UnsupportedError,
 )
-from treadle.log_lines import ERROR, error_text, log_line, traceback_of
-from treadle.operator import core_of, tenant_of
-from treadle.secret_values import SecretMask
-from treadle.server_stop import server_stop
-from treadle.wording import one_line
+from treadle.logs.lines import ERROR, error_text, log_line, traceback_of
+from treadle.operate.operator import core_of, tenant_of
+from treadle.operate.server_stop import server_stop
 
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown

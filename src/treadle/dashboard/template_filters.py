@@ -11,8 +11,8 @@ import msgspec
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
+from treadle.base.wording import approximate, capped, duration, plain, plural
 from treadle.metrics.names import SECONDS
-from treadle.wording import approximate, capped, duration, plain, plural
 
 from . import charts, item_filter, reason_links, timeline
 from .addresses import segment

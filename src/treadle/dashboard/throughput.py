@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from treadle.base.timing import iso
 from treadle.metrics.histogram import Histogram
 from treadle.metrics.names import SECONDS
 from treadle.records import Stat
-from treadle.timing import iso
 
 from .access import NotShown
 from .charts import Bar

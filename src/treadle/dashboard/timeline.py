@@ -8,9 +8,9 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from markupsafe import Markup
 
+from treadle.base.wording import duration, error_line, plain
 from treadle.item import Attempt, ItemState, Status
-from treadle.rules.watching import died_unrun
-from treadle.wording import duration, error_line, plain
+from treadle.store.rules.watching import died_unrun
 
 WIDTH: Final = 1000
 HEIGHT: Final = 24

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.tracebacks import is_users, package_of
+from treadle.logs.tracebacks import is_users, package_of
 
 _FRAME: Final = re.compile(r'[\s|]*+File "(.+)", line \d+')
 _PYTHON: Final = re.compile(r"[\\/]lib(?:64)?[\\/]python3[^\\/]*[\\/]|^<frozen ")

@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.base.ids import check_name
 from treadle.client import Client
+from treadle.define.secret_values import SecretMask
 from treadle.errors import StoreTooSlow
-from treadle.ids import check_name
-from treadle.secret_values import SecretMask
 
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses

@@ -4,7 +4,7 @@
 
     board = dashboard_wsgi(app, access=access)
 
-The pages run on the app's event loop (see `treadle.sync_loop`), the access function in the thread of the
+The pages run on the app's event loop (see `treadle.sync`), the access function in the thread of the
 request: it may use the session, and the database, of the site. There are no server-sent events: pages look
 every few seconds. Django under ASGI has them, by `WsgiDashboard.stream`.
 """
@@ -21,9 +21,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.types import Message, Scope
 
-from treadle.callables import check_callable
+from treadle.base.callables import check_callable
 from treadle.client import Client, sync_loop_of
-from treadle.server_stop import server_stop
+from treadle.operate.server_stop import server_stop
 from treadle.sync import SyncClient
 
 from .access import AccessAnswer, AccessFn

@@ -17,13 +17,13 @@ from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, cast
 
-from treadle.callables import check_not_awaitable
-from treadle.clock import Clock
+from treadle.base.callables import check_not_awaitable
+from treadle.base.clock import Clock
+from treadle.base.loop_mark import LoopMark
+from treadle.define.option_checks import check_doer
 from treadle.errors import InputError, LifecycleError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest
-from treadle.log_lines import log_error
-from treadle.loop_mark import LoopMark
-from treadle.option_checks import check_doer
+from treadle.logs.lines import log_error
 
 from .doer import Doer, Task
 

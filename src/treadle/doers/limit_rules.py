@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from treadle.base.ids import MAX_NAME_BYTES, check_name
 from treadle.errors import InputError
-from treadle.ids import MAX_NAME_BYTES, check_name
 from treadle.item import Algorithm, Limit
 
 from .base import check_whole

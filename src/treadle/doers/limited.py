@@ -23,7 +23,7 @@ from functools import partial
 from itertools import count
 from math import inf
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 from treadle.errors import InputError, NotStarted
 from treadle.item import AvoidedLane, PermitReply
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from treadle.base.timing import Duration, seconds
 from treadle.errors import InputError
-from treadle.timing import Duration, seconds
 
 from .doer import Doer
 from .limit_rules import LimitRule, Per

@@ -9,16 +9,17 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from treadle.backend import Backend, ChecksUnopened, is_in_memory, store_name
+from treadle.base.loop_mark import LoopMark, keep_for_ever
+from treadle.define.signature import Handler
+from treadle.define.work_type import defined_in
 from treadle.doers.base import BaseDoer
 from treadle.errors import Stopped
 from treadle.flow_control import OnUnhandledGroup
+from treadle.handler.telemetry import Telemetry
 from treadle.item import Item, Lease, Wake
-from treadle.log_lines import WARNING, log_line
-from treadle.loop_mark import LoopMark, keep_for_ever
+from treadle.logs.lines import WARNING, log_line
 from treadle.metrics import Metrics
-from treadle.signature import Handler
 from treadle.submit_middleware import SubmitMiddleware
-from treadle.work_type import defined_in
 
 from .guarded_telemetry import GuardedTelemetry, StoreCalls
 from .hooks import Hooks, Phase
@@ -32,7 +33,6 @@ from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
-from .telemetry import Telemetry
 from .upkeep.statistics import Statistics
 from .wait.announce import Announcer
 from .wait.no_worker import NoWorkerNotice
@@ -42,7 +42,7 @@ from .wait.wakeups import WakeUps
 
 
 class PortionRunner(Protocol):
-    """Runs an item of a bulk action: see `treadle.bulk_portion`."""
+    """Runs an item of a bulk action: see `treadle.operate.bulk_portion`."""
 
     def __call__(self, core: Core, lease: Lease, /) -> Awaitable[Any]:
         """Change a portion of the items. Returns how to settle it: a `PendingSettlement`. `DecodeError`."""

@@ -16,12 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from treadle.context_log import TRACE_FIELDS, field_name
-from treadle.item import Item
-from treadle.metrics.series import StoreVerb
-
-from .hooks import Hooks
-from .telemetry import (
+from treadle.handler.telemetry import (
     MOST_BYTES,
     MOST_LINKS,
     AttemptSpan,
@@ -30,6 +25,11 @@ from .telemetry import (
     Trace,
     TracedAttempt,
 )
+from treadle.item import Item
+from treadle.logs.context_log import TRACE_FIELDS, field_name
+from treadle.metrics.series import StoreVerb
+
+from .hooks import Hooks
 
 T = TypeVar("T")
 SpanT = TypeVar("SpanT", bound="AbstractContextManager[object]")

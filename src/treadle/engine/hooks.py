@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from treadle.callables import call, check_not_awaitable, raised_by_user
+from treadle.base.callables import call, check_not_awaitable, raised_by_user
 from treadle.errors import BackendError, class_name
 from treadle.events import Event
-from treadle.log_lines import WARNING, error_text, log_line, traceback_of
-from treadle.tracebacks import frames_of
+from treadle.logs.lines import WARNING, error_text, log_line, traceback_of
+from treadle.logs.tracebacks import frames_of
 
 from .outage import StoreOutage, is_outage
 from .seldom import Seldom, repeated

@@ -16,7 +16,7 @@ from typing import Any
 from treadle.backend import Backend, Transaction
 from treadle.errors import InputError
 from treadle.item import AuditNote, Item, ItemState, Rejected, Submission, Submitted
-from treadle.rules.submission import may_change
+from treadle.store.rules.submission import may_change
 
 _current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction", default=None)
 

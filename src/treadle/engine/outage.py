@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from treadle.base.wording import duration, one_line, plural
 from treadle.errors import StoreFull, StoreUnavailable, message_of
-from treadle.log_lines import WARNING, log_line
-from treadle.wording import duration, one_line, plural
+from treadle.logs.lines import WARNING, log_line
 
 SUMMARY: Final = 60.0
 """Seconds between two lines about an outage that lasts."""

@@ -11,13 +11,11 @@ import msgspec
 
 from treadle.bulk_action import BULK_TYPE
 from treadle.codec import Codec, JsonCodec, check_size
-from treadle.dependency import DEPENDENCY
-from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
-from treadle.item import GROUP_TYPE
-from treadle.secret_values import SecretMask
-from treadle.signature import GROUP_VALUE, Handler
-from treadle.work import Work, WorkTypeBase, check_takes_failure, is_work
-from treadle.work_type import (
+from treadle.define.dependency import DEPENDENCY
+from treadle.define.secret_values import SecretMask
+from treadle.define.signature import GROUP_VALUE, Handler
+from treadle.define.work import Work, WorkTypeBase, check_takes_failure, is_work
+from treadle.define.work_type import (
     WorkType,
     check_storable,
     declared_types,
@@ -25,6 +23,8 @@ from treadle.work_type import (
     handler_of,
     own_compensation,
 )
+from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
+from treadle.item import GROUP_TYPE
 
 AnyType = WorkType[..., Any, Any]
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
-from treadle.wording import MINUTE
+from treadle.base.wording import MINUTE
 
 MOST_KEYS = 1000
 

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.clock import Clock, SystemClock
+from treadle.base.clock import Clock, SystemClock
+from treadle.base.ids import IdGenerator, generate_id
 from treadle.codec import Codec, default_codec
-from treadle.context import Context
 from treadle.doers.base import BaseDoer
 from treadle.errors import InputError
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
-from treadle.ids import IdGenerator, generate_id
+from treadle.handler.context import Context
 from treadle.retry import Retry
 
 MAX_PAYLOAD = 1024 * 1024

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
-from treadle.fleet import serves
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse
+from treadle.store.fleet import serves
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerTrial
 
 

@@ -8,8 +8,8 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from treadle.clock import Clock, SystemClock
-from treadle.log_lines import log_error
+from treadle.base.clock import Clock, SystemClock
+from treadle.logs.lines import log_error
 
 COMPACT = 64
 """Cancelled timers stay in the heap until they are due, or until there are more than this and they are the

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from treadle.callables import check_not_awaitable, check_plain
+from treadle.base.callables import check_not_awaitable, check_plain
 from treadle.errors import InputError
-from treadle.log_lines import log_error
+from treadle.logs.lines import log_error
 
 from .histogram import Histogram, added
 from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric

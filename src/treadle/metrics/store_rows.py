@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
-from treadle.fleet import Fleet, last_beat
 from treadle.item import Schedule
 from treadle.item_facts import LimitUse, Overview
+from treadle.store.fleet import Fleet, last_beat
 
 from .names import STORE_METRICS
 from .registry import MAX_TYPES

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Never
 
 from treadle.backend import HeartbeatConnection, Transaction
-from treadle.clock import Clock, SystemClock
+from treadle.base.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
     GROUP_MARK,

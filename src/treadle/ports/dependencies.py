@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from treadle.item import Item, Ref, Rejected, Status
-from treadle.rules.submission import count_dependencies, find_cycle, is_tolerant
+from treadle.store.rules.submission import count_dependencies, find_cycle, is_tolerant
 
 from . import groups
 from .groups import EffectTotals

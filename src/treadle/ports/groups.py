@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from treadle.item import EndedGroup, Loss, Ref, Settlement, Status, Verdict
-from treadle.rules import settlement as rules
-from treadle.rules.submission import counts, dependency_state, is_tolerant
-from treadle.rules.times import began_at, waiting_status
+from treadle.store.rules import settlement as rules
+from treadle.store.rules.submission import counts, dependency_state, is_tolerant
+from treadle.store.rules.times import began_at, waiting_status
 
 from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
 

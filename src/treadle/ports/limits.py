@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.item import Limit, PermitReply, PermitRequest
-from treadle.rules.limits import LimitState, idle_at, permit
+from treadle.store.rules.limits import LimitState, idle_at, permit
 
 from .records import UNCHANGED, Records, RecordType, Unchanged
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from treadle.errors import InputError
-from treadle.masking import Address, masked
+from treadle.logs.masking import Address, masked
 
 from .pubsub_link import LinkedPubSub, PubSubConnection
 

@@ -13,10 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeAlias
 
+from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.errors import StoreUnavailable
-from treadle.loop_mark import LoopMark, keep_for_ever
-from treadle.pubsub import MISSED
 from treadle.retry import STORE_BACKOFF
+from treadle.store.pubsub import MISSED
 
 log = logging.getLogger("treadle")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from treadle.item import Attempt, Ended, GroupState, ItemState, Lease, Ref
-from treadle.rules.settlement import SHOWN_DEATHS
+from treadle.store.rules.settlement import SHOWN_DEATHS
 
 from .records import Records
 from .stored import GroupRecord, ItemEnd, OpenMember, StoredItem

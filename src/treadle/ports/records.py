@@ -9,9 +9,9 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 from treadle.item import DEFAULT_TENANT, Attempt, Ref
-from treadle.rules.settlement import token_step
+from treadle.store.rules.settlement import token_step
 
 from .async_ports import AsyncPorts
 from .compare_and_set import Snapshot, compare_and_set

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from treadle.masking import masked
+from treadle.logs.masking import masked
 
 from .pubsub_link import LinkedPubSub, PubSubConnection
 

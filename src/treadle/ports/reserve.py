@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from treadle.item import DEFAULT_TENANT, Item, Ref, Rejected
-from treadle.rules.submission import KeyHolder, KeyRef, SubmitPlan, plan_submission
-from treadle.rules.times import deadline_at, due_at
+from treadle.store.rules.submission import KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.store.rules.times import deadline_at, due_at
 
 from .compare_and_set import Snapshot
 from .dependencies import PortsDependencies

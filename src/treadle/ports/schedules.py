@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from treadle.item import Fire, Item, Rejected, Schedule, Submitted
 from treadle.records import KEPT_REMOVALS
-from treadle.rules.times import fired, put_schedule
+from treadle.store.rules.times import fired, put_schedule
 
 from .records import UNCHANGED, Records, RecordType, Unchanged
 from .submit import PortsSubmit

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from treadle.item import Attempt, ErrorInfo, Outcome, Ref, Rejected, Settled, Settlement, Status
-from treadle.rules import settlement as rules
-from treadle.rules.submission import SubmitPlan, as_child
+from treadle.store.rules import settlement as rules
+from treadle.store.rules.submission import SubmitPlan, as_child
 
 from . import groups
 from .dependencies import PortsDependencies

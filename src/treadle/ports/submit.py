@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from treadle.item import Item, Ref, Rejected, Status, Submission, Submitted
-from treadle.rules.times import waiting_status
+from treadle.store.rules.times import waiting_status
 
 from . import groups
 from .dependencies import PortsDependencies

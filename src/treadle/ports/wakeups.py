@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from treadle.base.loop_mark import LoopMark
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark
-from treadle.pubsub import MISSED
+from treadle.store.pubsub import MISSED
 
 from .async_ports import AsyncPorts
 

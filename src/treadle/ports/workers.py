@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss
-from treadle.rules.settlement import lost_attempt
-from treadle.rules.times import is_far
+from treadle.store.rules.settlement import lost_attempt
+from treadle.store.rules.times import is_far
 
 from . import groups
 from .effects import PortsEffects

@@ -8,7 +8,7 @@ import itertools
 import threading
 from collections.abc import Generator
 
-from treadle.timing import Duration, Instant, instant, seconds
+from treadle.base.timing import Duration, Instant, instant, seconds
 
 SETTLE_CYCLES = 10
 """Cycles of the event loop that `await clock.advance()` gives to the tasks it woke. One is not enough: a task

@@ -21,7 +21,7 @@ from treadle.app import Treadle
 from treadle.engine.registry import AnyType
 from treadle.errors import InputError
 from treadle.item import Claim, Lease
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 from .faults import Fault, FaultyBackend
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.client import Client
+from treadle.define.work import Work
+from treadle.define.work_type import WorkType
 from treadle.engine.registry import BUILT_IN, AnyType
 from treadle.errors import PayloadError
 from treadle.item import ItemState
-from treadle.operator import core_of
-from treadle.work import Work
-from treadle.work_type import WorkType
+from treadle.operate.operator import core_of
 
 _SHOWN = 10
 """How many items a failed assertion shows."""

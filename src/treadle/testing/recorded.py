@@ -21,7 +21,8 @@ from msgspec.structs import replace
 
 from treadle.backend import Transaction
 from treadle.backends.memory import MemoryBackend
-from treadle.clock import Clock
+from treadle.base.clock import Clock
+from treadle.base.loop_mark import is_running_on
 from treadle.item import (
     Filter,
     ItemState,
@@ -32,7 +33,6 @@ from treadle.item import (
     Submitted,
     Wake,
 )
-from treadle.loop_mark import is_running_on
 
 from .wrap import WrappedBackend
 from .wrapped_calls import WrappedTransaction

@@ -10,7 +10,14 @@ from typing import TypeVar
 
 from treadle.item import AuditNote, Changed, Filter
 from treadle.records import KEPT_AUDIT, AuditPage
-from treadle.rules.audits import NotedChange, audit_page, changed_count, noted_change, number_of, page_size
+from treadle.store.rules.audits import (
+    NotedChange,
+    audit_page,
+    changed_count,
+    noted_change,
+    number_of,
+    page_size,
+)
 
 from .tables import MemoryTables
 

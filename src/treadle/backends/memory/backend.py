@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
-from treadle.clock import Clock, SystemClock
+from treadle.base.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
     AuditNote,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand, Lease
-from treadle.rules import MOST_DOOMED, PORTION
-from treadle.rules.rooms import SharedRooms
+from treadle.store.rules import MOST_DOOMED, PORTION
+from treadle.store.rules.rooms import SharedRooms
 
 from .doomed import UnknownTypeSearch
 from .fair_order import NONE_HELD, FairOrder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from treadle.item import GROUP_MARK, Ref, Status
-from treadle.rules.settlement import group_status
-from treadle.rules.submission import Dependencies, count_dependencies, is_tolerant
+from treadle.store.rules.settlement import group_status
+from treadle.store.rules.submission import Dependencies, count_dependencies, is_tolerant
 
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables, discard

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from treadle.item import GROUP_MARK, KILLING, Effects, EndedGroup, Ref, ReleasedItem, Status
-from treadle.rules.settlement import can_fail_group, group_status
-from treadle.rules.submission import Dependencies
+from treadle.store.rules.settlement import can_fail_group, group_status
+from treadle.store.rules.submission import Dependencies
 
 from .dependencies import is_tolerated, stop_waiting
 from .retention import RetentionBundle

@@ -6,7 +6,7 @@ A root that never had children is a group without an object. `Row.contributed` i
 from __future__ import annotations
 
 from treadle.item import Contribution
-from treadle.rules.settlement import LONE_VERSION, GroupValue, contributed, shortest_keep
+from treadle.store.rules.settlement import LONE_VERSION, GroupValue, contributed, shortest_keep
 
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables

@@ -9,7 +9,7 @@ from itertools import count
 from msgspec import Struct
 
 from treadle.item import Algorithm, Lease, Limit, PermitHolder, PermitReply, PermitRequest, Ref
-from treadle.rules.limits import LimitState, idle_at, permit
+from treadle.store.rules.limits import LimitState, idle_at, permit
 
 from .priority_queue import Position, PriorityQueue
 from .rows import MemoryWorker

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
 from treadle.item import GROUP_MARK, Changed, Contribution, Ref
-from treadle.rules.settlement import token_step
+from treadle.store.rules.settlement import token_step
 
 from .audits import prune_audits
 from .dependencies import forget_waiting, is_needed, members, stop_waiting

@@ -21,7 +21,7 @@ from treadle.item import (
     Ref,
     Status,
 )
-from treadle.rules.settlement import SHOWN_DEATHS
+from treadle.store.rules.settlement import SHOWN_DEATHS
 
 from .groups import value_of
 from .rows import MemoryGroup, Row

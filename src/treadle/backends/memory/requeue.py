@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, Changed, Filter, Ref, Status
-from treadle.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
-from treadle.rules.settlement import redrive
-from treadle.rules.submission import counts
+from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
+from treadle.store.rules.settlement import redrive
+from treadle.store.rules.submission import counts
 
 from .dependencies import forget_waiting, start_waiting, status_if_ended
 from .groups import reopen

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from treadle.item import Attempt, DeathReason, Item, Lease, Ref, Status, Verdict
-from treadle.rules.settlement import Counters
-from treadle.rules.submission import Dependencies
+from treadle.store.rules.settlement import Counters
+from treadle.store.rules.submission import Dependencies
 
 from .priority_queue import Position
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submitted
 from treadle.records import KEPT_REMOVALS, KEPT_RUNS, ScheduleRun
-from treadle.rules.times import fired, put_schedule
+from treadle.store.rules.times import fired, put_schedule
 
 from .submit import submit_together
 from .tables import MemoryTables

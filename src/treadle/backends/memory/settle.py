@@ -19,7 +19,7 @@ from treadle.item import (
     Settled,
     Settlement,
 )
-from treadle.rules.settlement import (
+from treadle.store.rules.settlement import (
     KEPT_ATTEMPTS,
     LONE_VERSION,
     applied_contribution,
@@ -31,8 +31,8 @@ from treadle.rules.settlement import (
     put_back,
     recorded_failure,
 )
-from treadle.rules.submission import SubmitPlan, as_child
-from treadle.rules.times import began_at
+from treadle.store.rules.submission import SubmitPlan, as_child
+from treadle.store.rules.times import began_at
 
 from .effects import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of

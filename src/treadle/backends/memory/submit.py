@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.rules.audits import changed_by, noted_submission
-from treadle.rules.submission import SubmitPlan, dependency_cycle, plan_submission
-from treadle.rules.times import deadline_at, due_at
+from treadle.store.rules.audits import changed_by, noted_submission
+from treadle.store.rules.submission import SubmitPlan, dependency_cycle, plan_submission
+from treadle.store.rules.times import deadline_at, due_at
 
 from .audits import record
 from .dependencies import start_waiting, status_if_ended, waits_for

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import TypeVar
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 from treadle.item import GROUP_MARK, Item, Ref, Schedule
 from treadle.records import AuditEntry, ScheduleRun, Stat
-from treadle.rules.statistics import STEPS
-from treadle.rules.submission import KeyHolder, KeyRef
+from treadle.store.rules.statistics import STEPS
+from treadle.store.rules.submission import KeyHolder, KeyRef
 
 from .doomed import DoomedItems, UnknownTypeSearch
 from .due import DueItems

@@ -10,7 +10,7 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from treadle.item import KILLING, Attempt, Lease, Status, Verdict
-from treadle.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt, token_step
+from treadle.store.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt, token_step
 
 from .fairness import ParkedItems
 from .rows import DeadlineWatch, MemoryWorker, Row

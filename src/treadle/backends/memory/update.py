@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from treadle.errors import NotFound, NotUpdatable
 from treadle.item import Changed, Item, ItemUpdate, Ref
-from treadle.rules.submission import changed_item, changers
-from treadle.rules.times import changed_due_at, deadline_at
+from treadle.store.rules.submission import changed_item, changers
+from treadle.store.rules.times import changed_due_at, deadline_at
 
 from .read import item_state
 from .rows import Row

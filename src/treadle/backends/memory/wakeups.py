@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from treadle.base.loop_mark import LoopMark
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark
 
 log = logging.getLogger("treadle")
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from treadle.fleet import Fleet
 from treadle.item import GROUP_MARK, Algorithm, Status, WorkerState
 from treadle.item_facts import (
     DeadMark,
@@ -19,7 +18,8 @@ from treadle.item_facts import (
     UnservedType,
 )
 from treadle.records import Line, Related, RelatedItem
-from treadle.rules.watching import (
+from treadle.store.fleet import Fleet
+from treadle.store.rules.watching import (
     MOST_AGED_LINES,
     MOST_AHEAD,
     MOST_LANES,

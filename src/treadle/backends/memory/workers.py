@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
-from treadle.rules import PORTION
-from treadle.rules.times import is_far
+from treadle.store.rules import PORTION
+from treadle.store.rules.times import is_far
 from treadle.worker_info import decode_worker_info
 
 from . import transitions

@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.item import AuditNote
 from treadle.records import AuditEntry, AuditPage
-from treadle.rules.audits import NotedChange, audit_page, noted_change, number_of, page_size
+from treadle.store.rules.audits import NotedChange, audit_page, noted_change, number_of, page_size
 
 from .connection import PostgresCalls, PostgresVerbs, Record
 from .statements import statement, text

@@ -12,8 +12,8 @@ import asyncpg
 from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Claim, Demand, Wake
-from treadle.masking import Address, masked
-from treadle.pubsub import PubSub
+from treadle.logs.masking import Address, masked
+from treadle.store.pubsub import PubSub
 
 from .audits import PostgresAudits
 from .claim import PostgresClaim

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.errors import BackendError
 from treadle.item import GROUP_MARK, Item, Ref, Submission
-from treadle.rules.submission import find_cycle
+from treadle.store.rules.submission import find_cycle
 
 from .codes import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE
 from .columns import data, joined, names, numbers

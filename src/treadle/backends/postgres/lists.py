@@ -28,7 +28,7 @@ from typing import Final
 
 from treadle.errors import InputError
 from treadle.item import OPEN, TERMINAL, Filter, Status
-from treadle.rules.watching import WalkEnd
+from treadle.store.rules.watching import WalkEnd
 
 from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
 from .connection import AnswerRow

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate, Status
-from treadle.rules.audits import NotedChange, noted_change
+from treadle.store.rules.audits import NotedChange, noted_change
 
 from .audits import note_values, noted_statement, rows_noted
 from .codes import status_of

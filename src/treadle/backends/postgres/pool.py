@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import asyncpg
 
+from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.errors import InputError
-from treadle.loop_mark import LoopMark, keep_for_ever
-from treadle.masking import Address
+from treadle.logs.masking import Address
 
 from .array_types import register_array_types, register_bytes_arrays
 from .errors import CONNECTION_ERRORS, NothingSent, is_away

@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from treadle.backend import store_name
+from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark
-from treadle.pubsub import MISSED, Answer, PubSub, resolved
 from treadle.retry import STORE_BACKOFF
+from treadle.store.pubsub import MISSED, Answer, PubSub, resolved
 
 from .errors import brief
 from .sealing import EVERYTHING, MOST_BYTES, UNSEALED_WAKE, WakeSeal

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from treadle.item import Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
-from treadle.rules.watching import WalkEnd
+from treadle.store.rules.watching import WalkEnd
 
 from .codes import REASONS, SUCCESS, decoded, status_of
 from .columns import names

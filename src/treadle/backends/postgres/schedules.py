@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from treadle.item import AuditNote, Schedule
 from treadle.records import ScheduleRun
-from treadle.rules.audits import noted_change
+from treadle.store.rules.audits import noted_change
 
 from .audits import note_values, rows_noted
 from .codes import status_of

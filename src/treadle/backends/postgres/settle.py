@@ -23,7 +23,7 @@ from treadle.item import (
     SettlementKind,
 )
 from treadle.retry import Retry
-from treadle.rules.settlement import LONE_VERSION, next_version
+from treadle.store.rules.settlement import LONE_VERSION, next_version
 
 from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
 from .columns import data, names, numbers, split

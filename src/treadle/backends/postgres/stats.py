@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.records import MINUTE, Stat, StatsBy
-from treadle.rules.statistics import COUNTERS, kept_step, labels, rows_to_add
+from treadle.store.rules.statistics import COUNTERS, kept_step, labels, rows_to_add
 
 from .connection import PostgresVerbs, Record
 from .read import READ_SECONDS

@@ -12,8 +12,8 @@ import asyncpg
 
 from treadle.errors import StoreUnavailable
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Status, Submission, Submitted
-from treadle.rules.audits import noted_submission
-from treadle.rules.submission import rejection_error
+from treadle.store.rules.audits import noted_submission
+from treadle.store.rules.submission import rejection_error
 
 from .audits import note_values
 from .codes import status_of

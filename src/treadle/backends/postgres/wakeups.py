@@ -16,9 +16,9 @@ from typing import Final
 
 import asyncpg
 
+from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError, InputError, TreadleError, WakeupsLost
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark
 from treadle.retry import STORE_BACKOFF
 
 from .errors import CONNECTION_ERRORS, brief

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from treadle.fleet import Fleet
 from treadle.item import Algorithm, Counting, Status, WorkerState
 from treadle.item_facts import (
     DeadMark,
@@ -25,14 +24,9 @@ from treadle.item_facts import (
     UnservedType,
 )
 from treadle.records import Line, Related, RelatedItem
-from treadle.rules.limits import LimitState
-from treadle.rules.watching import (
-    CountKey,
-    rate_use,
-    shown_counts,
-    unserved_since,
-    why_again,
-)
+from treadle.store.fleet import Fleet
+from treadle.store.rules.limits import LimitState
+from treadle.store.rules.watching import CountKey, rate_use, shown_counts, unserved_since, why_again
 from treadle.worker_info import decode_worker_info
 
 from .codes import ALGORITHM_CODES, VERDICTS, decoded, status_of

@@ -18,7 +18,7 @@ from typing import Final, Literal, NoReturn
 from urllib.parse import parse_qsl, unquote
 
 from treadle.errors import InputError
-from treadle.masking import MASK, Address, masked
+from treadle.logs.masking import MASK, Address, masked
 
 Kind = Literal["server", "socket", "sentinel", "cluster"]
 

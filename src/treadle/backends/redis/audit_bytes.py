@@ -10,7 +10,7 @@ from msgspec import Struct, msgpack
 
 from treadle.item import AuditNote, Filter
 from treadle.records import AuditEntry
-from treadle.rules.audits import NotedChange, noted_change
+from treadle.store.rules.audits import NotedChange, noted_change
 
 NO_NOTE: Final = b""
 

@@ -11,7 +11,7 @@ from functools import partial
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
 from treadle.errors import BackendError, InputError, UnsupportedError
 from treadle.item import Wake
-from treadle.masking import masked
+from treadle.logs.masking import masked
 
 from .address import check_prefix, parse_address
 from .claim import RedisClaim

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import hiredis
 
+from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.errors import StoreUnavailable
-from treadle.loop_mark import LoopMark, keep_for_ever
 
 from .errors import LOST
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from treadle.base.wording import listed
 from treadle.errors import BackendError
-from treadle.wording import listed
 
 from .link import RedisLink
 from .scripts import RedisScript

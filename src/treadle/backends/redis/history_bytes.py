@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import msgpack
 
 from treadle.item import Attempt, ErrorInfo
-from treadle.rules.settlement import failed_attempt, lost_attempt
+from treadle.store.rules.settlement import failed_attempt, lost_attempt
 
 _LOST: Final = Bytes(">Id")
 _FAILED: Final = Bytes(">IdB")

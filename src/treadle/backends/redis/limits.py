@@ -11,8 +11,8 @@ from msgspec import Struct, msgpack
 
 from treadle.item import Algorithm, Limit, PermitHolder, PermitReply, PermitRequest
 from treadle.item_facts import LimitHolder, LimitUse
-from treadle.rules.limits import LimitState
-from treadle.rules.watching import rate_use, slots_use
+from treadle.store.rules.limits import LimitState
+from treadle.store.rules.watching import rate_use, slots_use
 
 from .item_bytes import pack_number, pack_token, read_double
 from .scripts import RedisScript

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import hiredis
 
+from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError, NotStarted, StoreUnavailable
-from treadle.loop_mark import LoopMark
 from treadle.retry import Retry
 
 from .connection import Part, RedisConnection, pack

@@ -13,7 +13,7 @@ from struct import Struct as Bytes
 from typing import Any, Final, TypeVar
 
 from treadle.item import Count, Ended, GroupState, ItemState, Ref, Status
-from treadle.rules.settlement import LONE_VERSION
+from treadle.store.rules.settlement import LONE_VERSION
 
 from .item_bytes import STATUSES, KindNames, item_state, read_item, read_kind
 from .scripts import RedisScript

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec import msgpack
 
 from treadle.records import HOUR, MINUTE, QUARTER, AuditEntry, AuditPage, Stat, StatsBy
-from treadle.rules.audits import audit_page, number_of, page_size
-from treadle.rules.statistics import COUNTERS, StatKey, added, begin_of, kept_step, labels, rows_to_add
+from treadle.store.rules.audits import audit_page, number_of, page_size
+from treadle.store.rules.statistics import COUNTERS, StatKey, added, begin_of, kept_step, labels, rows_to_add
 
 from .audit_bytes import read_audit
 from .item_bytes import Argument

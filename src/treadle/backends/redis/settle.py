@@ -16,8 +16,8 @@ from msgspec import Struct, field
 
 from treadle.errors import StoreFull
 from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Settled, Settlement
-from treadle.rules.settlement import LONE_VERSION, is_fold, next_version
-from treadle.rules.submission import as_child
+from treadle.store.rules.settlement import LONE_VERSION, is_fold, next_version
+from treadle.store.rules.submission import as_child
 
 from .effects import NO_EFFECTS, read_effects
 from .item_bytes import Argument

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from treadle.item import Item, Outcome, Rejected, Settlement
-from treadle.rules.submission import as_child
+from treadle.store.rules.submission import as_child
 
 from .history_bytes import pack_failure
 from .item_bytes import REASONS, Argument

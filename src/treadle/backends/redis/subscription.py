@@ -10,8 +10,8 @@ from typing import Final
 
 import hiredis
 
+from treadle.base.loop_mark import LoopMark
 from treadle.errors import TreadleError
-from treadle.loop_mark import LoopMark
 from treadle.retry import STORE_BACKOFF
 
 from .connection import RedisConnection

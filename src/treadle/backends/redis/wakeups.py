@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.loop_mark import LoopMark
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark
 
 from .connection import RedisConnection
 from .connector import OnPush

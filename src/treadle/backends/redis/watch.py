@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from treadle.fleet import Fleet
 from treadle.item import Counting, WorkerState
 from treadle.item_facts import DeadMark, Explanation, Overview, QueueAge, UnservedType
 from treadle.records import Line, Related, RelatedItem
-from treadle.rules.watching import (
+from treadle.store.fleet import Fleet
+from treadle.store.rules.watching import (
     MOST_AGED_LINES,
     MOST_WORKERS,
     CountKey,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from treadle.item import Changed
 from treadle.records import AuditEntry, AuditPage
-from treadle.rules.audits import NotedChange, audit_page, changed_count, number_of, page_size
+from treadle.store.rules.audits import NotedChange, audit_page, changed_count, number_of, page_size
 
 from .rows import decode_ids
 from .statements import Row, Tx, array, statements

@@ -39,7 +39,7 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
-from treadle.rules.audits import NotedChange, noted_change
+from treadle.store.rules.audits import NotedChange, noted_change
 
 from . import (
     audits,

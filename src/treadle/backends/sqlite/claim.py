@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand
-from treadle.rules import MOST_DOOMED, PORTION
+from treadle.store.rules import MOST_DOOMED, PORTION
 
 from .fairness import LastServed, pick_items
 from .process_directory import ProcessDirectory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.item import Demand
-from treadle.rules import PORTION
-from treadle.rules.rooms import SharedRooms
+from treadle.store.rules import PORTION
+from treadle.store.rules.rooms import SharedRooms
 
 from .statements import Row
 from .strict_lanes import NONE_LEFT_OUT, HeldLanes

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from treadle.clock import Clock, SystemClock
+from treadle.base.clock import Clock, SystemClock
+from treadle.base.loop_mark import keep_for_ever
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull
-from treadle.loop_mark import keep_for_ever
 
 from .connection import (
     Durability,

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Item, Ref, Rejected, ReleasedItem, Status
-from treadle.rules.submission import (
+from treadle.store.rules.submission import (
     Dependencies,
     count_dependencies,
     dependency_cycle,

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from treadle.item import Attempt, DeathReason, Effects, EndedGroup, ReleasedItem, Verdict
-from treadle.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_group
+from treadle.store.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_group
 
 from .dependencies import any_blocked, count_ends, tolerated
 from .groups import SqliteGroups

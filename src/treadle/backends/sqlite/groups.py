@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from treadle.item import EndedGroup
-from treadle.rules.settlement import GroupValue, group_status
+from treadle.store.rules.settlement import GroupValue, group_status
 
 from .statements import NULL, Tx, array, blob, statements
 from .status_codes import DEAD, SUCCESS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.item import Lease, Limit, PermitHolder, PermitReply, PermitRequest
-from treadle.rules.limits import LimitState, idle_at, permit
+from treadle.store.rules.limits import LimitState, idle_at, permit
 
 from .statements import Tx, statements
 

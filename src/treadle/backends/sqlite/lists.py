@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from treadle.errors import InputError
 from treadle.item import OPEN, Filter, Page
-from treadle.rules.watching import WalkEnd
+from treadle.store.rules.watching import WalkEnd
 
 from .read import root
 from .rows import full_states, states

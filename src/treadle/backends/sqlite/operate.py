@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
 from treadle.item import Changed, Contribution, ItemState
-from treadle.rules.settlement import contributed
+from treadle.store.rules.settlement import contributed
 
 from .dependencies import find_known
 from .endings import EndingBatch, OpenItem, open_items

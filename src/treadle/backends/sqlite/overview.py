@@ -13,15 +13,10 @@ from collections.abc import Iterator, Sequence
 from math import ceil, gcd
 from typing import Final, Literal, TypeAlias
 
-from treadle.fleet import Fleet
 from treadle.item import Status, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
-from treadle.rules.watching import (
-    MOST_AGED_LINES,
-    CountKey,
-    shown_counts,
-    unserved_since,
-)
+from treadle.store.fleet import Fleet
+from treadle.store.rules.watching import MOST_AGED_LINES, CountKey, shown_counts, unserved_since
 
 from .statements import NEXT, Tx, statements
 from .status_codes import BLOCKED, DEAD, PARKED, READY, SCHEDULED, STATUS, doomed

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from treadle.item import GROUP_MARK, EndedGroup, Item, Ref
-from treadle.rules.settlement import shortest_keep
+from treadle.store.rules.settlement import shortest_keep
 
 from .groups import insert_nested
 from .statements import NULL, Tx

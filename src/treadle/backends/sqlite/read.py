@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from treadle.item import Count, Ended, GroupState, ItemState, Ref
-from treadle.rules.settlement import LONE_VERSION, SHOWN_DEATHS
+from treadle.store.rules.settlement import LONE_VERSION, SHOWN_DEATHS
 
 from .rows import full_states, numbers, states
 from .statements import Tx, statements

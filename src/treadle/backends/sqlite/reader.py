@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty
 from typing import ClassVar, TypeVar
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 
 from .connection import FileIdentity, connect_to_read, retry_while_locked
 from .statements import Tx, statements

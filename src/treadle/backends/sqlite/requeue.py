@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, Changed, Counting, Filter, Ref, Status
-from treadle.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
-from treadle.rules.settlement import redrive, shortest_keep
-from treadle.rules.submission import Dependencies, count_dependencies, is_tolerant
+from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
+from treadle.store.rules.settlement import redrive, shortest_keep
+from treadle.store.rules.submission import Dependencies, count_dependencies, is_tolerant
 
 from .dependencies import WaitingItem, find_known, replace_dependencies
 from .groups import SqliteGroups

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submission, Submitted
 from treadle.records import KEPT_RUNS, ScheduleRun
-from treadle.rules.times import fired
-from treadle.rules.times import put_schedule as schedule_to_store
+from treadle.store.rules.times import fired
+from treadle.store.rules.times import put_schedule as schedule_to_store
 
 from .statements import Row, Tx, statements
 from .status_codes import STATUS

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.item import Contribution, Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
-from treadle.rules.settlement import (
+from treadle.store.rules.settlement import (
     KEPT_ATTEMPTS,
     LONE_VERSION,
     GroupValue,
@@ -24,7 +24,7 @@ from treadle.rules.settlement import (
     recorded_failure,
     shortest_keep,
 )
-from treadle.rules.submission import is_tolerant
+from treadle.store.rules.submission import is_tolerant
 
 from .dependencies import is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.item import Effects, EndedGroup, Outcome, Settled, Settlement
-from treadle.rules.settlement import LONE_VERSION
+from treadle.store.rules.settlement import LONE_VERSION
 
 from .dependencies import any_blocked, count_ends
 from .statements import NULL, Tx, array, blob, statements

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from treadle.item import Ref
-from treadle.rules.settlement import token_step
+from treadle.store.rules.settlement import token_step
 
 Row: TypeAlias = tuple[Any, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.records import Stat, StatsBy
-from treadle.rules.statistics import STEPS, kept_step, labels, rows_to_add
+from treadle.store.rules.statistics import STEPS, kept_step, labels, rows_to_add
 
 from .histograms import decode_histogram, encode_histogram
 from .statements import Row, Tx, blob, statements

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.item import GROUP_MARK, EndedGroup, Item, Lease, Ref, Submitted
-from treadle.rules.settlement import token_step
-from treadle.rules.submission import Dependencies, is_tolerant
-from treadle.rules.times import deadline_at, due_at
+from treadle.store.rules.settlement import token_step
+from treadle.store.rules.submission import Dependencies, is_tolerant
+from treadle.store.rules.times import deadline_at, due_at
 
 from .dependencies import (
     WaitingItem,

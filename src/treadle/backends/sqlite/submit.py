@@ -10,8 +10,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, Item, Ref, Rejected, Submission, Submitted
-from treadle.rules.audits import changed_by, noted_submission
-from treadle.rules.submission import KeyHolder, KeyRef, SubmitPlan, plan_submission
+from treadle.store.rules.audits import changed_by, noted_submission
+from treadle.store.rules.submission import KeyHolder, KeyRef, SubmitPlan, plan_submission
 
 from .audits import record
 from .dependencies import find_cycle, find_known

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar, Final
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 
 
 class DatabaseCall:

@@ -14,7 +14,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
+from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError, InputError, StoreUnavailable
 from treadle.item import (
     Heartbeat,
@@ -26,9 +27,8 @@ from treadle.item import (
     Submission,
     Submitted,
 )
-from treadle.loop_mark import LoopMark
-from treadle.rules.submission import rejection_error
-from treadle.tx_check import engine_of
+from treadle.store.rules.submission import rejection_error
+from treadle.store.tx_check import engine_of
 
 from .connection import Durability, FileIdentity, connect, connected_file
 from .errors import is_busy, is_denied, translated

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from treadle.errors import NotFound, NotUpdatable
 from treadle.item import Changed, Item, ItemUpdate, Ref
-from treadle.rules.submission import changers
-from treadle.rules.times import changed_due_at, deadline_at
+from treadle.store.rules.submission import changers
+from treadle.store.rules.times import changed_due_at, deadline_at
 
 from .rows import decode_ids, numbers, states
 from .statements import Tx, array, statements

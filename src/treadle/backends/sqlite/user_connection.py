@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from treadle.tx_check import engine_of
+from treadle.store.tx_check import engine_of
 
 T = TypeVar("T")
 

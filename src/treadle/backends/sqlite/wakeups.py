@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from treadle.base.loop_mark import LoopMark, is_running_on
 from treadle.item import Wake
-from treadle.loop_mark import LoopMark, is_running_on
 
 from .process_directory import ProcessDirectory
 from .reader import ReaderThread

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Counting, ItemState, Status, Verdict
 from treadle.item_facts import DeadMark, Explanation, LimitHolder, LimitUse
-from treadle.rules.limits import LimitState
-from treadle.rules.settlement import group_status
-from treadle.rules.watching import (
+from treadle.store.rules.limits import LimitState
+from treadle.store.rules.settlement import group_status
+from treadle.store.rules.watching import (
     MOST_AHEAD,
     MOST_LANES,
     MOST_WORKERS,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
-from treadle.rules import PORTION
-from treadle.rules.settlement import Counters, after_loss, lost_attempt
+from treadle.store.rules import PORTION
+from treadle.store.rules.settlement import Counters, after_loss, lost_attempt
 from treadle.worker_info import decode_worker_info
 
 from .endings import record_attempts
@@ -133,7 +133,9 @@ def _remove_lapsed(tx: Tx) -> bool:
     rows: list[Row] = []
     for no, id, types, removed, renewed_at in found:
         if not removed and renewed_at is not None and renewed_at > tx.now:
-            tx.run(_SQL["shorten_lease"], tx.now, no)  # the clock went back: see `is_far` in treadle.rules
+            tx.run(
+                _SQL["shorten_lease"], tx.now, no
+            )  # the clock went back: see `is_far` in treadle.store.rules
             continue
         if not removed:
             _mark_removed(tx, no, types)

@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty
 from typing import ClassVar
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 
 from .connection import LOG_LIMIT, FileIdentity
 from .errors import breaks_connection, is_busy, translated

@@ -8,13 +8,13 @@ from typing import Any, Final, cast
 
 from typing_extensions import TypedDict
 
+from treadle.base.headers import check_headers
+from treadle.base.ids import check_id, check_name
+from treadle.base.timing import Duration, instant, seconds
+from treadle.base.wording import did_you_mean
+from treadle.define.option_checks import check_flag, check_positive, check_priority
 from treadle.errors import InputError
-from treadle.headers import check_headers
-from treadle.ids import check_id, check_name
-from treadle.option_checks import check_flag, check_positive, check_priority
 from treadle.options import EnqueueOptions
-from treadle.timing import Duration, instant, seconds
-from treadle.wording import did_you_mean
 
 
 class ApplyOptions(TypedDict, total=False):

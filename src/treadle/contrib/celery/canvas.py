@@ -9,10 +9,10 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 from typing_extensions import Unpack
 
 from treadle.client import Client
+from treadle.define.work import Work
+from treadle.define.work_type import WorkType
 from treadle.errors import InputError
 from treadle.options import EnqueueOptions
-from treadle.work import Work
-from treadle.work_type import WorkType
 
 from .apply_options import ApplyOptions, enqueue_options
 from .blocking import run_blocking

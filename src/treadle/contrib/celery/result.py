@@ -6,11 +6,11 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
+from treadle.base.timing import Duration, seconds
 from treadle.client import Client
 from treadle.errors import InputError, WaitTimeout, WorkCancelled, WorkFailed
 from treadle.handle import Handle
 from treadle.item import GroupState
-from treadle.timing import Duration, seconds
 
 from .blocking import run_blocking
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Type
 from typing_extensions import Unpack
 
 from treadle.client import Client
+from treadle.define.work_type import WorkType, handler_of
 from treadle.errors import InputError
-from treadle.work_type import WorkType, handler_of
 
 from .apply_options import ApplyOptions
 from .blocking import run_blocking

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
 from treadle.app import Treadle
+from treadle.base.timing import to_datetime
+from treadle.base.wording import capped, plural
 from treadle.errors import InputError, TreadleError, message_of
 from treadle.item import TERMINAL, ItemState, Status
-from treadle.item_json import item_json
-from treadle.operator import core_of
+from treadle.operate.item_json import item_json
+from treadle.operate.operator import core_of
 from treadle.sync import SyncClient
-from treadle.timing import to_datetime
-from treadle.wording import capped, plural
 
 from .admin_api import (
     CHANGE,

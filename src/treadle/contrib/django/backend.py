@@ -8,13 +8,13 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from treadle.app import Treadle
 from treadle.client import Client
+from treadle.define.work import Work
 from treadle.engine.submit.enqueue import submit
 from treadle.errors import InputError
 from treadle.item import Submitted
-from treadle.operator import core_of, note_of, submits_to
+from treadle.operate.operator import core_of, note_of, submits_to
+from treadle.operate.sync_loop import run_without_loop
 from treadle.options import ENQUEUE_OPTIONS, check_options
-from treadle.sync_loop import run_without_loop
-from treadle.work import Work
 
 from .databases import in_transaction, is_store, raw_connection
 from .django_api import ImproperlyConfigured, connections, timezone, transaction

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.errors import SchemaError, TreadleError, message_of
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
 
 from .backend import TreadleBackend
 from .databases import is_store

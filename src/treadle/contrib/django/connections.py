@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
-from treadle.context import Context
 from treadle.engine.settings import CallNext
+from treadle.handler.context import Context
 
 from .django_api import (
     SyncToAsync,

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from treadle.log_lines import WARNING, error_text, log_line
+from treadle.logs.lines import WARNING, error_text, log_line
 
 from .connections import fresh_connections
 from .tasks_api import TaskResult, task_backends, task_finished

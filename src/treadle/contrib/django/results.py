@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from treadle import errors
+from treadle.base.timing import to_datetime
 from treadle.item import ItemState, Lease, Status
-from treadle.timing import to_datetime
 
 from .django_api import settings, timezone
 from .task import RUN_AFTER

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from treadle.base.timing import Duration
+from treadle.base.wording import did_you_mean
 from treadle.options import After, KeyScope
 from treadle.retry import Retry
-from treadle.timing import Duration
-from treadle.wording import did_you_mean
 
 from .tasks_api import Task
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from typing_extensions import Unpack
 
+from treadle.base.timing import Duration, Instant
+from treadle.define.work import Work
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.options import Options
 from treadle.schedule import Schedule
-from treadle.timing import Duration, Instant
-from treadle.work import Work
 
 from .backend import TreadleBackend
 from .django_api import ImproperlyConfigured

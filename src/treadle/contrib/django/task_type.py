@@ -15,13 +15,13 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from treadle.app import Treadle
-from treadle.context import Context
-from treadle.decorators import work
+from treadle.define.decorators import work
+from treadle.define.work_type import AnyWorkType
 from treadle.errors import Abort, TreadleError
 from treadle.events import Cancelled, Dead, Event, Queued, Released, Started, Succeeded, WorkerEvent
+from treadle.handler.context import Context
 from treadle.item import ItemState
-from treadle.operator import core_of
-from treadle.work_type import AnyWorkType
+from treadle.operate.operator import core_of
 
 from .connections import fresh_async_connections, fresh_connections
 from .finished import send_finished, send_later, sender_of

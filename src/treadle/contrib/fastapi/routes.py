@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from treadle.callables import check_callable
+from treadle.base.callables import check_callable
+from treadle.base.timing import Duration
 from treadle.client import Client
 from treadle.contrib.starlette.clients import tenant_client
 from treadle.contrib.starlette.work_router import EventStream, WorkAnswers
 from treadle.contrib.starlette.work_state import WorkState
-from treadle.timing import Duration
 
 
 def _refusal(description: str) -> dict[str, Any]:

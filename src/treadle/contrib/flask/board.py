@@ -14,7 +14,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.wrappers import Response as PlainResponse
 
 from treadle.app import Treadle
-from treadle.callables import check_plain
+from treadle.base.callables import check_plain
 from treadle.dashboard import Access, dashboard_wsgi
 from treadle.dashboard.access import AccessAnswer
 from treadle.errors import InputError

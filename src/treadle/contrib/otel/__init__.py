@@ -30,11 +30,11 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, SpanKind, TracerProvider
 
 from treadle import __version__
-from treadle.engine.telemetry import AttemptSpan, Carried, SubmissionSpan, Trace, TracedAttempt
+from treadle.define.signature import class_path
 from treadle.errors import InputError
+from treadle.handler.telemetry import AttemptSpan, Carried, SubmissionSpan, Trace, TracedAttempt
 from treadle.item import Item
 from treadle.metrics.series import StoreVerb
-from treadle.signature import class_path
 
 from .carrier import pack, span_context, use_trace
 from .instruments import MessagingInstruments, export_metrics

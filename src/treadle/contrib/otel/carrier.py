@@ -16,7 +16,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from treadle.engine.telemetry import MOST_BYTES, Trace
+from treadle.handler.telemetry import MOST_BYTES, Trace
 
 CHILD: Final = "child"
 """Present if the spans of attempts are children of the creation context, and not linked to it."""

@@ -12,10 +12,10 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
 from treadle import __version__
-from treadle.callables import runs_here
+from treadle.base.callables import runs_here
 from treadle.metrics.names import METRICS, PROCESS_METRICS, STORE_METRICS, Metric
 from treadle.metrics.rows import MetricRow, rows_of_metric
-from treadle.operator import Operator, core_of
+from treadle.operate.operator import Operator, core_of
 from treadle.store_metrics import TIMEOUT, StoreMetrics
 
 DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

@@ -14,9 +14,9 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import Counter, Histogram
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
 
-from treadle.engine.telemetry import Trace, TracedAttempt
+from treadle.define.signature import class_path
+from treadle.handler.telemetry import Trace, TracedAttempt
 from treadle.item import Item
-from treadle.signature import class_path
 
 from .carrier import CHILD, pack, span_context, unpack, unpack_baggage
 from .instruments import MessagingInstruments

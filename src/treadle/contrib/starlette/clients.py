@@ -8,10 +8,10 @@ from typing import TypeAlias
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from treadle.callables import call, check_callable
+from treadle.base.callables import call, check_callable
 from treadle.client import Client
 from treadle.errors import InputError
-from treadle.filter_options import check_tenant
+from treadle.operate.filters import check_tenant
 
 TenantOf: TypeAlias = Callable[[HTTPConnection], str | Awaitable[str | None] | None]
 """Returns the tenant of a request, or None: then the request is refused."""

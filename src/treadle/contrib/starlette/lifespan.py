@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any, Literal, TypeAlias, overload
 
 from treadle.app import Treadle
-from treadle.callables import check_callable
+from treadle.base.callables import check_callable
 from treadle.client import Client
 from treadle.errors import InputError
-from treadle.server_stop import server_stop
+from treadle.operate.server_stop import server_stop
 
 WebLifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
 """What `lifespan=` of Starlette and FastAPI takes: it is called with the web app."""

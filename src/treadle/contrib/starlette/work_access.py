@@ -9,8 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from treadle.filter_options import check_tenant
 from treadle.item import ItemState
+from treadle.operate.filters import check_tenant
 
 
 class WorkAccess(msgspec.Struct, frozen=True):

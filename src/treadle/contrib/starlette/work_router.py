@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from treadle.callables import call, check_callable
+from treadle.base.callables import call, check_callable
+from treadle.base.timing import Duration, seconds
 from treadle.client import Client
 from treadle.errors import InputError, Stopped, StoreUnavailable
-from treadle.timing import Duration, seconds
 
 from .work_access import WorkAccess, WorkAccessFn
 from .work_states import LAST, TooManyWait, WorkNotShown, WorkStates, json_text

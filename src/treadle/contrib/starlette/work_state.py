@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
 from treadle.engine.registry import Registry
 from treadle.engine.wait.group_outcome import group_ended
 from treadle.item import TERMINAL, DeathReason, GroupState, ItemState, Status
-from treadle.item_json import exact_json, read_group_value, read_result
-from treadle.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
+from treadle.operate.item_json import exact_json, read_group_value, read_result
 
 from .member_counts import Progress
 from .work_access import WorkAccess

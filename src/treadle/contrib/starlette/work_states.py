@@ -16,15 +16,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive
 
+from treadle.base.ids import check_id
 from treadle.client import Client
 from treadle.engine.large_values import read_value
 from treadle.engine.wait.group_outcome import deaths_of
 from treadle.engine.wait.waiters import WaiterTable
 from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
-from treadle.ids import check_id
 from treadle.item import GroupState, ItemState
-from treadle.operator import core_of, tenant_of
-from treadle.server_stop import server_stop
+from treadle.operate.operator import core_of, tenant_of
+from treadle.operate.server_stop import server_stop
 
 from .member_counts import MemberCounts
 from .work_access import WorkAccess

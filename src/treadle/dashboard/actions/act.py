@@ -8,7 +8,6 @@ import msgspec
 from starlette.responses import JSONResponse, Response
 
 from treadle.bulk_action import ActionVerb, BulkState
-from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.item_filter import chosen_id
@@ -16,6 +15,7 @@ from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
 from treadle.item import Status
+from treadle.operate.bulk_portion import VERBS
 
 from .answers import asking, back_of, finished, reason_of
 from .chosen import MOST_AT_ONCE, Chosen, read_chosen, with_tenants

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from treadle.base.wording import one_line
 from treadle.dashboard.access import Action
 from treadle.dashboard.forms import Form
 from treadle.dashboard.notices import done, keep_done
@@ -16,8 +17,7 @@ from treadle.dashboard.site import status_of, wants_json
 from treadle.dashboard.view import Section
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, TreadleError
-from treadle.masking import MASK
-from treadle.wording import one_line
+from treadle.logs.masking import MASK
 
 
 def finished(

@@ -13,15 +13,15 @@ from uuid import UUID
 
 import msgspec
 
+from treadle.base.wording import one_line
 from treadle.dashboard.forms import Form
+from treadle.define.secret_values import SecretMask, holds_secret
+from treadle.define.signature import type_text
+from treadle.define.work_type import arguments_of
 from treadle.engine.registry import AnyType
 from treadle.errors import InputError
-from treadle.item_json import to_json
-from treadle.masking import MASK
-from treadle.secret_values import SecretMask, holds_secret
-from treadle.signature import type_text
-from treadle.wording import one_line
-from treadle.work_type import arguments_of
+from treadle.logs.masking import MASK
+from treadle.operate.item_json import to_json
 
 from .fields import read_json
 

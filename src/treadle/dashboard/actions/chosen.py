@@ -9,14 +9,14 @@ from typing import Final
 import msgspec
 
 from treadle.bulk_action import BULK_TYPE, ActionVerb
-from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form
 from treadle.dashboard.item_filter import ItemFilter, parse_filter, split_id
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError
 from treadle.item import ItemState
-from treadle.portions import Refusal, WantedItem, read_named
+from treadle.operate.bulk_portion import VERBS
+from treadle.operate.portions import Refusal, WantedItem, read_named
 
 from .named_item import ItemBrief, brief
 

@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
+from treadle.define.work_type import json_result, result_text
 from treadle.errors import AlreadyEnded, ConflictError, InputError, PayloadError
 from treadle.item import TERMINAL, ItemState
-from treadle.work_type import json_result, result_text
 
 from .answers import asking, finished, reason_of
 from .fields import read_json

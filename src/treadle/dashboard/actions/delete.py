@@ -11,7 +11,7 @@ from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
 from treadle.item import ItemState
-from treadle.portions import Deletion
+from treadle.operate.portions import Deletion
 
 from .answers import asking, finished, reason_of
 from .named_item import ItemBrief, brief, read_item

@@ -9,7 +9,7 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
-from treadle.fleet import Fleet, is_blocked, place_of
+from treadle.store.fleet import Fleet, is_blocked, place_of
 
 from .answers import asking, finished, reason_of
 

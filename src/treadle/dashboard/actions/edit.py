@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
-from treadle.edited_item import submit_edited
+from treadle.define.work_type import json_input
 from treadle.engine.registry import AnyType
 from treadle.errors import ConflictError, InputError, PayloadError
 from treadle.item import TERMINAL, ItemState
-from treadle.item_json import read_input
-from treadle.masking import MASK
-from treadle.operator import core_of
-from treadle.work_type import json_input
+from treadle.logs.masking import MASK
+from treadle.operate.edited_item import submit_edited
+from treadle.operate.item_json import read_input
+from treadle.operate.operator import core_of
 
 from .answers import asking, finished, hiding, reason_of
 from .fields import read_json

@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
+from treadle.base.ids import check_name
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
+from treadle.define.work_type import json_input
 from treadle.engine.registry import AnyType
 from treadle.errors import ConflictError, InputError, PayloadError
-from treadle.filter_words import read_duration
-from treadle.ids import check_name
 from treadle.item import DEFAULT_TENANT
+from treadle.operate.filters import read_duration
 from treadle.options import EnqueueOptions
-from treadle.work_type import json_input
 
 from .answers import asking, finished, hiding, reason_of
 from .arguments_form import ArgumentField, argument_fields, read_arguments

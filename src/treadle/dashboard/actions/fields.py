@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.errors import InputError
-from treadle.filter_words import read_start
+from treadle.operate.filters import read_start
 
 MOST_CHARACTERS: Final = 100
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from treadle.base.ids import check_name
 from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError
-from treadle.ids import check_name
 from treadle.item import ItemState, Status
 
 NO_FORM = Form({})

@@ -8,12 +8,12 @@ import msgspec
 from starlette.responses import Response
 
 from treadle.bulk_action import ActionVerb
-from treadle.bulk_portion import VERBS
 from treadle.client import Client
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError
 from treadle.item import ItemState
-from treadle.portions import (
+from treadle.operate.bulk_portion import VERBS
+from treadle.operate.portions import (
     Deletion,
     PortionChanger,
     PortionOutcome,

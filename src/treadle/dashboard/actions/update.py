@@ -9,7 +9,7 @@ from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
 from treadle.item import ItemState
-from treadle.update_options import UpdateOptions
+from treadle.options import UpdateOptions
 
 from .answers import asking, finished, reason_of
 from .fields import read_instant, read_whole

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.timing import iso
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.fleet_json import audit_json
+from treadle.operate.fleet_json import audit_json
 from treadle.records import AuditEntry
-from treadle.timing import iso
 
 SHOWN: Final = 100
 LOOKED_AT: Final = 500

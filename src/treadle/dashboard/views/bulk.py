@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.wording import first_line
 from treadle.bulk_action import BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.fleet_json import audit_json, bulk_json
 from treadle.item import Status
+from treadle.operate.fleet_json import audit_json, bulk_json
 from treadle.records import AuditEntry
-from treadle.wording import first_line
 
 NEEDS: Final = frozenset(("listing", "watching", "recording"))
 ENDED: Final = ("done", "stopped", "failed", "held_back")

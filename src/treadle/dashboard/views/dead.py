@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.ids import check_id, check_name
+from treadle.base.wording import error_line
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.input_diff import InputDiff, diff_of
 from treadle.dashboard.item_filter import filter_word
@@ -15,11 +17,9 @@ from treadle.dashboard.view import View
 from treadle.dashboard.views.item import FailedAttempt, failed_attempts
 from treadle.dashboard.views.items import ItemRow, row_of, shows_tenants
 from treadle.dashboard.visit import Visit
-from treadle.ids import check_id, check_name
 from treadle.item import ItemState
 from treadle.item_facts import DeadMark
-from treadle.item_json import mark_json
-from treadle.wording import error_line
+from treadle.operate.item_json import mark_json
 
 MOST_MARKS: Final = 100
 ROWS: Final = 50

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.ids import check_id
 from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.large_values import read_value
-from treadle.ids import check_id
 from treadle.item import GroupState, ItemState, Page, Status
-from treadle.item_json import exact_json, group_json, member_json
-from treadle.operator import core_of, tenant_of
+from treadle.operate.item_json import exact_json, group_json, member_json
+from treadle.operate.operator import core_of, tenant_of
 
 MOST_ITEMS: Final = 5_000
 """So many items of a group or workflow are read, the oldest."""

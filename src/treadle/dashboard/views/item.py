@@ -8,6 +8,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from treadle.base.headers import trace_id_of
+from treadle.base.ids import check_id
+from treadle.base.wording import error_line
 from treadle.bulk_action import BULK_TYPE, OPERATORS
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.addresses import segment
@@ -17,17 +20,14 @@ from treadle.dashboard.traceback_parts import TracebackPart, traceback_parts
 from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
-from treadle.fleet_json import reason_json
-from treadle.group_ref import GroupRef, shown_name
-from treadle.headers import trace_id_of
-from treadle.ids import check_id
+from treadle.define.group_ref import GroupRef, shown_name
 from treadle.item import OPEN, ItemState
 from treadle.item_facts import PrerequisiteStatus
-from treadle.item_words import attempt_words
+from treadle.operate.filters import attempt_words
+from treadle.operate.fleet_json import reason_json
 from treadle.records import Related
-from treadle.rules.watching import died_unrun
+from treadle.store.rules.watching import died_unrun
 from treadle.why import Reason
-from treadle.wording import error_line
 
 MOST_PREREQUISITES: Final = 100
 

@@ -9,8 +9,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from treadle.base.timing import iso
 from treadle.bulk_action import BULK_TYPE, ActionVerb
-from treadle.bulk_portion import VERBS
 from treadle.dashboard.access import Action
 from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
 from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
@@ -18,9 +18,9 @@ from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
-from treadle.item_condition import WhereCondition
-from treadle.item_words import attempt_words, matters_at
-from treadle.timing import iso
+from treadle.operate.bulk_portion import VERBS
+from treadle.operate.filters import attempt_words, matters_at
+from treadle.operate.item_condition import WhereCondition
 
 ROWS: Final = 50
 REACH: Final = 50_000

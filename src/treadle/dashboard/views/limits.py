@@ -11,10 +11,10 @@ import msgspec
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.doers.limit_rules import Per, read_limit_name
-from treadle.fleet import place_of
-from treadle.fleet_json import limit_json
 from treadle.item import Algorithm, ItemState, WorkerState
 from treadle.item_facts import LimitUse
+from treadle.operate.fleet_json import limit_json
+from treadle.store.fleet import place_of
 
 MOST_LIMITS: Final = 500
 MOST_ITEMS: Final = 100

@@ -14,9 +14,9 @@ from treadle.dashboard.queue_states import QueueState, queue_json, queue_states,
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.operator import core_of
+from treadle.operate.operator import core_of
+from treadle.operate.store_look import look_at
 from treadle.problems import Problem, ProblemKind
-from treadle.store_look import look_at
 
 from .limits import limit_rows
 

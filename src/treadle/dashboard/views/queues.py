@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.ids import check_name
+from treadle.base.timing import iso
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.depths import Depth, depth_json, depths
 from treadle.dashboard.paging import Pages, page_of, pages_json
@@ -28,12 +30,10 @@ from treadle.dashboard.throughput import (
 )
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.fleet import Fleet
-from treadle.fleet_json import reason_json
-from treadle.ids import check_name
 from treadle.item_facts import Overview
+from treadle.operate.fleet_json import reason_json
 from treadle.records import Line
-from treadle.timing import iso
+from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 
 from .limits import LimitRow, limit_rows, rows_json

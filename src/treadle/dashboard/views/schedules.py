@@ -10,20 +10,20 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.cron import CronSchedule
+from treadle.base.timing import iso
 from treadle.dashboard.cron_words import MOST_CHARACTERS, timing_words
 from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.define.cron import CronSchedule
 from treadle.engine.schedule.standing import ScheduleStanding
 from treadle.errors import CronError
-from treadle.fleet_json import reason_json, schedule_json
 from treadle.item import Status
-from treadle.operator import core_of
+from treadle.operate.fleet_json import reason_json, schedule_json
+from treadle.operate.operator import core_of
+from treadle.operate.schedule_state import ScheduleState
 from treadle.records import ScheduleRun
-from treadle.schedule_state import ScheduleState
-from treadle.timing import iso
 from treadle.why import Reason
 
 PER_PAGE: Final = 50

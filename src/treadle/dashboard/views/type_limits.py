@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from treadle.base.wording import duration
+from treadle.define.work_type import AnyWorkType
 from treadle.doers.base import AdaptedDoer
 from treadle.doers.bounded import BoundedDoer
 from treadle.doers.limit_rules import LimitRule, read_limit_name
@@ -11,8 +13,6 @@ from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
 from treadle.doers.unlimited import UnlimitedDoer
 from treadle.item_facts import LimitUse
-from treadle.wording import duration
-from treadle.work_type import AnyWorkType
 
 
 def rules_of(doer: object) -> Sequence[LimitRule]:

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from treadle.base.ids import check_name
+from treadle.base.wording import duration, one_line
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.depths import Depth, depth_json, depths
 from treadle.dashboard.paging import Pages, page_of, pages_json
@@ -22,16 +24,14 @@ from treadle.dashboard.throughput import (
 )
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.define.work_type import AnyWorkType, arguments_of
 from treadle.engine.registry import BUILT_IN
-from treadle.engine.why.undecodable import misfit_text
-from treadle.fleet import Fleet
-from treadle.fleet_json import unserved_json
-from treadle.ids import check_name
 from treadle.item import WorkerState
 from treadle.item_facts import Overview, UnservedType
+from treadle.operate.fleet_json import unserved_json
+from treadle.operate.why.undecodable import misfit_text
 from treadle.retry import Retry
-from treadle.wording import duration, one_line
-from treadle.work_type import AnyWorkType, arguments_of
+from treadle.store.fleet import Fleet
 
 from .limits import LimitRow, limit_rows, rows_json
 from .type_limits import doer_words, limits_of_types

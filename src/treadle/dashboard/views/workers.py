@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.timing import iso
 from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.engine.registry import BUILT_IN
-from treadle.fleet import Fleet, WorkerStanding, last_beat
-from treadle.fleet_json import worker_json
 from treadle.item import ItemState, WorkerState
+from treadle.operate.fleet_json import worker_json
 from treadle.records import AuditEntry
-from treadle.timing import iso
+from treadle.store.fleet import Fleet, WorkerStanding, last_beat
 from treadle.worker_info import Blockage
 
 PER_PAGE: Final = 100

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from treadle.codec import Codec
-from treadle.context import ContextServices, created_results, set_interrupt
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import WorkerSettings
@@ -27,6 +26,7 @@ from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
+from treadle.handler.context import ContextServices, created_results, set_interrupt
 
 from .after_commit import AfterCommit
 from .begin import Beginner

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from treadle.codec import Shape
+from treadle.define.secret_values import holds_secret
+from treadle.define.signature import type_text
 from treadle.errors import BadResultError, DecodeError, EncodeError, PayloadError, path_text, shown
-from treadle.secret_values import holds_secret
-from treadle.signature import type_text
 
 from .decide import Die, failure_of, undecodable
 from .held import BoundType

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from treadle.bulk_action import BULK_QUEUE, BULK_TYPE
+from treadle.define.signature import Handler
 from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, WorkerDoers
 from treadle.doers.limited import has_strict_lanes
@@ -15,7 +16,6 @@ from treadle.engine.hooks import Phase
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.options import RunIn
-from treadle.signature import Handler
 
 from .built_in import SETTLED_AT_ONCE
 from .held import BoundType

@@ -12,10 +12,10 @@ from treadle.engine.submit.carry import carry_on
 from treadle.engine.submit.compensation import CompensationBuilder
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import EncodeError, PayloadError
+from treadle.handler.result_plan import ResultPlan, fold, needs_old
 from treadle.item import Contribution, EndedGroup, ErrorInfo, Item, Lease, Outcome, Ref, Rejected, Settlement
-from treadle.result_plan import ResultPlan, fold, needs_old
-from treadle.rules.settlement import next_version
-from treadle.rules.submission import rejection_error
+from treadle.store.rules.settlement import next_version
+from treadle.store.rules.submission import rejection_error
 
 from .bad_result import unfit_result, unstorable
 from .decide import Decision, Die, Drop, FailureDecider, GiveBack, RunAgain, Succeed, failure_of

@@ -1,7 +1,7 @@
 """Built-in types: items that every worker settles, without a handler of the user and without room in a doer.
 
 A dependency queues its works. An item that closes a nested group ends with the value of the group. An item of
-a bulk action changes other items: see `treadle.bulk_portion`.
+a bulk action changes other items: see `treadle.operate.bulk_portion`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from treadle.backend import Backend
 from treadle.bulk_action import BULK_RETRY
 from treadle.codec import unreadable
-from treadle.dependency import DEPENDENCY
+from treadle.define.dependency import DEPENDENCY
 from treadle.engine.core import Core, PortionRunner
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
@@ -22,8 +22,8 @@ from treadle.engine.submit.build_children import silenced
 from treadle.engine.submit.build_item import read_stored
 from treadle.engine.submit.carry import carry_on
 from treadle.engine.wait.wait_result import group_value
+from treadle.handler.result_plan import NOTHING, PlannedContribution, ResultPlan
 from treadle.item import GROUP_TYPE, GroupState, Item, Lease, Ref
-from treadle.result_plan import NOTHING, PlannedContribution, ResultPlan
 
 from .decide import NOT_STARTED_DELAY, GiveBack, Succeed, judged, lost_too_often, unbegun
 from .pending import PendingSettlement

@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from treadle.base.timing import seconds
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
 from treadle.item import Claim, Demand, Lease
-from treadle.log_lines import WARNING, log_line
+from treadle.logs.lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
-from treadle.rules import MOST_DOOMED
-from treadle.timing import seconds
+from treadle.store.rules import MOST_DOOMED
 
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop

@@ -16,17 +16,17 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from treadle.backend import Backend
-from treadle.context import Context
-from treadle.context_sync import blocking_connection
+from treadle.base.ids import ids_of
+from treadle.define.work import WorkTypeBase
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import finish
 from treadle.engine.wait.read_results import ResultReader
 from treadle.errors import InputError, LeaseLost, Stopped
-from treadle.ids import ids_of
+from treadle.handler.context import Context
+from treadle.handler.context_sync import blocking_connection
 from treadle.item import ItemState, Lease
-from treadle.work import WorkTypeBase
 
 from .held import HeldLease, HeldLeases
 from .pending import PendingSettlement
@@ -142,7 +142,7 @@ class EngineServices:
     def _given_to_thread(self, transaction: HandlerTransaction, session: Any) -> AbstractContextManager[Any]:
         if session is None:
             return nullcontext(blocking_connection(transaction.given, self.wait))
-        from treadle.orm_session import blocking_session_on  # it imports SQLAlchemy
+        from treadle.handler.orm_session import blocking_session_on  # it imports SQLAlchemy
 
         return blocking_session_on(session, transaction.given, self.wait)
 
@@ -183,7 +183,7 @@ class EngineServices:
             if session is None:
                 yield connection
             else:
-                from treadle.orm_session import session_on  # it imports SQLAlchemy
+                from treadle.handler.orm_session import session_on  # it imports SQLAlchemy
 
                 async with session_on(session, connection) as transaction.given:
                     yield transaction.given

@@ -17,7 +17,10 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from treadle.callables import check_not_awaitable
+from treadle.base.callables import check_not_awaitable
+from treadle.base.timing import instant, seconds
+from treadle.define.signature import class_path
+from treadle.define.work import Work
 from treadle.engine.core import Core
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import (
@@ -38,14 +41,11 @@ from treadle.errors import (
     shown,
 )
 from treadle.flow_control import FailureInfo
+from treadle.handler.result import Result
+from treadle.handler.result_plan import ResultPlan, plan, plan_value, unreturned
 from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
-from treadle.result import Result
-from treadle.result_plan import ResultPlan, plan, plan_value, unreturned
+from treadle.logs.tracebacks import traceback_text
 from treadle.retry import Retry, merge_retry
-from treadle.signature import class_path
-from treadle.timing import instant, seconds
-from treadle.tracebacks import traceback_text
-from treadle.work import Work
 
 from .handler_threads import ThreadNotStarted
 from .held import LOST, HeldLease, Stop

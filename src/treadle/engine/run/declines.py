@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from treadle.wording import MINUTE
+from treadle.base.wording import MINUTE
 
 STEP: Final = 5.0
 """Declines are counted in steps of so many seconds."""

@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Final
 
 from treadle.item import DeathReason, ErrorInfo
-from treadle.tracebacks import frames_of, is_users, package_of
+from treadle.logs.tracebacks import frames_of, is_users, package_of
 
 MARK_LENGTH: Final = 12
 """Hexadecimal digits of a mark."""

@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from treadle.call_next import NextCall
-from treadle.callables import is_awaitable
-from treadle.context import Context, ContextServices
+from treadle.base.callables import is_awaitable
 from treadle.engine.settings import HandlerScope, Middleware
+from treadle.handler.call_next import NextCall
+from treadle.handler.context import Context, ContextServices
 
 from .handler_pools import HandlerPools
 from .handler_threads import caught, wait_for_end

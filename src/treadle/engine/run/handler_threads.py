@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from treadle.log_lines import ERROR, error_text, log_line
+from treadle.logs.lines import ERROR, error_text, log_line
 
 Call: TypeAlias = Callable[[], Any]
 

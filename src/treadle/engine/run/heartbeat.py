@@ -19,13 +19,13 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from treadle.base.wording import duration
 from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat, Lease
-from treadle.log_lines import WARNING, item_fields, lines, log_line
-from treadle.wording import duration
+from treadle.logs.lines import WARNING, item_fields, lines, log_line
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner

@@ -13,7 +13,8 @@ import msgspec
 from treadle.codec import Codec
 from treadle.codec.arguments import Arguments
 from treadle.codec.shape import Shape
-from treadle.context import Context, InterruptReason
+from treadle.define.signature import Handler
+from treadle.define.work_type import arguments_of, result_shape_of
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer
 from treadle.engine.guarded_telemetry import GuardedAttempt
@@ -21,12 +22,11 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
 from treadle.engine.timers import Timer
+from treadle.handler.context import Context, InterruptReason
 from treadle.item import Lease, Ref
 from treadle.metrics import TypeMetrics
 from treadle.options import RunIn
 from treadle.retry import Retry
-from treadle.signature import Handler
-from treadle.work_type import arguments_of, result_shape_of
 
 from .log_context import LogContext
 

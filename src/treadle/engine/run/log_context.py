@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.callables import check_not_awaitable
-from treadle.context_log import field_name
+from treadle.base.callables import check_not_awaitable
+from treadle.base.wording import one_line
 from treadle.engine.seldom import Seldom, repeated
 from treadle.errors import class_name
-from treadle.log_lines import log_error
-from treadle.wording import one_line
+from treadle.logs.context_log import field_name
+from treadle.logs.lines import log_error
 
 
 class LogContext:

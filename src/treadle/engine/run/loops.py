@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from treadle.clock import SystemClock
+from treadle.base.clock import SystemClock
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.settings import WorkerSettings

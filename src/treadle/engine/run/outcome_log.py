@@ -10,20 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.clock import Clock
+from treadle.base.clock import Clock
+from treadle.base.wording import MINUTE, duration, one_line
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
-from treadle.log_lines import (
-    ERROR,
-    INFO,
-    WARNING,
-    error_text,
-    item_fields,
-    log_line,
-    traceback_of,
-)
-from treadle.wording import MINUTE, duration, one_line
+from treadle.logs.lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, traceback_of
 
 from .decide import Die, RunAgain
 from .held import UNREAD, HeldLease

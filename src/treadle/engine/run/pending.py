@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from treadle.engine.guarded_telemetry import GuardedAttempt
+from treadle.handler.result_plan import PlannedContribution
 from treadle.item import Item, Lease, Outcome
-from treadle.result_plan import PlannedContribution
 
 from .decide import Decision, Die
 

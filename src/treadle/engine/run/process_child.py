@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from treadle.result import Result
+from treadle.handler.result import Result
 
 from .process_messages import Outputs, SentContexts, pickled_error, pickled_value
 

@@ -22,14 +22,14 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from treadle.callables import check_may_block
-from treadle.context import Context, ContextServices, created_results, set_interrupt
-from treadle.context_log import LOGGER, ContextLogger
-from treadle.context_sync import SyncContext
+from treadle.base.callables import check_may_block
+from treadle.define.work import WorkTypeBase
 from treadle.errors import BadResultError, Stopped, message_of, shown
+from treadle.handler.context import Context, ContextServices, created_results, set_interrupt
+from treadle.handler.context_sync import SyncContext
+from treadle.handler.result import Result
 from treadle.item import ItemState, Lease
-from treadle.result import Result
-from treadle.work import WorkTypeBase
+from treadle.logs.context_log import LOGGER, ContextLogger
 
 from .process_messages import (
     Asked,

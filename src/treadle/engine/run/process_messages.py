@@ -19,11 +19,11 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.context import InterruptReason
 from treadle.errors import Abort, Defer, Directive, RemoteError, RetryAfter, message_of
+from treadle.handler.context import InterruptReason
+from treadle.handler.result import Result
 from treadle.item import Lease
-from treadle.result import Result
-from treadle.tracebacks import frames_of, traceback_text
+from treadle.logs.tracebacks import frames_of, traceback_text
 
 
 @dataclass(frozen=True, slots=True)

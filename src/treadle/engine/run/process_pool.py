@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from treadle.errors import Abort, BadResultError, HandlerError, InputError, RetryAfter, Stopped
-from treadle.result import Result
-from treadle.tracebacks import RemoteTraceback
+from treadle.handler.result import Result
+from treadle.logs.tracebacks import RemoteTraceback
 
 from .pool_child import ADVICE, KILL_WAIT, PoolChild, ReadAnswer
 from .process_messages import Raised, Reference, Returned, Unsendable

@@ -12,7 +12,7 @@ from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import wait_briefly
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
-from treadle.log_lines import WARNING, error_text, log_line
+from treadle.logs.lines import WARNING, error_text, log_line
 
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner

@@ -16,8 +16,8 @@ from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.tasks import finish
-from treadle.engine.telemetry import Trace
 from treadle.errors import BackendError, LeaseLost, StoreFull, StoreUnavailable
+from treadle.handler.telemetry import Trace
 from treadle.item import Effects, ErrorInfo, Loss, Outcome, Settled, Settlement
 from treadle.retry import Retry
 

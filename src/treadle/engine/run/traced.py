@@ -22,11 +22,11 @@ from typing import Any, Final
 
 import msgspec
 
+from treadle.base.headers import trace_of
+from treadle.define.group_ref import shown_name
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING, GuardedTelemetry
-from treadle.engine.telemetry import MOST_LINKS, Trace, TracedAttempt
-from treadle.group_ref import shown_name
-from treadle.headers import trace_of
+from treadle.handler.telemetry import MOST_LINKS, Trace, TracedAttempt
 
 from .decide import Decision, Die, Drop, GiveBack, RunAgain, Succeed
 from .held import HeldLease

@@ -15,13 +15,13 @@ import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
+from treadle.base.wording import duration, one_line
 from treadle.engine.core import Core
 from treadle.engine.seldom import Seldom, repeated
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
-from treadle.log_lines import WARNING, item_fields, log_line
+from treadle.logs.lines import WARNING, item_fields, log_line
 from treadle.retry import Retry
-from treadle.wording import duration, one_line
 from treadle.worker_info import UndecodableType
 
 from .decide import Decision, GiveBack, undecodable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from treadle.bulk_action import BULK_TYPE
-from treadle.dependency import DEPENDENCY
+from treadle.define.dependency import DEPENDENCY
 from treadle.engine.core import Core, PortionRunner
 from treadle.errors import PayloadError
 from treadle.item import GROUP_TYPE, Lease

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.wording import one_line
+from treadle.base.wording import one_line
 
 LOOKED_AT: Final = 100
 """So many of the newest audit entries."""

@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
+from treadle.base.version import VERSION
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import slots_of
 from treadle.engine.settings import WorkerSettings
 from treadle.item import Lease
-from treadle.version import VERSION
 from treadle.worker_info import Blockage, BlockingItem, UndecodableType, WorkerInfo
 
 from .attempt import AttemptRunner

@@ -7,11 +7,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from treadle.callables import call
+from treadle.base.callables import call
+from treadle.define.work import Work
 from treadle.engine.guarded_telemetry import GuardedSubmission
 from treadle.item import Fire, Schedule
 from treadle.retry import STORE_BACKOFF
-from treadle.work import Work
 
 from .occurrence import CatchUp, Lateness, Timing
 

@@ -16,14 +16,14 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from treadle.backend import Backend
+from treadle.base.timing import to_datetime
+from treadle.base.wording import one_line
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import finish
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
-from treadle.log_lines import INFO, error_text, log_line
-from treadle.rules.submission import may_change, rejection_error
-from treadle.timing import to_datetime
-from treadle.wording import one_line
+from treadle.logs.lines import INFO, error_text, log_line
+from treadle.store.rules.submission import may_change, rejection_error
 
 from .entry import ScheduleEntry
 from .fired_items import BuiltItems, FiredItems

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from treadle.callables import raised_by_user
+from treadle.base.callables import raised_by_user
+from treadle.define.work import Work
 from treadle.engine.guarded_telemetry import GuardedSubmission, GuardedTelemetry
 from treadle.engine.hooks import Hooks
 from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.submit.carry import with_traces
 from treadle.item import Item
-from treadle.log_lines import error_text
+from treadle.logs.lines import error_text
 from treadle.submit_middleware import NewItem, SubmitMiddleware, options_of, submit_through
-from treadle.work import Work
 
 from .entry import Recurrence
 

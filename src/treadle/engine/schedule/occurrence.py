@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-from treadle.callables import check_not_awaitable
-from treadle.cron import CronSchedule
+from treadle.base.callables import check_not_awaitable
+from treadle.base.timing import Instant, instant
+from treadle.define.cron import CronSchedule
+from treadle.define.signature import module_name
 from treadle.errors import ScheduleError
-from treadle.signature import module_name
-from treadle.timing import Instant, instant
 
 CatchUp: TypeAlias = Literal["none", "one", "all"]
 CATCH_UPS: Final[tuple[str, ...]] = get_args(CatchUp)

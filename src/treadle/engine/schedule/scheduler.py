@@ -25,7 +25,7 @@ from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import AuditNote, Fire, Schedule
-from treadle.log_lines import WARNING, log_line
+from treadle.logs.lines import WARNING, log_line
 from treadle.retry import STORE_BACKOFF
 
 from .entry import EARLY, Recurrence, ScheduleEntry

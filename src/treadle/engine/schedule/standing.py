@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from treadle.fleet import Fleet
 from treadle.item import Schedule
+from treadle.store.fleet import Fleet
 
 from .scheduler import is_unseen
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.backend import Backend
-from treadle.clock import Clock
+from treadle.base.clock import Clock
 
 JUMP = 1.0
 """A wall clock that moved this many seconds against the monotonic one was set, or the machine was

@@ -10,11 +10,11 @@ from typing import Any, Final
 from msgspec.structs import astuple
 
 from treadle.codec import check_size
+from treadle.define.work import Work
+from treadle.define.work_type import arguments_of
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.item import Item
-from treadle.work import Work
-from treadle.work_type import arguments_of
 
 _DEFAULTS: Final = astuple(Item("", "", b""))[4:]
 _input: Final = attrgetter("input")

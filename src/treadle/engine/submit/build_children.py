@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from treadle.engine.settings import Settings
+from treadle.handler.result_plan import PlannedGroup, ResultPlan
 from treadle.item import GROUP_MARK, GROUP_TYPE, Item, Lease
-from treadle.result_plan import PlannedGroup, ResultPlan
 
 from .build_item import SILENT, ItemBuilder, not_contributing
 

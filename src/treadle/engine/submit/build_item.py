@@ -14,18 +14,18 @@ import msgspec
 
 from treadle.backend import Backend
 from treadle.codec import check_size, unreadable
-from treadle.condition import AtLeast, need
-from treadle.dependency import DEPENDENCY
+from treadle.define.condition import AtLeast, need
+from treadle.define.dependency import DEPENDENCY
+from treadle.define.group_ref import GroupRef, SubmittedGroup, stored_name
+from treadle.define.option_checks import Compensation, SubmittedId
+from treadle.define.work import Work, failure_parameter, is_work
+from treadle.define.work_type import computed_options
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.errors import DecodeError, InputError, PayloadTooLarge, UnsupportedError
-from treadle.group_ref import GroupRef, SubmittedGroup, stored_name
 from treadle.item import DEFAULT_QUEUE, Counting, Item, KeyPolicy, Lease
-from treadle.option_checks import Compensation, SubmittedId
 from treadle.options import Resolved, resolve
 from treadle.retry import Retry
-from treadle.work import Work, failure_parameter, is_work
-from treadle.work_type import computed_options
 
 from .build_alike import build_alike, total_bytes, usual_fields
 from .stored_retry import Seconds, StoredRetry
@@ -72,9 +72,10 @@ class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """It adds nothing to the group's value, nor does what it queues: it is the compensation of a dead item,
     was queued by one, or closes a group that other works follow."""
     headers: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """What the item carries for its users. Unset: none, or those of its parent. See `treadle.headers`."""
+    """What the item carries for its users. Unset: none, or those of its parent. See
+    `treadle.base.headers`."""
     trace: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Where the item came from, in the words of `treadle.engine.telemetry`."""
+    """Where the item came from, in the words of `treadle.handler.telemetry`."""
 
 
 LeaseTo: TypeAlias = Callable[[str, str, str], str | None]

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from treadle.base.headers import add_headers, check_headers_size
 from treadle.engine.guarded_telemetry import GuardedAttempt
-from treadle.engine.telemetry import Trace
-from treadle.headers import add_headers, check_headers_size
+from treadle.handler.telemetry import Trace
 from treadle.item import Item, Lease
 
 from .build_item import NO_OPTIONS, ItemOptions, encode_stored, read_stored

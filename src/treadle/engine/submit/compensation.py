@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import msgspec
 
+from treadle.define.work import Work
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.flow_control import Failure
 from treadle.item import DeathReason, Item, Lease
-from treadle.work import Work
 
 from .build_item import Compensating, ItemBuilder, LineOptions, not_contributing, read_stored
 

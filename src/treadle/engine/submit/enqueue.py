@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from treadle.audit_note import check_recording, log_change
+from treadle.base.loop_mark import is_running_on
+from treadle.define.work import Work
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
+from treadle.handler.tx_commit import call_on_commit
 from treadle.item import AuditNote, Item, Lease, Rejected, Submitted
-from treadle.loop_mark import is_running_on
-from treadle.rules.submission import may_change, rejection_error
+from treadle.store.audit_note import check_recording, log_change
+from treadle.store.rules.submission import may_change, rejection_error
 from treadle.submit_middleware import NewItem, options_of, submit_through
-from treadle.tx_commit import call_on_commit
-from treadle.work import Work
 
 from .build_item import LeaseTo
 from .carry import with_traces

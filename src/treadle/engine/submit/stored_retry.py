@@ -6,8 +6,8 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from treadle.base.timing import MAX_DURATION
 from treadle.retry import Retry
-from treadle.timing import MAX_DURATION
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]

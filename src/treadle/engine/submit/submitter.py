@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend, answers_at_once, begins_at_once
+from treadle.base.headers import trace_of
 from treadle.engine.combine import Combiner
 from treadle.engine.guarded_telemetry import StoreCalls
 from treadle.engine.settings import Settings
@@ -22,13 +23,12 @@ from treadle.engine.store_retry import (
     LOCKED_SECONDS,
 )
 from treadle.engine.tasks import Tasks
-from treadle.engine.telemetry import Trace
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
-from treadle.headers import trace_of
+from treadle.handler.telemetry import Trace
 from treadle.item import AuditNote, Filter, Item, Rejected, Submission, Submitted
 from treadle.metrics import ProcessMetrics
-from treadle.rules.submission import rejection_error
+from treadle.store.rules.submission import rejection_error
 
 Answer: TypeAlias = tuple[Submitted, ...]
 

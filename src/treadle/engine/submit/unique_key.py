@@ -12,9 +12,9 @@ import msgspec
 from typing_extensions import TypeIs
 
 from treadle.codec.tags import MARK
+from treadle.define.work_type import arguments_of
 from treadle.engine.registry import AnyType
 from treadle.options import Input
-from treadle.work_type import arguments_of
 
 _encoder = msgspec.json.Encoder(order="sorted")
 

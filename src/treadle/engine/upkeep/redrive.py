@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Final
 
+from treadle.base.timing import seconds
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.flow_control import Redrive
 from treadle.item import DeathReason, Filter
-from treadle.timing import seconds
 
 TRANSIENT: Final[tuple[DeathReason, ...]] = ("exhausted", "lease_lost")
 """Reasons of death that another attempt may avoid. The others would only repeat, or must not be undone: an

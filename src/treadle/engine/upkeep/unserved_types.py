@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from treadle.base.wording import duration, one_line, plural
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
 from treadle.engine.seldom import Seldom
 from treadle.item_facts import Overview, UnservedType
-from treadle.log_lines import WARNING, log_line
-from treadle.wording import duration, one_line, plural
+from treadle.logs.lines import WARNING, log_line
 
 AGAIN = 3600.0
 """Seconds until a type is named again."""

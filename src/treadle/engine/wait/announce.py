@@ -10,11 +10,11 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.clock import Clock
+from treadle.base.clock import Clock
+from treadle.define.group_ref import shown_names
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded
-from treadle.group_ref import shown_names
 from treadle.item import Effects, EndedGroup, Item, ItemState, Lease, Ref
 from treadle.metrics import Metrics
 

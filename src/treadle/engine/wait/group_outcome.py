@@ -11,7 +11,7 @@ from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import Death, GroupFailed
 from treadle.item import GROUP_TYPE, GroupState, ItemState
-from treadle.rules.settlement import SHOWN_DEATHS
+from treadle.store.rules.settlement import SHOWN_DEATHS
 
 from .wait_result import error_fields, group_value, item_error
 

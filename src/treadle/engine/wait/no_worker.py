@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.clock import Clock
+from treadle.base.clock import Clock
+from treadle.base.wording import duration, plain
 from treadle.engine.registry import Registry
 from treadle.errors import TreadleError
-from treadle.fleet import Fleet
 from treadle.item import TERMINAL, ItemState, Ref
-from treadle.log_lines import WARNING, log_line
-from treadle.wording import duration, plain
+from treadle.logs.lines import WARNING, log_line
+from treadle.store.fleet import Fleet
 
 SLOW: Final = 2.0
 """Seconds of waiting after which the workers are read."""

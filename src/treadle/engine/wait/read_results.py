@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.backend import Backend
+from treadle.base.wording import listed
+from treadle.define.group_ref import GroupRef
+from treadle.define.work import WorkTypeBase
 from treadle.engine.large_values import read_value
 from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
 from treadle.engine.tasks import Tasks
 from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
-from treadle.group_ref import GroupRef
 from treadle.item import GroupState, ItemState, Status
-from treadle.wording import listed
-from treadle.work import WorkTypeBase
 
 from .combined_reads import CombinedReads
 from .group_outcome import closed_failed_group, group_outcome

@@ -16,14 +16,14 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from treadle.base.headers import headers_of
 from treadle.bulk_action import BULK_TYPE
+from treadle.define.group_ref import shown_names
+from treadle.define.work import WorkTypeBase
 from treadle.engine.large_values import read_value
 from treadle.engine.registry import Registry
 from treadle.errors import NotFound, WorkCancelled, WorkFailed
-from treadle.group_ref import shown_names
-from treadle.headers import headers_of
 from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
-from treadle.work import WorkTypeBase
 
 _RESULT: Final = b"\x01"
 _GIVEN: Final = b"\x02"

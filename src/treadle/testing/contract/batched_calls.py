@@ -10,7 +10,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.item import Demand, Heartbeat, Rejected, Submission
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 from .build import (
     LEASE,

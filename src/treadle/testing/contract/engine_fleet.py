@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 
 from treadle.app import Treadle
-from treadle.context import Context
-from treadle.decorators import work
+from treadle.define.decorators import work
 from treadle.errors import LeaseLost, WorkCancelled
 from treadle.flow_control import AcceptInfo
+from treadle.handler.context import Context
+from treadle.handler.result import Result
 from treadle.manual_lease import ClaimedLease
-from treadle.result import Result
 from treadle.retry import Retry
 
 from .fleet import PATIENCE, Apps, Checkpoint, failure, until, until_status

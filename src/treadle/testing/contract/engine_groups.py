@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.condition import at_least
-from treadle.context import Context
-from treadle.decorators import work
+from treadle.define.condition import at_least
+from treadle.define.decorators import work
+from treadle.define.group_ref import group
 from treadle.doers import balanced
 from treadle.errors import Abort, GroupFailed
-from treadle.group_ref import group
-from treadle.result import Result
+from treadle.handler.context import Context
+from treadle.handler.result import Result
 
 from .fleet import PATIENCE, Apps, failure
 from .subject import needs

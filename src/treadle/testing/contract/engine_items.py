@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from treadle.context import Context
-from treadle.decorators import work
+from treadle.define.decorators import work
 from treadle.errors import Abort, AttemptTimeout, Defer, DuplicateIdError, GroupFailed, NotFound, WorkFailed
 from treadle.flow_control import Failure
+from treadle.handler.context import Context
 from treadle.retry import Retry
 
 from .fleet import PATIENCE, Apps, failure, until_status

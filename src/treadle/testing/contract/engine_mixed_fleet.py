@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.app import Treadle
-from treadle.decorators import work
+from treadle.define.decorators import work
 from treadle.doers import balanced
 
 from .fleet import PATIENCE, Apps, Checkpoint

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from treadle.context import Context
-from treadle.decorators import work
+from treadle.define.decorators import work
 from treadle.errors import DuplicateIdError, InputError
 from treadle.events import Event, Queued
+from treadle.handler.context import Context
 from treadle.retry import Retry
 
 from .fleet import PATIENCE, Apps, Checkpoint

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.backend import Backend
 from treadle.item import Contribution, Lease, Settlement
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 from .build import (
     apply,

@@ -9,7 +9,7 @@ import pytest
 from treadle.backend import Backend
 from treadle.errors import ReferencedError
 from treadle.item import GROUP_TYPE, Item, Lease
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 from .build import (
     apply,

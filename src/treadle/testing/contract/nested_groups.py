@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Filter, Item, Lease
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 from .build import (
     apply,

@@ -7,7 +7,7 @@ import pytest
 from treadle.backend import Backend
 from treadle.errors import NotFound, NotTriggerable
 from treadle.item import Filter
-from treadle.rules.settlement import next_version
+from treadle.store.rules.settlement import next_version
 
 from .build import (
     apply,

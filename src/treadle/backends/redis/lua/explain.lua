@@ -5,7 +5,7 @@
 -- and for its tenant, since when its type and every type is unknown(8), how many rows are ahead, how many lines
 -- its queue has, who holds its lane, all workers.
 
-local MOST_AHEAD, MOST_LANES = 1000, 100 -- as in treadle.rules.watching
+local MOST_AHEAD, MOST_LANES = 1000, 100 -- as in treadle.store.rules.watching
 
 local given = RawRows.text(ARGV[1])
 local row = Rows.find(given, ARGV[2])

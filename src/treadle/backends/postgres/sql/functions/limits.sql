@@ -1,4 +1,4 @@
--- Limits that the fleet shares, and permits under them. The arithmetic is that of `LimitState` in treadle.rules;
+-- Limits that the fleet shares, and permits under them. The arithmetic is that of `LimitState` in treadle.store.rules;
 -- a row of `limit_state` holds its fields: at, used, before.
 --
 -- Algorithms: 0 token bucket  1 fixed window  2 sliding window  3 slots

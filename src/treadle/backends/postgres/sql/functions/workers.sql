@@ -177,7 +177,7 @@ as $$
 declare
   worker_no bigint; removed int := 0; more boolean := false;
 begin
-  -- The clock went back: see `is_far` in treadle.rules. A worker that lives sends a heartbeat within its lease.
+  -- The clock went back: see `is_far` in treadle.store.rules. A worker that lives sends a heartbeat within its lease.
   update treadle.worker w set until = p_now + w.lease where w.no in (
     select x.no from treadle.worker x where x.until > p_now + 2 * x.lease for update skip locked);
   for worker_no in

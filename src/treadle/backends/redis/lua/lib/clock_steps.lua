@@ -1,5 +1,5 @@
 -- uses: clock calls
--- The clock went back: see `is_far` in treadle.rules.
+-- The clock went back: see `is_far` in treadle.store.rules.
 
 -- Shorten the leases of workers that are far: one that died meanwhile is not kept for so long.
 local function shorten_leases()

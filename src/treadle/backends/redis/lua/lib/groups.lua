@@ -232,7 +232,7 @@ do
     return 0, nil, false
   end
 
-  -- The version that a contribution makes: see `next_version` in treadle.rules. `from`: what it was folded from.
+  -- The version that a contribution makes: see `next_version` in treadle.store.rules. `from`: what it was folded from.
   function Groups.next_version(token, from)
     local high, low = struct.unpack('>I4I4', token)
     return math.max((high % 2 ^ 18 * 2 ^ 32 + low + 3 * (from or 0)) % 2 ^ 50, LONE_VERSION)

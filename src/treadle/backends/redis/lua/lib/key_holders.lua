@@ -6,7 +6,7 @@
 local KeyHolders = {}
 
 do
-  local KEPT_CHANGES = 20 -- as in treadle.rules.submission
+  local KEPT_CHANGES = 20 -- as in treadle.store.rules.submission
 
   local function group_open(row)
     local group = Groups.get(row.group)

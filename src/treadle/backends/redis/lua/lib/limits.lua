@@ -1,5 +1,5 @@
 -- uses: clock store permits
--- Limits: how many permits are left, and when the next one is. The rules are those of treadle.rules.limits.
+-- Limits: how many permits are left, and when the next one is. The rules are those of treadle.store.rules.limits.
 --
 --   limits       name 0 algorithm -> at(8) used(8) before(8) limit(8) window(8): the state, and what the last
 --                request asked for. `slots` limits are in permits.lua.
@@ -81,7 +81,7 @@ do
     return max(0, min(limit[2], floor(left + tolerance)))
   end
 
-  -- When a full sliding window has weight for one more: see `_slid_to` in treadle.rules.limits.
+  -- When a full sliding window has weight for one more: see `_slid_to` in treadle.store.rules.limits.
   local function slid_to(limit, state)
     local rest = limit[2] - 1 - state.used
     if rest >= 0 then return state.at + limit[3] * (1 - rest / state.before) end

@@ -1,5 +1,5 @@
 -- uses: clock store kinds rows groups dependencies trees
--- Repair: which items a requeue opens again. The same as treadle.rules.repair.
+-- Repair: which items a requeue opens again. The same as treadle.store.rules.repair.
 --
 -- An item is opened if its condition can be met once all of them are open. So is an item that died
 -- unsatisfiable and waits for one of them. Items that wait for each other stay as they are.

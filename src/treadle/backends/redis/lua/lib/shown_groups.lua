@@ -4,7 +4,7 @@
 local ShownGroups = {}
 
 do
-  local MOST_DEATHS = 10 -- SHOWN_DEATHS in treadle.rules.settlement
+  local MOST_DEATHS = 10 -- SHOWN_DEATHS in treadle.store.rules.settlement
 
   -- Read in few commands what finding these groups takes.
   function ShownGroups.load(ids)

@@ -1,0 +1,83 @@
+"""Durations and instants: checks the values that callers give and turns them into float seconds.
+
+Callers give a `Duration` (seconds or `timedelta`) or an `Instant` (aware `datetime` or epoch seconds). Values
+that a store cannot hold or compare (NaN, infinity, naive datetimes, the year 30,000) raise InputError with
+the name of the option.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from treadle.errors import InputError
+
+Duration: TypeAlias = float | int | timedelta
+Instant: TypeAlias = datetime | float | int
+
+# The years 1 and 9999, which are the limits of datetime.
+MIN_INSTANT = -62_135_596_800.0
+MAX_INSTANT = 253_402_300_799.0
+MAX_DURATION = MAX_INSTANT
+
+
+def seconds(value: Duration, field: str = "duration") -> float:
+    """Return `value` as finite seconds, zero or more."""
+    if isinstance(value, timedelta):
+        number = value.total_seconds()
+    else:
+        number = _number(value, field, "seconds or a timedelta")
+    if number < 0:
+        raise InputError.of(field, value, "must not be negative")
+    if number > MAX_DURATION:
+        raise InputError.of(field, value, "is longer than 8,000 years")
+    return number
+
+
+def instant(value: Instant, field: str = "instant") -> float:
+    """Return `value` as epoch seconds. It may be in the past."""
+    if isinstance(value, datetime):
+        return _timestamp(value, field)
+    number = _number(value, field, "epoch seconds or an aware datetime")
+    if not MIN_INSTANT <= number <= MAX_INSTANT:
+        raise InputError.of(field, value, "is outside the years 1 to 9999")
+    return number
+
+
+def check_number(value: object, field: str, low: float, high: float) -> float:
+    """Return `value` as a float, or raise InputError if it is not a number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InputError.of(field, value, f"must be a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def to_datetime(epoch: float) -> datetime:
+    """Return the instant as an aware `datetime` in UTC."""
+    return datetime.fromtimestamp(epoch, UTC)
+
+
+def _timestamp(value: datetime, field: str) -> float:
+    if value.utcoffset() is None:
+        raise InputError.of(field, value, "has no time zone: use datetime.now(UTC), or value.astimezone()")
+    return value.timestamp()
+
+
+def _number(value: object, field: str, wanted: str) -> float:
+    # A bool is an int, but delay=True is a mistake.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError.of(field, value, f"must be {wanted}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InputError.of(field, value, "is too large") from None
+    if not math.isfinite(number):
+        raise InputError.of(field, value, "must be finite")
+    return number
+
+
+def iso(at: float | None) -> str | None:
+    """An instant as ISO 8601 in UTC, always with microseconds, so that texts sort like instants."""
+    if at is None:
+        return None
+    return f"{to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT)):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,0 +1,5 @@
+"""Log lines: their fields, tracebacks, what is masked, the context of a running item, calls that nobody
+awaited.
+
+It imports `base`, `errors` and `item`. Begin with `lines`; `treadle.logging` has the formatters for users.
+"""

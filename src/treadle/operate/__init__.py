@@ -1,0 +1,6 @@
+"""What operators call: reading, changing one item or many, dead letters, filters, why, problems, and their
+JSON forms.
+
+Commands, the dashboard and `app` share it. It imports the engine and the client. Begin with `operator`
+(changes) and `observer` (reads); `why/` explains one item.
+"""

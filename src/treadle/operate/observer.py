@@ -1,0 +1,181 @@
+"""Observer: the methods of a client that say how things stand, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, get_args
+
+import msgspec
+
+from treadle.base.ids import check_id, check_name, ids_of
+from treadle.base.timing import Duration, Instant, instant, seconds
+from treadle.define.option_checks import check_count, check_page_size
+from treadle.engine.core import Core
+from treadle.engine.declared_limits import declared_limits, with_limit
+from treadle.engine.tenant_view import seen_limits, seen_workers
+from treadle.errors import InputError, UnsupportedError
+from treadle.item import WorkerState
+from treadle.item_facts import LimitUse, Overview
+from treadle.options import HasId
+from treadle.problems import MAX_WAIT, Problem
+from treadle.records import HOUR, MINUTE, AuditPage, Line, Related, Stat, StatsBy
+from treadle.store.audit_note import check_recording
+from treadle.store.fleet import Fleet
+from treadle.why import Why
+
+from .store_look import look_at
+from .why import why_item, why_queue
+
+
+class Observer:
+    """Reads how the store stands: for one tenant, or for all if it has no tenant."""
+
+    _core: Core
+    _tenant: str | None
+
+    def connect(self) -> Coroutine[Any, Any, None]:
+        """Open the backend. All methods do it when they need it. Idempotent."""
+        return self._core.connect()
+
+    async def why(self, id: str | HasId) -> Why:
+        """Say why an item is where it is: the most binding reason first, and what to do about it. If it waits
+        for other items, the reasons of the first one that is not blocked follow. For the root of a group that
+        has ended: which members keep the group open."""
+        (id,) = ids_of(id)
+        await self._begin_read()
+        return await why_item(self._core, id, self._tenant)
+
+    async def why_queue(self, name: str, *, overview: Overview | None = None) -> Why:
+        """Say why the items of a queue wait: whether it is paused, whether a worker serves it, and the
+        reasons of the item that has waited for the longest time.
+
+        overview: what `overview()` of this client has just returned. Then it is not read again. A client of
+            one tenant reads it again all the same: it is told less than the reasons need.
+        """
+        check_name(name, field="queue")
+        await self._begin_read()
+        return await why_queue(self._core, name, self._tenant, None if self._tenant else overview)
+
+    async def workers(self) -> list[WorkerState]:
+        """Return the workers that have a lease in the store, lapsed or not, by id. `info` is what each says
+        about itself. A client of one tenant gets those that serve the tenant. It is told which types and
+        queues they serve and whether they have room, but not where they run, or whom else they serve."""
+        await self._core.connect()
+        workers = seen_workers(await self._core.backend.workers(), self._tenant)
+        return sorted(workers, key=lambda worker: worker.id)
+
+    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
+        """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
+        first `count`. The store does not know how much `slots` allow: live workers say what their code
+        has, or else the code of the type does, if it is here. A client of one tenant gets no limits of other
+        tenants, and is not told who holds those that all share."""
+        await self._begin_read()
+        declared = declared_limits(self._core)
+        found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
+        fleet = await self._live() if any(use.limit is None for use in found) else []
+        uses = [with_limit(use, fleet, declared) if use.limit is None else use for use in found]
+        return sorted(uses, key=lambda use: use.name)
+
+    async def _live(self) -> list[WorkerState]:
+        backend = self._core.backend
+        if "listing" not in backend.capabilities:
+            return []
+        return Fleet(await backend.workers(), await backend.now()).taking
+
+    async def overview(self, *, quick: bool = False) -> Overview:
+        """Return how the store stands: what waits, since when, who works. Counts are exact for about a
+        million items. Where there are more, `Count.estimated` says so: it does not take longer then.
+
+        quick: count only what there is little of. Other counts are rough estimates.
+        """
+        await self._begin_read()
+        overview = await self._core.backend.overview(tenant=self._tenant, quick=quick)
+        return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
+
+    async def lines(self, queue: str, *, count: int = 200, cap: int = 1000) -> list[Line]:
+        """Return up to `count` lines of a queue that have ready items, by tenant and lane: how many, up to
+        `cap` of each, since when the first one waits, and which it is."""
+        check_name(queue, field="queue")
+        for value, field in ((count, "count"), (cap, "cap")):
+            check_count(value, field)
+        await self._begin_read()
+        return list(await self._core.backend.lines(queue, tenant=self._tenant, count=count, cap=cap))
+
+    async def related(self, id: str | HasId, *, count: int = 100) -> Related | None:
+        """Return up to `count` children of an item, and as many items that wait, or waited, for it or for
+        its group. None for an unknown id."""
+        (id,) = ids_of(id)
+        check_count(count, "count")
+        await self._begin_read()
+        return await self._core.backend.related(id, tenant=self._tenant, count=count)
+
+    async def problems(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> list[Problem]:
+        """Return what a person should look at, the most urgent first: what `treadle status` shows.
+
+        max_wait: how long a ready item may wait, in seconds or as a `timedelta`.
+        quick: look at no more than the 10,000 oldest open items for those that wait for ids that were never
+            submitted.
+        """
+        longest = seconds(max_wait, field="max_wait")
+        await self._begin_read()
+        return list((await look_at(self._core, self._tenant, longest, quick=quick)).problems)
+
+    async def statistics(
+        self,
+        since: Instant,
+        until: Instant | None = None,
+        step: int = MINUTE,
+        by: StatsBy = "time",
+        type: str | None = None,
+        queue: str | None = None,
+    ) -> list[Stat]:
+        """Return what the workers of all processes counted from `since` on, before `until`: attempts, how
+        they ended, and how long items waited and ran. Workers add what they counted about every 10 seconds.
+
+        step: seconds for which counts are summed up: a multiple of 60, from an hour on one of 3,600. Hours
+            are kept for 90 days, minutes and quarters of an hour for a day. The longer the step, the less is
+            read: 60, 900 and 3,600 are stored as they are. Steps without counts are left out.
+        by: `time` gives one Stat for each step, `type` or `queue` one for each of them and the whole time.
+        type, queue: only what was counted for these.
+
+        A client of one tenant gets nothing: statistics are not kept by tenant.
+        """
+        begin = instant(since, field="since")
+        end = None if until is None else instant(until, field="until")
+        _check_step(step)
+        if by not in get_args(StatsBy):
+            raise InputError.of("by", by, f"does not exist: it is one of {', '.join(get_args(StatsBy))}")
+        for name, field in ((type, "type"), (queue, "queue")):
+            if name is not None:
+                check_name(name, field=field)
+        await begin_read(self._core, "recording")
+        if self._tenant is not None:
+            return []
+        backend = self._core.backend
+        return list(await backend.stats(begin, until=end, step=step, by=by, type=type, queue=queue))
+
+    async def audits(self, bulk: str | None = None, limit: int = 100, cursor: str | None = None) -> AuditPage:
+        """Return who changed what, newest first: the changes made with a client that `by(...)` returned. The
+        portions of bulk actions are left out, unless the id of the action is given. `cursor` continues after
+        an earlier page. A client of one tenant gets the changes of the tenant."""
+        if bulk is not None:
+            check_id(bulk, field="bulk")
+        check_page_size(limit, cursor)
+        check_recording(self._core.backend)
+        await self._core.connect()
+        return await self._core.backend.audits(tenant=self._tenant, bulk=bulk, limit=limit, cursor=cursor)
+
+    async def _begin_read(self) -> None:
+        await begin_read(self._core)
+
+
+def _check_step(step: object) -> None:
+    if type(step) is not int or step < MINUTE or step % (MINUTE if step < HOUR else HOUR):
+        raise InputError.of("step", step, "must be a multiple of 60 seconds, from an hour on one of 3600")
+
+
+async def begin_read(core: Core, capability: str = "watching") -> None:
+    """Open the backend, for a read that not all backends have."""
+    if capability not in core.backend.capabilities:
+        raise UnsupportedError(capability, type(core.backend).__name__)
+    await core.connect()

@@ -1,0 +1,104 @@
+"""StoreLook: what `app.problems()`, `treadle status` and `treadle doctor` read, and the problems in it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from treadle.backend import Backend
+from treadle.engine.core import Core
+from treadle.engine.tenant_view import seen_workers
+from treadle.item import Filter, ItemState, Status
+from treadle.item_facts import Overview
+from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, find_problems
+from treadle.store.fleet import Fleet
+
+from .schedule_state import ScheduleState, StoredSchedules
+from .why.fleet import WorkerFleet
+from .why.wording import command
+
+RUNNING_LOOKED_AT: Final = 500
+"""So many running items are looked at for those that run where a worker is blocked."""
+KILLERS_LOOKED_AT: Final = 100
+"""So many items that ended workers are looked at, the oldest."""
+QUICK_REACH: Final = 10_000
+"""Among so many open items, the oldest, blocked ones are found in some milliseconds."""
+
+
+class StoreLook(NamedTuple):
+    """What one look at the store has found."""
+
+    overview: Overview
+    fleet: WorkerFleet
+    problems: tuple[Problem, ...]
+    """The most urgent first."""
+    schedules: tuple[ScheduleState, ...]
+    """Those that have not ended."""
+    unseen: str = ""
+    """What was not looked for, in a sentence. Empty: all was."""
+
+
+async def look_at(
+    core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
+) -> StoreLook:
+    """Look at the store as a client of a tenant may see it, by at most six reads.
+
+    quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
+        submitted: `unseen` says so.
+    """
+    backend = core.backend
+    stored = await backend.overview(tenant=tenant)
+    overview = replace(stored, workers=seen_workers(stored.workers, tenant))
+    fleet = WorkerFleet(overview.workers, overview.now)
+    stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)
+    items = await _read_items(backend, tenant, overview, fleet)
+    schedules: tuple[ScheduleState, ...] = ()
+    if "schedules" in backend.capabilities:
+        reader = StoredSchedules(core, tenant)
+        rows = await reader.rows()
+        errors = await reader.errors(rows)
+        states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
+        schedules = tuple(each for each in states if not each.ended)
+    found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
+    return StoreLook(overview, fleet, tuple(found), schedules, unseen)
+
+
+async def _read_items(
+    backend: Backend, tenant: str | None, overview: Overview, fleet: WorkerFleet
+) -> list[ItemState]:
+    """Items that ended workers and, if a worker is blocked, some that run."""
+    there = {count.status for count in overview.counts}
+    found: dict[tuple[str, str], ItemState] = {}
+    reads: list[tuple[Filter, int]] = []
+    if there.intersection(_BEGUN):
+        reads.append((Filter(tenant=tenant, killing=True), KILLERS_LOOKED_AT))
+    if fleet.blocked:
+        reads.append((Filter(tenant=tenant, status=("running",)), RUNNING_LOOKED_AT))
+    for where, limit in reads:
+        page = await backend.list(where, limit=limit, oldest_first=True, reach=QUICK_REACH)
+        found |= {(each.tenant, each.id): each for each in page.items}
+    return list(found.values())
+
+
+_BEGUN: Final[frozenset[Status]] = frozenset(("running", "scheduled", "ready"))
+
+
+async def _read_stuck(
+    backend: Backend, tenant: str | None, overview: Overview, max_wait: float, reach: int | None
+) -> tuple[list[ItemState], str]:
+    """Blocked items that have waited for too long for ids that were never submitted: some of the oldest.
+    Also what was not looked at."""
+    if not any(count.status == "blocked" for count in overview.counts):
+        return [], ""
+    where = Filter(tenant=tenant, status=("blocked",), until=overview.now - max_wait)
+    page = await backend.list(where, limit=BLOCKED_LOOKED_AT, oldest_first=True, history=True, reach=reach)
+    unseen = (
+        ""
+        if page.reached_at is None
+        else (
+            f"only the {QUICK_REACH:,} oldest open items were looked at for ids that were never submitted: "
+            f"{command('doctor', tenant=tenant)} looks at all"
+        )
+    )
+    return [each for each in page.items if each.waiting_for], unseen

@@ -1,0 +1,328 @@
+"""Read: ask the store for facts, and follow what an item waits for down to what holds everything up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from treadle.backend import Backend
+from treadle.base.wording import plain
+from treadle.engine.core import Core
+from treadle.engine.declared_limits import limits_of, used_limit
+from treadle.engine.run.unsatisfied import cause_in, named_causes
+from treadle.engine.tenant_view import has_others, seen_limits, seen_workers
+from treadle.item import GROUP_MARK, TERMINAL, Filter, ItemState, Limit, Status, WorkerState
+from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
+from treadle.store.fleet import Fleet
+from treadle.why import Reason, Why
+
+from .blocked import open_prerequisites
+from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
+from .meaning import reasons_of
+from .wording import item_name
+
+MOST_DEEP: Final = 20
+"""So many items are followed, from one to what it waits for."""
+MOST_DEAD: Final = 3
+"""So many items that died of others are told before the first death."""
+MEMBERS: Final = 20
+"""So many open members of a group are read."""
+MOVING: Final[tuple[Status, ...]] = ("running", "ready", "scheduled")
+BLOCKED: Final[tuple[Status, ...]] = ("blocked",)
+PREREQUISITES: Final = 1000
+"""So many prerequisites of an item that died because of one are read."""
+MOST_TYPES: Final = 3
+"""So many types of a queue that no worker has are named."""
+HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_worker_for_tenant"))
+"""Reasons of a whole queue: its oldest item has no others that matter."""
+
+
+async def why_item(core: Core, id: str, tenant: str | None) -> Why:
+    """Why an item, or a group, is where it is."""
+    facts = await _read(core, id, tenant, viewer=tenant)
+    reasons = [*_reasons_for(facts, tenant), *await _follow(core, facts, viewer=tenant)]
+    return Why(id=id, status=_status(facts), reasons=tuple(reasons))
+
+
+def _reasons_for(facts: ItemFacts | GroupFacts | NoItem | QueueFacts, viewer: str | None) -> list[Reason]:
+    """The reasons as they are told to a client of one tenant: they speak of the workers that serve it."""
+    reasons = list(reasons_of(facts))
+    if viewer is None:
+        return reasons
+    others = isinstance(facts, ItemFacts | QueueFacts) and facts.others
+    return [_for_tenant(each, viewer, others) for each in reasons]
+
+
+def _for_tenant(reason: Reason, viewer: str, others: bool) -> Reason:
+    name = plain(viewer)
+    if reason.kind == "no_worker" and others:
+        if not reason.refs:
+            text = f"no live worker serves tenant {name}"
+            return replace(reason, kind="no_worker_for_tenant", text=text, refs=(viewer,))
+        serving = f"no worker that serves tenant {name}"
+        return replace(reason, text=reason.text.replace("no worker", serving, 1))
+    if reason.kind == "next":  # what else may be in its way is not told
+        return replace(reason, fix="look again")
+    return reason
+
+
+def _status(facts: ItemFacts | GroupFacts | NoItem) -> Status | Literal["unknown", "open", "ended"]:
+    match facts:
+        case ItemFacts():
+            return facts.explained.item.status
+        case GroupFacts():
+            return "open" if facts.open else "ended"
+        case NoItem():
+            return "unknown"
+
+
+# -- what holds an item up -----------------------------------------------------------------------------
+
+
+async def _follow(core: Core, facts: ItemFacts | GroupFacts | NoItem, *, viewer: str | None) -> list[Reason]:
+    """The reasons of what it waits for, down to an item that does not wait for another."""
+    reasons: list[Reason] = []
+    seen: set[str] = set()
+    while isinstance(facts, ItemFacts | GroupFacts) and len(seen) < MOST_DEEP:
+        tenant = facts.tenant if isinstance(facts, GroupFacts) else facts.explained.item.tenant
+        name = next_name(facts)
+        if name is None or name in seen:
+            break
+        if len(seen) >= MOST_DEAD and isinstance(facts, ItemFacts) and facts.causes and facts.root:
+            name = facts.root.id
+        seen.add(name)
+        if name.startswith(GROUP_MARK):
+            group = await _read_group(core.backend, name[1:], tenant)
+            facts = NoItem(id=name) if group is None else group
+        else:
+            facts = await _read(core, name, tenant, viewer=viewer)
+        reasons += _about(name, facts, viewer)
+    return reasons
+
+
+def next_name(facts: ItemFacts | GroupFacts) -> str | None:
+    """The item, or with `GROUP_MARK` the group, that holds this one up. None: no other does."""
+    if isinstance(facts, GroupFacts):
+        first = facts.members[0] if facts.members else facts.cause
+        return None if first is None else first.id
+    explained = facts.explained
+    item = explained.item
+    if item.status in TERMINAL:
+        if facts.group is not None:
+            return next_name(facts.group)
+        return facts.causes[0].id if facts.causes else None
+    if item.status == "ready" and explained.verdict is None:
+        return explained.lane_holder if explained.lane_holder != item.id else None
+    if explained.verdict == "unsatisfiable":
+        lost = [each for each in explained.prerequisites if each.status in ("dead", "cancelled")]
+        return lost[0].id if lost else None
+    waits_for = open_prerequisites(explained) if item.status == "blocked" else []
+    return waits_for[0].id if waits_for else None
+
+
+def _about(name: str, facts: ItemFacts | GroupFacts | NoItem, viewer: str | None) -> list[Reason]:
+    """The reasons of another item, which say so."""
+    if isinstance(facts, NoItem):
+        return []  # it was removed just now
+    reasons = _reasons_for(facts, viewer)
+    if isinstance(facts, GroupFacts):
+        return [replace(each, about=facts.id) for each in reasons]
+    prefix = item_name(name, facts.explained.item.type)
+    return [replace(each, text=f"{prefix}: {each.text}", about=name) for each in reasons]
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+async def _read(
+    core: Core, id: str, tenant: str | None, *, viewer: str | None
+) -> ItemFacts | GroupFacts | NoItem:
+    """viewer: the tenant whose client asks. None: one that sees all tenants."""
+    backend = core.backend
+    explained = await backend.explain(id, tenant=tenant)
+    if explained is None:
+        return await _read_group(backend, id, tenant) or NoItem(id=id, tenant=tenant)
+    others = has_others(explained.workers, viewer, explained.now)
+    explained = replace(explained, workers=seen_workers(explained.workers, viewer))
+    item = explained.item
+    group = None
+    if item.status in TERMINAL and item.group_id == item.id:
+        found = await _read_group(backend, id, item.tenant)
+        if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
+            group = found
+    causes = await _read_causes(backend, item)
+    return ItemFacts(
+        explained=explained,
+        limits=await _read_limits(core, explained, viewer),
+        causes=causes,
+        root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
+        group=group,
+        others=others,
+    )
+
+
+async def _read_limits(
+    core: Core, explained: Explanation, viewer: str | None
+) -> tuple[LimitFact, ...] | None:
+    item = explained.item
+    could_run = item.status == "ready" or (item.status == "scheduled" and item.due_at <= explained.now)
+    if not could_run:
+        return ()
+    limits = limits_of(core, item)
+    if not limits:
+        return None if limits is None else ()
+    found = await core.backend.limits([limit.name for limit in limits])
+    uses = {use.name: use for use in seen_limits(found, viewer)}
+    fleet = Fleet(explained.workers, explained.now)
+    workers = fleet.serving(type=item.type, queue=item.queue, tenant=item.tenant) or fleet.taking
+    return tuple(
+        LimitFact(_in_force(limit, uses.get(limit.name), workers), uses.get(limit.name)) for limit in limits
+    )
+
+
+def _in_force(limit: Limit, use: LimitUse | None, workers: Sequence[WorkerState]) -> Limit:
+    """A limit of the code here, with what the workers allow that could run the item: their code may be older,
+    or newer."""
+    known = use.limit if use is not None and use.limit is not None else used_limit(workers, {}, limit.name)
+    return limit if known is None else replace(limit, limit=known)
+
+
+def _lost_prerequisites(explained: Explanation) -> tuple[Prerequisite, ...]:
+    if explained.verdict != "unsatisfiable":
+        return ()
+    return tuple(each for each in explained.prerequisites if each.status in ("dead", "cancelled"))
+
+
+async def _read_root(backend: Backend, tenant: str, causes: Sequence[Prerequisite]) -> Prerequisite | None:
+    """The first item that ended without counting: what died because of it cannot run before it does."""
+    root, state = None, None
+    for _ in range(MOST_DEEP):
+        if not causes or causes[0] == root:
+            return root
+        root = causes[0]
+        if root.id.startswith(GROUP_MARK):
+            return root
+        (state,) = await backend.get([root.id], tenant=tenant)
+        causes = () if state is None else await _read_causes(backend, state)
+    named = await named_causes(backend, [state] if state is not None else [])  # the chain is longer
+    return next((Prerequisite(each.id, each.status, each.type) for each in named.values()), root)
+
+
+async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite, ...]:
+    """Which prerequisites of an item that died `unsatisfiable` made it so."""
+    if item.reason != "unsatisfiable" or not item.after:
+        return ()
+    named = item.after[:PREREQUISITES]
+    items = await backend.get([name for name in named if not name.startswith(GROUP_MARK)], tenant=item.tenant)
+    causes = [Prerequisite(each.id, each.status, each.type) for each in items if each and _is_lost(each)]
+    groups = [name[1:] for name in named if name.startswith(GROUP_MARK)]
+    if groups:
+        found = await backend.group(groups, tenant=item.tenant)
+        failed = [each for each in found if each is not None and each.failed]
+        causes += [Prerequisite(GROUP_MARK + each.id, "dead", each.type) for each in failed]
+    return tuple(causes)
+
+
+def _is_lost(state: ItemState) -> bool:
+    return state.status in ("dead", "cancelled")
+
+
+async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
+    """A group, with some of its open members, and its first death. None: there is none of this id."""
+    (group,) = await backend.group([id], tenant=tenant)
+    if group is None:
+        return None
+    members: tuple[ItemState, ...] = ()
+    if group.open:
+        for statuses in MOVING, BLOCKED:
+            where = Filter(tenant=group.tenant, group_id=id, status=statuses)
+            members += (await backend.list(where, limit=MEMBERS, oldest_first=True)).items
+            if members:
+                break
+    return GroupFacts(
+        id=id,
+        tenant=group.tenant,
+        open=group.open,
+        members=members,
+        failed=group.failed,
+        cause=cause_in(group) if group.failed else None,
+        ended_at=group.ended_at,
+        now=await backend.now(),
+    )
+
+
+# -- queues and schedules ------------------------------------------------------------------------------
+
+
+async def why_queue(core: Core, name: str, tenant: str | None, overview: Overview | None = None) -> Why:
+    """Why the items of a queue wait. overview: one of the same tenant that was just read."""
+    if overview is None:
+        overview = await core.backend.overview(tenant=tenant)
+    counts = tuple(count for count in overview.counts if count.queue == name)
+    ready = {count.type for count in counts if count.status == "ready"}
+    unserved = tuple(each for each in overview.unserved if each.type in ready)[:MOST_TYPES]
+    facts = QueueFacts(
+        name=name,
+        tenant=tenant,
+        now=overview.now,
+        counts=counts,
+        age=next((age for age in overview.ages if age.queue == name), None),
+        paused=tuple(owner for queue, owner in overview.paused if queue == name),
+        unserved=unserved,
+        ready_since=await _ready_since(core, name, tenant, unserved),
+        workers=seen_workers(overview.workers, tenant),
+        others=has_others(overview.workers, tenant, overview.now),
+        queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
+        declared=_declared_queues(core),
+    )
+    reasons = _reasons_for(facts, tenant)
+    if ready and not any(each.kind in HELD_UP for each in reasons):
+        reasons += await _oldest_of(core, name, tenant, reasons)
+    return Why(id=name, status=_queue_status(facts, reasons), reasons=tuple(reasons))
+
+
+def _declared_queues(core: Core) -> tuple[str, ...]:
+    named = (type.options.get("queue") for type in core.registry.types.values())
+    return tuple({queue for queue in named if isinstance(queue, str)})
+
+
+def _queue_status(facts: QueueFacts, reasons: Sequence[Reason]) -> Literal["unknown", "paused", "active"]:
+    if reasons[0].kind == "unknown":
+        return "unknown"
+    return "paused" if facts.paused else "active"
+
+
+async def _ready_since(
+    core: Core, queue: str, tenant: str | None, types: Sequence[UnservedType]
+) -> dict[str, float]:
+    """Since when the oldest ready item of each of these types could run."""
+    found = [await _oldest(core, queue, tenant, each.type) for each in types]
+    return {item.type: item.due_at for item in found if item is not None}
+
+
+async def _oldest(core: Core, queue: str, tenant: str | None, type: str | None = None) -> ItemState | None:
+    """The oldest ready item of a queue."""
+    where = Filter(tenant=tenant, queue=queue, type=type, status=("ready",))
+    page = await core.backend.list(where, limit=1, oldest_first=True)
+    return page.items[0] if page.items else None
+
+
+async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence[Reason]) -> list[Reason]:
+    """The reasons of the oldest ready item of a queue."""
+    item = await _oldest(core, queue, tenant)
+    if item is None:
+        return []
+    facts = await _read(core, item.id, item.tenant, viewer=tenant)
+    said = {(each.kind, each.refs) for each in known}
+    return [
+        each
+        for each in [*_about(item.id, facts, tenant), *await _follow(core, facts, viewer=tenant)]
+        if (each.kind, each.refs) not in said
+    ]
+
+
+def why_schedule(facts: ScheduleFacts) -> Why:
+    """Why a schedule has not fired."""
+    return Why(id=facts.name, status=facts.state, reasons=tuple(reasons_of(facts)))

@@ -1,0 +1,184 @@
+"""Ready: why an item that could run does not, and when one that is due later will."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from treadle.base.wording import error_line, plain, plural
+from treadle.engine.run.isolation import LOSSES_BEFORE_TRIAL
+from treadle.item import WorkerState
+from treadle.item_facts import Explanation
+from treadle.store.rules.watching import MOST_AHEAD, MOST_LANES
+from treadle.why import Reason
+
+from .facts import ItemFacts
+from .fleet import WorkerFleet, has_no_place, unknown_workers
+from .limits import limit_reasons
+from .undecodable import undecodable_reasons
+from .wording import attempt_name, command, give_up_killer, item_name, since_text, tenant_option, until_text
+
+LATE: Final = 60.0
+"""Seconds after which an item should have started that nothing holds back."""
+
+
+def later_reasons(explained: Explanation) -> list[Reason]:
+    """The reasons of an item that is due later."""
+    item = explained.item
+    fix = command("trigger", item.id, tenant=tenant_option(item.tenant))
+    if item.losses >= LOSSES_BEFORE_TRIAL:  # sooner is not better
+        fix = give_up_killer(item)
+    if not explained.given_back:
+        return [_due_at(explained, fix)]
+    fleet, type = WorkerFleet(explained.workers, explained.now), item.type
+    workers = fleet.serving(type=type)
+    undecodable = undecodable_reasons(explained, workers)
+    if undecodable:  # sooner is not better
+        return [*undecodable, _due_at(explained, "")]
+    isolated = _isolated(explained)
+    return [_due_at(explained, "" if isolated else fix), *fleet.declining(workers, type), *isolated]
+
+
+def _due_at(explained: Explanation, fix: str) -> Reason:
+    item = explained.item
+    text = f"{_why_later(explained)}, due {until_text(explained.now, item.due_at)}"
+    return Reason(kind="due_at", text=text, until=item.due_at, fix=fix)
+
+
+def _why_later(explained: Explanation) -> str:
+    """Why it is due later: said by its history."""
+    item = explained.item
+    claimed = item.claimed_at
+    failed = item.history[-1] if item.history else None
+    if explained.freed:
+        times = "once" if item.losses == 1 else f"{item.losses:,} times in a row"
+        return f"its worker died while it ran, {times}"
+    if explained.given_back:
+        return "a worker gave it back before it ran"
+    if failed is not None and (claimed is None or claimed <= failed.at):
+        error = error_line(failed.error_type, failed.message)
+        return f"{attempt_name(failed.attempt, item.attempts)} failed ({error})"
+    if claimed is not None:
+        return "its handler deferred it"
+    return "it was submitted for later"
+
+
+def overdue_reasons(facts: ItemFacts) -> list[Reason]:
+    """The reasons of an item that is due, and that no claim has made ready yet."""
+    explained = facts.explained
+    when = since_text(explained.now, explained.item.due_at)
+    text = f"it was due {when}, and no worker has claimed anything of its queue since"
+    others = [each for each in ready_reasons(facts) if each.kind != "next"]
+    binding = [each for each in others if each.kind != "turn"]
+    overdue = Reason(kind="overdue", text=text, fix="" if binding else "look again")
+    return [*binding, overdue, *(each for each in others if each.kind == "turn")]
+
+
+def ready_reasons(facts: ItemFacts) -> list[Reason]:
+    """The reasons of an item that waits for a worker."""
+    explained = facts.explained
+    fleet = WorkerFleet(explained.workers, explained.now)
+    paused = paused_reasons(explained.item.queue, explained.paused)
+    workers, missing = _could_run(explained, fleet)
+    if missing is not None or paused:
+        return [*paused, *([] if missing is None else [missing])]
+    undecodable = undecodable_reasons(explained, workers)
+    reasons = [*undecodable, *_lane_held(explained), *_busy(facts, fleet, workers), *_isolated(explained)]
+    unknown = _unknown(facts, workers)
+    if explained.ahead:
+        reasons.append(_turn(explained, "" if reasons else unknown))
+    return reasons or [_next(explained, unknown)]
+
+
+def _busy(facts: ItemFacts, fleet: WorkerFleet, workers: list[WorkerState]) -> list[Reason]:
+    """The limits that are reached, and why the workers that could run it do not take it. A doer has no room
+    while its limit is reached, and the worker says so for some seconds more: then the limit is the reason."""
+    type = facts.explained.item.type
+    busy = fleet.busy(workers, type)
+    full = [each for each in busy if each.kind == "worker_full"]
+    others = [each for each in busy if each.kind != "worker_full"]
+    if facts.limits is None:
+        return [*others, *_perhaps_limited(full, type)]
+    only_limited = bool(full and facts.limits) and not any(has_no_place(worker, type) for worker in workers)
+    limits = limit_reasons(facts.limits, fleet, passed=only_limited)
+    return [*limits, *others, *([] if limits or only_limited else full)]
+
+
+def _perhaps_limited(full: list[Reason], type: str) -> list[Reason]:
+    return [replace(each, text=f"{each.text}; {_limits_unknown(type)}") for each in full]
+
+
+def paused_reasons(queue: str, tenants: Iterable[str | None]) -> list[Reason]:
+    """The pauses of a queue. None: the one for all tenants."""
+    reasons: list[Reason] = []
+    for tenant in tenants:
+        whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
+        text, fix = f"queue {plain(queue)} is paused {whom}", command("resume", queue, tenant=tenant)
+        reasons.append(Reason(kind="paused", text=text, refs=(queue,), fix=fix))
+    return reasons
+
+
+def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerState], Reason | None]:
+    """The workers that could run it. If there is none: why."""
+    item = explained.item
+    if not fleet.taking:
+        return [], fleet.no_worker(explained.unknown_since)
+    having = fleet.serving(type=item.type)
+    if not having:
+        return [], fleet.no_worker_for_type(item.type, explained.unknown_since, item.due_at)
+    return fleet.not_serving(having, item.type, item.queue, item.tenant)
+
+
+def _lane_held(explained: Explanation) -> list[Reason]:
+    item, holder = explained.item, explained.lane_holder
+    if holder is None or holder == item.id:
+        return []
+    lane = f"lane {plain(item.lane)}" if item.lane else "its lane"
+    text = f"{lane} is strict, and {item_name(holder)} holds it until it has ended"
+    fix = command("why", holder, tenant=tenant_option(item.tenant))
+    return [Reason(kind="lane_held", text=text, refs=(holder,), fix=fix)]
+
+
+def _isolated(explained: Explanation) -> list[Reason]:
+    losses = explained.item.losses
+    if losses < LOSSES_BEFORE_TRIAL:
+        return []
+    text = f"{losses:,} workers in a row died while they ran it: it starts only beside ever fewer other items"
+    return [Reason(kind="isolated", text=text, fix=give_up_killer(explained.item))]
+
+
+def _turn(explained: Explanation, unknown: str) -> Reason:
+    go = "goes" if explained.ahead == 1 else "go"
+    ahead = plural(explained.ahead, "item", explained.ahead >= MOST_AHEAD)
+    text = f"{ahead} of its line {go} first"
+    if explained.lanes > 1:
+        text += f"; {_lines(explained)} of queue {plain(explained.item.queue)} are served in rotation"
+    return Reason(kind="turn", text=f"{text}{unknown}")
+
+
+def _lines(explained: Explanation) -> str:
+    return plural(explained.lanes, "line", explained.lanes >= MOST_LANES)
+
+
+def _next(explained: Explanation, unknown: str) -> Reason:
+    text = "nothing is in its way" if not unknown else "nothing that is known is in its way"
+    if explained.lanes > 1:
+        text += f", except that {_lines(explained)} of its queue are served in rotation"
+    item = explained.item
+    is_late = explained.now - item.due_at > LATE and not item.after  # it may have been released just now
+    fix = "look again" if unknown else "look again; if it stays, it is a bug of treadle" if is_late else ""
+    return Reason(kind="next", text=f"{text}: it should start soon{unknown}", fix=fix)
+
+
+def _unknown(facts: ItemFacts, workers: list[WorkerState]) -> str:
+    """What is not known about limits and workers, as the end of a sentence."""
+    said = [unknown_workers(workers)]
+    if facts.limits is None:
+        said.append(_limits_unknown(facts.explained.item.type))
+    return "".join(f"; {each}" for each in said if each)
+
+
+def _limits_unknown(type: str) -> str:
+    return f"the limits of {plain(type)} are not known here: ask with its code (--app)"

@@ -1,0 +1,118 @@
+"""Wording of `why`: short words for instants, workers, items and commands."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from treadle.base.timing import to_datetime
+from treadle.base.wording import HOUR, duration, plain
+from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, WorkerState
+from treadle.item_facts import Prerequisite
+from treadle.store.fleet import last_beat
+
+
+def until_text(now: float, at: float) -> str:
+    """When something comes: `in 40 s`, `in 5 h (at 03:00 UTC)`, `in 2 d (2026-11-18 03:00 UTC)`."""
+    left = at - now
+    if left <= 0:
+        return "now"
+    return f"in {duration(left)}{_clock_time(now, at) if left >= HOUR else ''}"
+
+
+def since_text(now: float, at: float) -> str:
+    """When something was: `40 s ago`, `5 h ago (at 03:00 UTC)`."""
+    gone = now - at
+    if gone < 0.05:
+        return "just now"
+    return f"{duration(gone)} ago{_clock_time(now, at) if gone >= HOUR else ''}"
+
+
+def _clock_time(now: float, at: float) -> str:
+    try:
+        moment, today = to_datetime(at), to_datetime(now)
+    except (ValueError, OverflowError, OSError):
+        return ""
+    if moment.date() == today.date():
+        return f" (at {moment:%H:%M} UTC)"
+    return f" ({moment:%Y-%m-%d %H:%M} UTC)"
+
+
+def item_name(id: str, type: str = "", *words: str) -> str:
+    """`a1 (mail.send, running)`. A whole group: `group a1`."""
+    name = f"group {plain(id[1:])}" if id.startswith(GROUP_MARK) else plain(id)
+    inside = ", ".join(each for each in (plain(type), *words) if each)
+    return f"{name} ({inside})" if inside else name
+
+
+def attempt_name(attempt: int, attempts: int | None) -> str:
+    """`attempt 2 of 3`. attempts: how many may fail. Lost ones do not count there: there may be more."""
+    return f"attempt {attempt:,}" + (f" of {attempts:,}" if attempts and attempt <= attempts else "")
+
+
+def give_up_killer(item: ItemState) -> str:
+    """What to do about an item whose workers died."""
+    cancel = command("cancel", item.id, tenant=tenant_option(item.tenant))
+    return f"it may end the next worker too: see the logs of those that died. To give it up: {cancel}"
+
+
+def killed_text(losses: int) -> str:
+    """`3 workers in a row died, or lost the lease, while they ran it`."""
+    many = "a worker" if losses == 1 else f"{losses:,} workers in a row"
+    return f"{many} died, or lost the lease, while {'it' if losses == 1 else 'they'} ran it"
+
+
+def process_name(worker: WorkerState) -> str:
+    """`process 7 on host h`."""
+    info = worker.info
+    if info is None or not info.pid:
+        return f"the process of {plain(worker.id)}"
+    return f"process {info.pid}{f' on host {plain(info.host)}' if info.host else ''}"
+
+
+def kill_command(signal: str, worker: WorkerState) -> str:
+    """`kill -CONT 7`."""
+    info = worker.info
+    return f"kill -{signal} {info.pid if info is not None and info.pid else 'PID'}"
+
+
+def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState] = ()) -> str:
+    """`w1 (host h, pid 7)`. By its id: found among `workers`."""
+    if worker is None:
+        return "a worker"
+    if isinstance(worker, str):
+        found = next((each for each in workers if each.id == worker), None)
+        return plain(worker) if found is None else worker_name(found)
+    info = worker.info
+    if info is None or not (info.host or info.pid):
+        return plain(worker.id)
+    return f"{plain(worker.id)} (host {plain(info.host)}, pid {info.pid})"
+
+
+def last_seen(worker: WorkerState) -> float:
+    """When its last heartbeat came, by the store's clock. If that is not known: when its lease lapsed."""
+    beat = last_beat(worker)
+    return worker.until if beat is None else beat
+
+
+def command(verb: str, *args: str, tenant: str | None = None) -> str:
+    """A command line, as for a shell."""
+    words = ["treadle", *verb.split()]
+    named = [] if tenant is None else ["--tenant", shlex.quote(tenant)]
+    quoted = [shlex.quote(arg) for arg in args]
+    if any(arg.startswith("-") for arg in args):
+        return " ".join([*words, *named, "--", *quoted])
+    return " ".join([*words, *quoted, *named])
+
+
+def run_again(cause: Prerequisite, tenant: str | None) -> str:
+    """The command that runs an item, or what died of a group, again."""
+    if cause.id.startswith(GROUP_MARK):
+        return command("repair", cause.id.removeprefix(GROUP_MARK), tenant=tenant)
+    verb = "requeue --cancelled" if cause.status == "cancelled" else "requeue"
+    return command(verb, cause.id, tenant=tenant)
+
+
+def tenant_option(tenant: str) -> str | None:
+    """The tenant for a command about an item. None: the default tenant need not be named."""
+    return None if tenant == DEFAULT_TENANT else tenant
