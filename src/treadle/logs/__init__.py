@@ -1,5 +1,4 @@
-"""Log lines: their fields, tracebacks, what is masked, the context of a running item, calls that nobody
-awaited.
+"""Log lines: their fields, tracebacks, what is masked, the context of a running item, forgotten awaits.
 
 It imports `base`, `errors` and `item`. Begin with `lines`; `treadle.logging` has the formatters for users.
 """
