@@ -10,15 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.tiers import examples
-from treadle.dashboard.item_filter import (
-    FIELDS,
-    chosen_id,
-    filter_word,
-    parse_filter,
-    split_id,
-    with_word,
-)
+from treadle.dashboard.addresses import chosen_id, split_id
 from treadle.errors import InputError
+from treadle.operate.filters import FIELDS, filter_word, parse_filter, with_word
 
 NOW = 1_800_000_000.0
 FEW = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))

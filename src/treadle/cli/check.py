@@ -14,12 +14,12 @@ from treadle.define.dependency import DEPENDENCY
 from treadle.engine.registry import BUILT_IN, Registry
 from treadle.errors import InputError
 from treadle.item import Filter, Item, ItemState, Status
-from treadle.operate.filters import read_statuses
+from treadle.operate.filters import names_in, read_statuses
 from treadle.operate.item_json import why_not
 from treadle.operate.why.wording import command, tenant_option
 
 from .exit_codes import UNHEALTHY
-from .filters import StatusOption, names_in
+from .filters import StatusOption
 from .shell import Shell, operator_command
 from .text import Cell, speaks_unicode, styled
 
@@ -120,7 +120,7 @@ async def check(
         raise InputError(
             "check reads what is stored with the code of an app: give it with --app shop.jobs:app"
         )
-    statuses = read_statuses(names_in(status), "--status") or CHECKED
+    statuses = read_statuses(status or (), "--status") or CHECKED
     await shell.connect(against)
     patterns = names_in(elsewhere)
     checks: dict[str, TypeCheck] = {}

@@ -5,22 +5,14 @@ A command takes all of them by one parameter: `async def command(shell, filters:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
-from treadle.base.ids import check_id, check_name
 from treadle.item import Filter, Status
-from treadle.operate.filters import (
-    REASONS,
-    STATUS_GROUPS,
-    STATUSES,
-    is_duration,
-    read_reason,
-    read_statuses,
-    read_time,
-)
+from treadle.operate.filters import REASONS, STATUS_GROUPS, STATUSES, is_duration, read_words
 
 from .completion import complete_queue, complete_type, complete_words
 
@@ -113,26 +105,5 @@ class ItemFilters:
 
         status: used if `--status` is not given.
         """
-        return Filter(
-            tenant=tenant,
-            status=read_statuses(names_in(self.status), "--status") or status,
-            type=_name(self.type, "--type"),
-            queue=_name(self.queue, "--queue"),
-            workflow=_name(self.workflow, "--workflow"),
-            group_id=None if self.group is None else check_id(self.group, field="--group"),
-            key=_name(self.key, "--key"),
-            reason=read_reason(self.reason, "--reason"),
-            mark=self.mark,
-            since=read_time(self.since, now, "--since"),
-            until=read_time(self.until, now, "--until"),
-        )
-
-
-def names_in(given: list[str] | str | None) -> list[str]:
-    """The names in an option that is repeated, or has commas."""
-    texts = [given] if isinstance(given, str) else given or []
-    return [name for text in texts for name in map(str.strip, text.split(",")) if name]
-
-
-def _name(value: str | None, field: str) -> str | None:
-    return None if value is None else check_name(value, field)
+        found = read_words(asdict(self), now=now, prefix="--", status=status)
+        return replace(found, tenant=tenant)

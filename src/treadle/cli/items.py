@@ -11,7 +11,7 @@ from treadle.base.wording import duration, error_line, first_line, plural, times
 from treadle.define.group_ref import GroupRef, shown_name
 from treadle.errors import NotFound
 from treadle.item import Filter, GroupState, ItemState
-from treadle.operate.item_condition import read_condition
+from treadle.operate.filters import read_condition
 from treadle.operate.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
 from treadle.store.rules.watching import died_unrun
 

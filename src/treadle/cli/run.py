@@ -11,13 +11,13 @@ from treadle.base.wording import duration, plain
 from treadle.errors import InputError, WaitTimeout, WorkFailed
 from treadle.handle import Handle
 from treadle.item import ItemState
-from treadle.operate.filters import read_duration, read_start
+from treadle.operate.filters import names_in, read_duration, read_start
 from treadle.operate.item_json import group_json, item_json, read_group_value, read_result
 from treadle.operate.why.wording import command
 
 from .completion import complete_queue, complete_type
 from .exit_codes import REFUSED
-from .filters import DelayOption, PriorityOption, RevealOption, RunAtOption, names_in
+from .filters import DelayOption, PriorityOption, RevealOption, RunAtOption
 from .shell import Shell, operator_command
 from .text import json_line
 from .verbs import read_json

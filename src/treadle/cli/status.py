@@ -17,7 +17,7 @@ from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import Count, Status
 from treadle.item_facts import By, Overview, counts_by, total
-from treadle.operate.filters import read_duration
+from treadle.operate.filters import names_in, read_duration
 from treadle.operate.fleet_json import COUNTED, counts_json, unserved_json, worker_json
 from treadle.operate.operator import core_of
 from treadle.operate.store_look import look_at
@@ -25,7 +25,6 @@ from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
-from .filters import names_in
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped

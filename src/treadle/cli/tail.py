@@ -21,9 +21,9 @@ from treadle.base.wording import duration, first_line, plain
 from treadle.engine.read_refs import get_refs
 from treadle.errors import InputError
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
-from treadle.operate.filters import OPEN_STATUSES, attempt_words
+from treadle.operate.filters import OPEN_STATUSES, attempt_words, names_in
 
-from .filters import QueueOption, TypeOption, names_in
+from .filters import QueueOption, TypeOption
 from .names import remark_filters
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES

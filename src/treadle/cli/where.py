@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from treadle.engine.registry import Registry
 from treadle.item import Filter, ItemState
-from treadle.operate.item_condition import WhereCondition
+from treadle.operate.filters import WhereCondition
 from treadle.operate.item_json import item_json
 
 from .shell import Shell

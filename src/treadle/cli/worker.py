@@ -22,7 +22,6 @@ from treadle.cli.banner import banner, facts_of, summary
 from treadle.cli.child import ChildOptions
 from treadle.cli.event_loop import EventLoop, chosen_loop
 from treadle.cli.exit_codes import AWAY, REFUSED, USAGE
-from treadle.cli.filters import names_in
 from treadle.cli.http_server import CannotListen
 from treadle.cli.load import CannotLoad, load, report
 from treadle.cli.log_format import LogFormat, LogLevel
@@ -33,6 +32,7 @@ from treadle.cli.reload import FileWatcher
 from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
 from treadle.logs.lines import INFO, WARNING, log_line
+from treadle.operate.filters import names_in
 from treadle.operate.operator import core_of
 from treadle.store_metrics import StoreReader
 

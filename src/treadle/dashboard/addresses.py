@@ -8,10 +8,11 @@ from urllib.parse import quote, unquote, urlencode
 
 from starlette.requests import Request
 
+from treadle.base.ids import check_id, check_name
 from treadle.item import DEFAULT_TENANT
+from treadle.operate.filters import filter_word
 
 from .access import Access
-from .item_filter import filter_word
 
 _INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
 _ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
@@ -27,6 +28,17 @@ def segment(name: str) -> str:
 def name_of(part: str) -> str:
     """The name that a part of a path stands for."""
     return re.sub(r"~([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), part)
+
+
+def chosen_id(id: str, tenant: str | None) -> str:
+    """The value of the checkbox of an item: `ID`, or `ID TENANT`. Ids have no blanks."""
+    return id if tenant is None else f"{id} {tenant}"
+
+
+def split_id(value: str) -> tuple[str, str | None]:
+    """The id and the tenant that such a value names."""
+    id, _, tenant = value.partition(" ")
+    return check_id(id), check_name(tenant, "tenant") if tenant else None
 
 
 class PageAddresses:

@@ -13,9 +13,10 @@ from markupsafe import Markup, escape
 
 from treadle.base.wording import approximate, capped, duration, plain, plural
 from treadle.metrics.names import SECONDS
+from treadle.operate.filters import filter_word
 
-from . import charts, item_filter, reason_links, timeline
-from .addresses import segment
+from . import charts, reason_links, timeline
+from .addresses import chosen_id, segment
 
 SERIES: Final = (("succeeded", "success"), ("retried", "retry"), ("dead", "dead"))
 """Parts of the bars of throughput, and their classes."""
@@ -175,8 +176,8 @@ GLOBALS: Final[dict[str, Any]] = {
     "series": SERIES,
     "timeline_svg": timeline.timeline_svg,
     "timeline_ticks": timeline.timeline_ticks,
-    "filter_word": item_filter.filter_word,
-    "chosen_id": item_filter.chosen_id,
+    "filter_word": filter_word,
+    "chosen_id": chosen_id,
     "reason_links": reason_links.reason_links,
 }
 

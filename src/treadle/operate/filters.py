@@ -1,20 +1,38 @@
-"""Filter options: which items a caller asks for, checked, as the Filter for the store."""
+"""Filters: which items are meant. A caller gives options, a command words, a visitor of the dashboard a text.
+
+- `item_filter` checks options, as `app.list` takes them.
+- `read_words` reads words by name: `--since 2h`, `since:2h`.
+- `parse_filter` reads one text: `status:dead type:mail.send since:2h input.order_id:17`.
+- `WhereCondition` compares what is inside an item. Stores do not read inputs.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, NamedTuple, cast, get_args
 
+import msgspec
 from typing_extensions import TypedDict, Unpack
 
 from treadle.base.ids import check_id, check_name
 from treadle.base.timing import Instant, instant, iso, seconds
-from treadle.base.wording import did_you_mean
+from treadle.base.wording import did_you_mean, one_line
 from treadle.bulk_action import OPERATORS
 from treadle.errors import InputError
 from treadle.item import OPEN, TERMINAL, DeathReason, Filter, ItemState, Status
+
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
+OPEN_STATUSES: Final[tuple[Status, ...]] = tuple(each for each in STATUSES if each in OPEN)
+STATUS_GROUPS: Final[dict[str, tuple[Status, ...]]] = {
+    "open": OPEN_STATUSES,
+    "ended": tuple(each for each in STATUSES if each in TERMINAL),
+}
+"""Words that stand for several statuses."""
+
+# ----------------------------------------------------------------------------------------------- options
 
 
 class FilterOptions(TypedDict, total=False):
@@ -46,20 +64,36 @@ def item_filter(own_tenant: str | None, /, **where: Unpack[FilterOptions]) -> Fi
                 f"there is no filter {name!r}: {did_you_mean(name, known, ', '.join(known))}",
                 parameters=(name,),
             )
-    status, group_id, mark = where.get("status"), where.get("group_id"), where.get("mark")
-    since, until, reason = where.get("since"), where.get("until"), where.get("reason")
+    status, since, until = where.get("status"), where.get("since"), where.get("until")
+    given: dict[str, Any] = {
+        **where,
+        "tenant": where.get("tenant") if own_tenant is None else own_tenant,
+        "status": check_words((status,) if isinstance(status, str) else status or (), STATUSES, "status"),
+        "since": None if since is None else instant(since, field="since"),
+        "until": None if until is None else instant(until, field="until"),
+    }
+    return _checked(given, str)
+
+
+def _checked(given: Mapping[str, Any], field: Callable[[str], str]) -> Filter:
+    """The filter for values by name. field: how an error calls a name."""
+    group_id, reason, mark = given.get("group_id"), given.get("reason"), given.get("mark")
+
+    def name(of: str) -> str | None:
+        return None if given.get(of) is None else check_name(given[of], field(of))
+
     return Filter(
-        tenant=_name(where.get("tenant"), "tenant") if own_tenant is None else own_tenant,
-        status=_words((status,) if isinstance(status, str) else status or (), Status, "status"),
-        type=_name(where.get("type"), "type"),
-        queue=_name(where.get("queue"), "queue"),
-        workflow=_name(where.get("workflow"), "workflow"),
-        since=None if since is None else instant(since, field="since"),
-        until=None if until is None else instant(until, field="until"),
-        group_id=None if group_id is None else check_id(group_id, field="group_id"),
-        key=_name(where.get("key"), "key"),
-        reason=None if reason is None else _words((reason,), DeathReason, "reason")[0],
-        mark=_name(mark, "mark") if mark else mark,
+        tenant=name("tenant"),
+        status=given["status"],
+        type=name("type"),
+        queue=name("queue"),
+        workflow=name("workflow"),
+        since=given["since"],
+        until=given["until"],
+        group_id=None if group_id is None else check_id(group_id, field=field("group_id")),
+        key=name("key"),
+        reason=None if reason is None else check_words((reason,), REASONS, field("reason"))[0],
+        mark=name("mark") if mark else mark,
     )
 
 
@@ -72,48 +106,54 @@ def check_tenant(value: object) -> str:
     return check_name(value, "tenant")
 
 
-def _name(value: str | None, field: str) -> str | None:
-    return None if value is None else check_name(value, field)
-
-
-def _words(given: Iterable[Any], words: Any, field: str) -> tuple[Any, ...]:
+def check_words(given: Iterable[Any], allowed: Sequence[Any], field: str) -> tuple[Any, ...]:
     """Return `given`, or raise InputError if one is not among the allowed words."""
-    allowed, wanted = get_args(words), tuple(given)
+    wanted = tuple(given)
     for each in wanted:
         if each not in allowed:
             raise InputError.of(field, each, f"does not exist: it is one of {', '.join(allowed)}")
     return wanted
 
 
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
-OPEN_STATUSES: Final[tuple[Status, ...]] = tuple(each for each in STATUSES if each in OPEN)
-STATUS_GROUPS: Final[dict[str, tuple[Status, ...]]] = {
-    "open": OPEN_STATUSES,
-    "ended": tuple(each for each in STATUSES if each in TERMINAL),
-}
-"""Words that stand for several statuses."""
+# ------------------------------------------------------------------------------------------------- words
 
 
-def read_statuses(words: Iterable[str], field: str) -> tuple[Status, ...]:
-    """The statuses that these words name."""
+def read_words(
+    words: Mapping[str, str | Iterable[str] | None],
+    *,
+    now: float,
+    prefix: str = "",
+    status: tuple[Status, ...] = (),
+) -> Filter:
+    """The filter for words by name: `{"status": "dead,ready", "since": "2h", "group": "g-1"}`. InputError
+    names the word at fault.
+
+    now: the store's clock. prefix: what errors write before a name. status: used if the words name none.
+    """
+    one = {name: value for name, value in words.items() if isinstance(value, str)}
+    given: dict[str, Any] = {
+        **one,
+        "group_id": one.get("group"),
+        "status": read_statuses(words.get("status") or (), f"{prefix}status") or status,
+        "since": read_time(one.get("since"), now, f"{prefix}since"),
+        "until": read_time(one.get("until"), now, f"{prefix}until"),
+    }
+    return _checked(given, lambda name: prefix + name.removesuffix("_id"))
+
+
+def read_statuses(words: str | Iterable[str], field: str) -> tuple[Status, ...]:
+    """The statuses that words name. A text may have several, separated by commas."""
     found: list[Status] = []
-    for word in words:
-        _check_word(word, (*STATUSES, *STATUS_GROUPS), field)
+    for word in names_in(words):
+        check_words((word,), (*STATUSES, *STATUS_GROUPS), field)
         found += STATUS_GROUPS.get(word, (cast("Status", word),))
     return tuple(dict.fromkeys(found))
 
 
-def read_reason(word: str | None, field: str) -> DeathReason | None:
-    """The reason of deaths that a word names."""
-    if word is not None:
-        _check_word(word, REASONS, field)
-    return cast("DeathReason | None", word)
-
-
-def _check_word(value: str, allowed: tuple[Any, ...], field: str) -> None:
-    if value not in allowed:
-        raise InputError.of(field, value, f"does not exist: it is one of {', '.join(allowed)}")
+def names_in(given: str | Iterable[str] | None) -> list[str]:
+    """The names in texts with commas."""
+    texts = [given] if isinstance(given, str) else given or []
+    return [name for text in texts for name in map(str.strip, text.split(",")) if name]
 
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|[smhdw]))+|\d+(?:\.\d+)?")
@@ -168,6 +208,157 @@ def _read_instant(text: str, field: str) -> float:
     return instant(read if read.utcoffset() is not None else read.replace(tzinfo=UTC), field)
 
 
+# ------------------------------------------------------------------------------------------- one text
+
+FIELDS: Final[Mapping[str, str]] = {
+    "status": "dead, running …; open and ended stand for several; separate by commas",
+    "type": "the work type",
+    "queue": "",
+    "tenant": "",
+    "key": "",
+    "workflow": "",
+    "group": "the id of a group",
+    "reason": "of a death: exhausted, expired …",
+    "mark": "items that died alike",
+    "since": "queued then or later: 2h, 2026-11-16T09:30",
+    "until": "queued before then",
+    "id": "of an item; the word alone does too",
+}
+"""The words before the colon, and what they mean."""
+INSIDE: Final = ("input", "result", "headers")
+"""What a condition can look into: `input.order_id:17`."""
+MOST_CHARACTERS: Final = 4000
+"""Longest text of a filter."""
+MOST_TEXT_IDS: Final = 100
+"""Limit on the ids in one text."""
+
+_WORD = re.compile(r'([A-Za-z_][\w.\[\]-]*):(?:"((?:[^"\\]|\\.)*)"|(\S*))|"((?:[^"\\]|\\.)*)"|(\S+)')
+_PLAIN = re.compile(r'[^\s"\\]+')
+
+
+class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What a text selects."""
+
+    text: str = ""
+    """As it was written."""
+    filter: Filter = Filter()
+    """As the store reads it. Without a tenant: those that the reader may see."""
+    ids: tuple[str, ...] = ()
+    """The items themselves. Then there are no other words."""
+    conditions: tuple[WhereCondition, ...] = ()
+    """On what is inside: all must hold. The store does not know them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every item matches."""
+        return not self.where and not self.conditions and not self.ids
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The arguments for `app.list`, without ids and conditions."""
+        given = {name: getattr(self.filter, name) for name in FilterOptions.__annotations__}
+        return {name: value for name, value in given.items() if value is not None and value != ()}
+
+    @property
+    def bulk_where(self) -> dict[str, Any]:
+        """The arguments for `app.bulk.start`. InputError if the store cannot find what it selects."""
+        if self.conditions:
+            name = ".".join(map(str, self.conditions[0].path))
+            raise InputError(
+                f"{name!r} is inside items, where the store does not look: "
+                "choose items one by one, or leave it out"
+            )
+        if self.ids:
+            raise InputError("ids are no filter: choose the items themselves")
+        return self.where
+
+
+def parse_filter(text: str, *, now: float) -> ItemFilter:
+    """Read a filter. InputError names the word that is wrong, and says what there is.
+
+    now: the store's clock. `since:2h` counts from it.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"the filter is longer than {MOST_CHARACTERS:,} characters")
+    words: dict[str, list[str]] = {}
+    conditions: list[WhereCondition] = []
+    for found in _WORD.finditer(text):
+        name, value = _read_word(found)
+        if name.partition(".")[0].partition("[")[0] in INSIDE:
+            conditions.append(_condition(name, value))
+        elif name not in FIELDS:
+            raise _unknown(name, found[0])
+        elif not value:
+            raise InputError(
+                f"{name}: has no value: write {name}:{_EXAMPLES.get(name, 'name')}, or leave it out"
+            )
+        elif name in words and name not in ("id", "status"):
+            raise InputError(f"{name}: is there twice, and an item has only one")
+        else:
+            words.setdefault(name, []).append(value)
+    if "id" in words and (len(words) > 1 or conditions):
+        others = ", ".join(
+            [*(f"{name}:" for name in words if name != "id"), *(["input."] if conditions else [])]
+        )
+        raise InputError(
+            f"{one_line(words['id'][0], 80)!r} is an id, which names one item: leave out {others}"
+        )
+    ids = tuple(dict.fromkeys(check_id(id) for id in words.get("id", ())))
+    if len(ids) > MOST_TEXT_IDS:
+        raise InputError(f"there are {len(ids)} ids: give at most {MOST_TEXT_IDS}")
+    given: dict[str, str | Iterable[str]] = {name: values[0] for name, values in words.items()}
+    given["status"] = [each.lower() for each in words.get("status", ())]
+    where = read_words(given, now=now)
+    return ItemFilter(text=text.strip(), filter=where, ids=ids, conditions=tuple(conditions))
+
+
+def _read_word(found: re.Match[str]) -> tuple[str, str]:
+    """The part before the colon, and the value. A word alone is an id."""
+    name, quoted, plain, quoted_alone, alone = found.groups()
+    if name is not None:
+        return name.lower() if name.lower() in FIELDS else name, plain if quoted is None else _unquote(quoted)
+    word = alone if quoted_alone is None else _unquote(quoted_alone)
+    try:
+        return "id", check_id(word)
+    except InputError:
+        raise InputError(
+            f"{one_line(word, 80)!r} is no id, and no filter: write {_all_fields()}. "
+            'Quote values with blanks: key:"a b"'
+        ) from None
+
+
+def _unknown(name: str, word: str) -> InputError:
+    hint = did_you_mean(name, FIELDS)
+    known = f"{hint} There are {_all_fields()}" if hint else f"there are {_all_fields()}"
+    return InputError(
+        f"there is no filter {one_line(name, 80)!r}: {known}. If {one_line(word, 80)!r} is an id, write "
+        f"id:{one_line(word, 80)}"
+    )
+
+
+def _all_fields() -> str:
+    return ", ".join([*(f"{name}:" for name in FIELDS), "input.NAME:"])
+
+
+def _condition(name: str, value: str) -> WhereCondition:
+    condition = make_condition(name, "=", value)
+    if len(condition.path) < 2:
+        raise InputError(f"{name}: looks inside items, so say where: {name}.NAME:{value or 'value'}")
+    return condition
+
+
+_EXAMPLES: Final = {
+    "status": "dead",
+    "since": "2h",
+    "until": "2026-11-16",
+    "reason": "expired",
+    "group": "id",
+}
+
+
+# ------------------------------------------------------------------------------------------- as a text
+
+
 def filter_text(where: Filter, everything: bool = False) -> str:
     """A filter as text: `status:dead type:mail.send`."""
     given = {
@@ -188,15 +379,118 @@ def filter_text(where: Filter, everything: bool = False) -> str:
 
 def words_text(given: Mapping[str, object]) -> str:
     """Words of a filter as text. Those without a value are left out."""
-    return " ".join(f"{name}:{_quoted(str(value))}" for name, value in given.items() if value)
+    return " ".join(filter_word(name, str(value)) for name, value in given.items() if value)
 
 
-def _quoted(text: str) -> str:
-    """As the filter of the dashboard reads it."""
-    if not any(each.isspace() or each in '"\\' for each in text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+def filter_word(name: str, value: str) -> str:
+    """One word of a filter, quoted if it must be."""
+    if _PLAIN.fullmatch(value):
+        return f"{name}:{value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}:"{escaped}"'
+
+
+def with_word(text: str, name: str, value: str | None) -> str:
+    """A filter with another value for a word. None: without it."""
+    kept = [found[0] for found in _WORD.finditer(text) if (found[1] or "").lower() != name]
+    return " ".join([*kept, filter_word(name, value)] if value else kept)
+
+
+def _unquote(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+# ---------------------------------------------------------------------------- conditions on what is inside
+
+_CONDITION = re.compile(r"\s*([A-Za-z_][\w.\[\]-]*?)\s*(!=|>=|<=|=|>|<|~)\s*(.*)", re.DOTALL)
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_ITEM_FIELDS: Final = frozenset(ItemState.__struct_fields__) - {"options", "history", "waiting_for"}
+_MISSING: Final = object()
+
+
+class WhereCondition(NamedTuple):
+    """One condition: a path, an operator and a value."""
+
+    path: tuple[str | int, ...]
+    operator: str
+    text: str
+    value: Any
+    """The text as JSON, if it is JSON."""
+
+    def holds(self, item: Mapping[str, Any]) -> bool:
+        found = _at(item, self.path)
+        if self.operator == "!=":
+            return found is _MISSING or not self._equals(found)
+        if found is _MISSING:
+            return False
+        if self.operator == "=":
+            return self._equals(found)
+        if self.operator == "~":
+            return self.text in (found if isinstance(found, str) else msgspec.json.encode(found).decode())
+        try:
+            return bool(_ORDER[self.operator](found, self.value))
+        except TypeError:
+            return isinstance(found, str) and bool(_ORDER[self.operator](found, self.text))
+
+    def _equals(self, found: object) -> bool:
+        # 42 is the number and the text "42"; true is not 1.
+        if isinstance(found, str):
+            return found in (self.text, self.value)
+        return (type(found) is type(self.value) and found == self.value) or (
+            _is_number(found) and _is_number(self.value) and found == self.value
+        )
+
+
+_ORDER: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    ">": lambda found, value: found > value,
+    "<": lambda found, value: found < value,
+    ">=": lambda found, value: found >= value,
+    "<=": lambda found, value: found <= value,
+}
+
+
+def read_condition(text: str) -> WhereCondition:
+    """Read `input.user_id=42`. InputError says what is wrong."""
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
+        raise InputError.of("--where", text, "is no condition: write 'input.user_id=42' (or != < <= > >= ~)")
+    found = make_condition(parts[1], parts[2], parts[3])
+    if not found.path or found.path[0] not in _ITEM_FIELDS:
+        known = "input.NAME, result.NAME, headers.NAME, error, lane, worker, priority"
+        raise InputError.of("--where", text, f"names no field of items: use {known}, ...")
+    return found
+
+
+def make_condition(path: str, operator: str, text: str) -> WhereCondition:
+    """A condition of its parts: `input.lines[0].sku`, `=`, `17`."""
+    try:
+        value = msgspec.json.decode(text.encode("utf-8", "replace"))
+    except msgspec.DecodeError:
+        value = text
+    steps = tuple(name or int(index) for name, index in _STEP.findall(path))
+    return WhereCondition(steps, operator, text, value)
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        value = _inside(value, step)
+    return value
+
+
+def _inside(value: Any, step: str | int) -> Any:
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value).get(str(step), _MISSING)
+    if isinstance(value, list) and isinstance(step, int):
+        values = cast("Sequence[Any]", value)
+        return values[step] if step < len(values) else _MISSING
+    return _MISSING
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ------------------------------------------------------------------------------------- an item in a list
 
 
 def attempt_words(item: ItemState) -> str:

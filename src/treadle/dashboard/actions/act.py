@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse, Response
 
 from treadle.bulk_action import ActionVerb, BulkState
 from treadle.dashboard.access import NotShown
+from treadle.dashboard.addresses import chosen_id
 from treadle.dashboard.forms import Form, read_form
-from treadle.dashboard.item_filter import chosen_id
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
@@ -85,7 +85,7 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         more=chosen.more,
         examples=chosen.examples,
         filter="" if chosen.filter is None else chosen.filter.text,
-        statuses=VERBS[verb].usual if chosen.filter is not None and not chosen.filter.status else (),
+        statuses=VERBS[verb].usual if chosen.filter is not None and not chosen.filter.filter.status else (),
         ids=tuple(chosen_id(id, None if visit.tenant else tenant) for id, tenant in chosen.refs),
         needs_reason=verb == "delete" or chosen.is_large,
         is_bulk=chosen.filter is not None or chosen.is_large,

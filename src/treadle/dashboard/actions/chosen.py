@@ -10,12 +10,13 @@ import msgspec
 
 from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.dashboard.access import NotShown
+from treadle.dashboard.addresses import split_id
 from treadle.dashboard.forms import Form
-from treadle.dashboard.item_filter import ItemFilter, parse_filter, split_id
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError
 from treadle.item import ItemState
 from treadle.operate.bulk_portion import VERBS
+from treadle.operate.filters import ItemFilter, parse_filter
 from treadle.operate.portions import Refusal, WantedItem, read_named
 
 from .named_item import ItemBrief, brief
@@ -81,9 +82,9 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
         raise NotShown(f"there is no tenant {tenant!r}")
     rules = VERBS[verb]
-    if wrong := [each for each in found.status if each not in rules.allowed]:
+    if wrong := [each for each in found.filter.status if each not in rules.allowed]:
         raise InputError(f"status:{wrong[0]} does not go with {verb}: {rules.advice}", parameters=("q",))
-    where["status"] = found.status or rules.usual or None
+    where["status"] = found.filter.status or rules.usual or None
     count, more, examples = 0, True, list[ItemState]()
     cursor: str | None = None
     started = time.monotonic()

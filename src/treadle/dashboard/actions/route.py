@@ -4,7 +4,7 @@ docs/dashboard-programs.md has the addresses and the fields. Besides those, form
 - `back`: the page to go to afterwards, as `Visit.here_path` gives it.
 - `of`, also as a parameter of the URL: the tenant of an item where the page shows several. `visit.item_url`
   adds it.
-- `id` of /act: see `item_filter.split_id`. `q`: see `item_filter.parse_filter`.
+- `id` of /act: see `addresses.split_id`. `q`: see `operate.filters.parse_filter`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from treadle.base.ids import check_id, check_name
 from treadle.base.wording import error_line
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.input_diff import InputDiff, diff_of
-from treadle.dashboard.item_filter import filter_word
 from treadle.dashboard.payloads import read_payload, shown_item_json
 from treadle.dashboard.view import View
 from treadle.dashboard.views.item import FailedAttempt, failed_attempts
@@ -19,6 +18,7 @@ from treadle.dashboard.views.items import ItemRow, row_of, shows_tenants
 from treadle.dashboard.visit import Visit
 from treadle.item import ItemState
 from treadle.item_facts import DeadMark
+from treadle.operate.filters import filter_word
 from treadle.operate.item_json import mark_json
 
 MOST_MARKS: Final = 100

@@ -12,15 +12,21 @@ import msgspec
 from treadle.base.timing import iso
 from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.dashboard.access import Action
-from treadle.dashboard.item_filter import ItemFilter, filter_word, parse_filter, with_word
 from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
 from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
 from treadle.operate.bulk_portion import VERBS
-from treadle.operate.filters import attempt_words, matters_at
-from treadle.operate.item_condition import WhereCondition
+from treadle.operate.filters import (
+    ItemFilter,
+    WhereCondition,
+    attempt_words,
+    filter_word,
+    matters_at,
+    parse_filter,
+    with_word,
+)
 
 ROWS: Final = 50
 REACH: Final = 50_000
@@ -106,7 +112,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         several_tenants=shows_tenants(visit, states),
         hints=hints,
         statuses=status_links(text, where),
-        verbs=verbs_for(where.status or STATUSES),
+        verbs=verbs_for(where.filter.status or STATUSES),
         bulk=bool(where.where and states and not where.conditions),
     )
 
@@ -180,7 +186,7 @@ async def _find_shown(visit: Visit, where: ItemFilter, cursor: str | None) -> Fo
 def is_shown(state: ItemState, where: ItemFilter) -> bool:
     """Parts of bulk actions are left out, unless the filter names their type: these have a page of their
     own."""
-    return state.type != BULK_TYPE or where.type == BULK_TYPE
+    return state.type != BULK_TYPE or where.filter.type == BULK_TYPE
 
 
 async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None) -> Page:
@@ -276,7 +282,7 @@ def hints_of(text: str, names: Names) -> list[str]:
 
 def status_links(text: str, where: ItemFilter | None = None) -> list[StatusLink]:
     """One click for each status."""
-    chosen = () if where is None else where.status
+    chosen = () if where is None else where.filter.status
     links = [StatusLink("all", with_word(text, "status", None), not chosen)]
     for name in STATUSES:
         links.append(StatusLink(name, with_word(text, "status", name), chosen == (name,)))
