@@ -121,7 +121,7 @@ class BoundedDoer(StartingDoer):
 
         Unless `buffer` is given, at most half of what it takes, or `max`: then there is room for the next
         claim as soon as this one is answered, and the store works on it while the tasks run. (With one claim
-        for all of it, the store waited for the no-ops of a drain: see docs/speed.md.)
+        for all of it, the store waited for the no-ops of a drain: see benchmarks/README.md.)
         """
         active, waiting, buffer = self._active + len(self._ready), self._in_line, self.buffer
         busy = active >= self._max and 2 * waiting > buffer
