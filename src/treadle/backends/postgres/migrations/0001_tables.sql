@@ -206,7 +206,7 @@ create index claimed_key_until on treadle.claimed_key (until);
 
 create table treadle.limit_state (
   name   text collate "C" primary key,    -- the algorithm's code, a colon, the limit's name
-  at     float8 not null,                 -- at, used, before: see `LimitState` in treadle.store.rules
+  at     float8 not null,                 -- at, used, before: see `LimitState` in treadle.rules
   used   float8 not null,
   before float8 not null,
   until  float8 not null                  -- when the row may be pruned; infinity: no permit was taken yet

@@ -1,6 +1,6 @@
 -- Version 7: stores that forget their last changes, ids that are used again, runs that fail, deferrals that count.
 
--- A version stands for one value of a group, also after the group is gone: see `next_version` in treadle.store.rules.
+-- A version stands for one value of a group, also after the group is gone: see `next_version` in treadle.rules.
 alter table treadle.item_group alter column version type bigint;
 alter type treadle.group_state alter attribute version type bigint;
 alter type treadle.settlements alter attribute version type bigint[];

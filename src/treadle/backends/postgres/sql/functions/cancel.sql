@@ -26,7 +26,7 @@ begin
   if nos is not null then
     return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
     return query select null::treadle.item_state, c
-      from treadle.end_items(treadle.base.clock(), nos, 8::smallint, 0::smallint, null) c;
+      from treadle.end_items(treadle.clock(), nos, 8::smallint, 0::smallint, null) c;
   end if;
 end $$;
 

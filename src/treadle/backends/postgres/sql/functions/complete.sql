@@ -22,5 +22,5 @@ begin
   end if;
   return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
   return query select null::treadle.item_state, c
-    from treadle.end_items(treadle.base.clock(), nos, 6::smallint, 1::smallint, p_result) c;
+    from treadle.end_items(treadle.clock(), nos, 6::smallint, 1::smallint, p_result) c;
 end $$;
