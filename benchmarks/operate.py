@@ -76,7 +76,7 @@ insert into treadle.item (no, queued, due, keep, priority, attempts, need, id, t
   select n, t.now - ($2 - n) * 0.05, t.now - ($2 - n) * 0.05, 864000, 0, 3, 0, md5(n::text),
     ($3::text[])[1 + n % cardinality($3)], ($4::text[])[1 + n % cardinality($4)],
     ($5::text[])[1 + n % cardinality($4)], '', '{"order":123456}', ''
-  from generate_series($1::bigint, $2) n, (select treadle.base.clock() as now) t
+  from generate_series($1::bigint, $2) n, (select treadle.clock() as now) t
 """
 PG_ENDED = """
 insert into treadle.ended_item (no, ended, started, due, prune_at, token, attempt, outcome, worker, result)
