@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
-from treadle.backends.postgres.lists import ListQuery, cursor_of
+from treadle.backends.postgres.lists import ListQuery
 from treadle.backends.postgres.schema import PostgresSchema
 from treadle.item import Filter, Heartbeat
+from treadle.store.rules.listing import cursor_of, plan_list
 from treadle.testing.contract.build import apply, beat, claim, dependent, item, release, submit, succeed
 
 ENDED = """
@@ -114,6 +115,12 @@ def is_given(where: Filter, empty: Filter, name: str) -> bool:
     return getattr(where, name) != getattr(empty, name)
 
 
+def _query(where: Filter, oldest_first: bool, cursor: str | None) -> ListQuery:
+    return ListQuery(
+        plan_list("postgres", where, limit=100, cursor=cursor, oldest_first=oldest_first), limit=100
+    )
+
+
 async def test_lists_use_an_index(postgres_url: str) -> None:
     """Every filter, in both directions, from the start and from a cursor, with and without a reach."""
     schema = PostgresSchema("treadle")
@@ -123,8 +130,8 @@ async def test_lists_use_an_index(postgres_url: str) -> None:
         await admin.execute("analyze treadle.item, treadle.open_item, treadle.ended_item")
         for where in FILTERS:
             for oldest_first in (False, True):
-                for cursor in (None, cursor_of(10_000)):
-                    query = ListQuery(where, limit=100, oldest_first=oldest_first, cursor=cursor)
+                for cursor in (None, cursor_of("postgres", 10_000)):
+                    query = _query(where, oldest_first, cursor)
                     texts = [query.text, query.counting, query.walk]
                     last = 15_100 if oldest_first else 14_900
                     query.stop_at([_walked(15_000, True), _walked(last), _walked(last + 1)])
@@ -147,7 +154,7 @@ async def test_a_list_with_a_reach_reads_no_more_than_that(postgres_url: str) ->
         for where in FILTERS:
             for oldest_first in (False, True):
                 rare = replace(where, queue="none") if where.queue is None else where
-                query = ListQuery(rare, limit=100, oldest_first=oldest_first, cursor=cursor_of(20_000))
+                query = _query(rare, oldest_first, cursor_of("postgres", 20_000))
                 assert query.walk is not None
                 sql, arguments = query.bind(query.walk, looked_at=500)
                 walked = await admin.fetch(schema.sql(sql), *arguments)

@@ -9,7 +9,8 @@ from typing import Final, TextIO
 
 MOST_CHARACTERS: Final = 500
 """Of a text in a line."""
-MOST_LISTED: Final = 3
+NAMES_SHOWN: Final = 3
+"""Names that a list of names shows before "and 4 more"."""
 MOST_COMPARED: Final = 100
 """Characters of a name: it may come from anywhere, and a comparison of long names takes long."""
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -98,7 +99,7 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def listed(names: Iterable[str], most: int = MOST_LISTED, *, total: int | None = None) -> str:
+def listed(names: Iterable[str], most: int = NAMES_SHOWN, *, total: int | None = None) -> str:
     """`a, b, c and 4 more`, as `plain` shows them. total: how many there are, if not all are given."""
     given = list(names)
     more = (len(given) if total is None else total) - min(len(given), most)

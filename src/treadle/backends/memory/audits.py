@@ -15,9 +15,9 @@ from treadle.store.rules.audits import (
     audit_page,
     changed_count,
     noted_change,
-    number_of,
-    page_size,
+    number_of_audit,
 )
+from treadle.store.rules.listing import page_size
 
 from .tables import MemoryTables
 
@@ -49,7 +49,7 @@ def audits(
     store: MemoryTables, tenant: str | None, bulk: str | None, limit: int, cursor: str | None
 ) -> AuditPage:
     entries, most = store.audits, page_size(limit)
-    end = len(entries) if cursor is None else bisect_left(entries, number_of(cursor), key=_no)
+    end = len(entries) if cursor is None else bisect_left(entries, number_of_audit(cursor), key=_no)
     found = (
         entry
         for entry in (entries[place] for place in range(end - 1, -1, -1))

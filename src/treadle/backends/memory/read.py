@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from treadle.errors import InputError
 from treadle.item import (
     KILLING,
-    OPEN,
     TERMINAL,
     Count,
     Ended,
@@ -21,16 +18,12 @@ from treadle.item import (
     Ref,
     Status,
 )
+from treadle.store.rules.listing import ListPlan, WalkEnd, plan_list
 from treadle.store.rules.settlement import SHOWN_DEATHS
 
 from .groups import value_of
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
-
-LONGEST_PAGE = 1000
-
-_CURSOR = re.compile(r"m([1-9][0-9]{0,18})", re.ASCII)
-
 
 # ------------------------------------------------------------------------------------------------------ items
 
@@ -154,60 +147,55 @@ def list_items(
     history: bool,
     reach: int | None = None,
 ) -> Page:
-    after = None if cursor is None else _read_cursor(cursor)
-    most = max(1, min(limit, LONGEST_PAGE))
-    candidates = _in_order(store, where, after, oldest_first=oldest_first)
+    plan = plan_list("memory", where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+    candidates = _candidates(store, plan)
     looked_at = list(islice(candidates, max(1, reach))) if reach is not None else candidates
-    found = list(islice((row for row in looked_at if _matches(row, where)), most + 1))
-    rows = found[:most]
-    states = tuple(full_state(store, row) if history else item_state(row) for row in rows)
-    if len(found) > most:
-        return Page(states, f"m{rows[-1].number}")
+    found = list(islice((row for row in looked_at if _matches(row, where)), plan.most + 1))
+    rows = found[: plan.most]
+    states = [full_state(store, row) if history else item_state(row) for row in rows]
+    end = None
     if isinstance(looked_at, list) and next(candidates, None) is not None:
-        last = looked_at[-1]
-        return Page(states, f"m{last.number}", last.queued_at if len(states) < most else None)
-    return Page(states)
+        end = WalkEnd(looked_at[-1].number, looked_at[-1].queued_at)
+    return plan.page([row.number for row in found], states, end)
 
 
-def _read_cursor(cursor: str) -> int:
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise InputError.of("cursor", cursor, "is not a cursor of this store: begin again without one")
-    return int(match[1])
+def oldest_matching(store: MemoryTables, where: Filter) -> Iterator[Row]:
+    """The rows that a filter finds, the oldest first."""
+    candidates = _candidates(store, plan_list("memory", where, limit=1, oldest_first=True))
+    return (row for row in candidates if _matches(row, where))
 
 
-def matching(
-    store: MemoryTables, where: Filter, cursor: int | None = None, *, oldest_first: bool = True
-) -> Iterator[Row]:
-    """The rows that a filter finds, after the number `cursor`."""
-    rows = _in_order(store, where, cursor, oldest_first=oldest_first)
-    return (row for row in rows if _matches(row, where))
+def _candidates(store: MemoryTables, plan: ListPlan) -> Iterator[Row]:
+    """The rows that have to be looked at, in order."""
+    after, before = plan.bounds.after, plan.bounds.before
+    rows = _narrowest_table(store, plan)
+    if rows is None:
+        log = store.rows(before if after is None else after, oldest_first=plan.oldest_first)
+        return (row for row in log if row.ended_at is None) if plan.only_open else log
+    between = (
+        row
+        for row in rows
+        if (after is None or row.number > after) and (before is None or row.number < before)
+    )
+    return iter(sorted(between, key=lambda row: row.number, reverse=not plan.oldest_first))
 
 
-def _in_order(store: MemoryTables, where: Filter, cursor: int | None, *, oldest_first: bool) -> Iterator[Row]:
-    """The rows that have to be looked at for a filter, in order."""
-    candidates = _candidates(store, where)
-    if candidates is None:
-        log = store.rows(cursor, oldest_first=oldest_first)
-        only_open = where.status and OPEN.issuperset(where.status)
-        return (row for row in log if row.ended_at is None) if only_open else log
-    rows = iter(sorted(candidates, key=lambda row: row.number, reverse=not oldest_first))
-    if cursor is None:
-        return rows
-    return (row for row in rows if (row.number > cursor if oldest_first else row.number < cursor))
-
-
-def _candidates(store: MemoryTables, where: Filter) -> Iterable[Row] | None:
-    """A table that holds all rows that match. None: only the log does."""
-    if where.group_id is not None:
-        return _members(store, where.tenant, where.group_id)
-    if where.workflow is not None and where.tenant is not None:
-        return store.workflows.get((where.tenant, where.workflow), ())
-    if where.killing:
-        return store.killing
-    if where.status == ("dead",) or where.mark is not None:
-        return store.dead
-    return None
+def _narrowest_table(store: MemoryTables, plan: ListPlan) -> Iterable[Row] | None:
+    """The narrowest table that holds all rows that match. None: only the log does."""
+    where = plan.where
+    for source in plan.sources:
+        match source:
+            case "group" if where.group_id is not None:
+                return _members(store, where.tenant, where.group_id)
+            case "workflow" if where.workflow is not None and where.tenant is not None:
+                return store.workflows.get((where.tenant, where.workflow), ())
+            case "killing":
+                return store.killing
+            case "dead":
+                return store.dead
+            case _:
+                pass
+    return None if plan.sources else ()
 
 
 def _members(store: MemoryTables, tenant: str | None, id: str) -> list[Row]:

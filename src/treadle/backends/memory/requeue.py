@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, Changed, Filter, Ref, Status
+from treadle.store.rules.listing import narrowed_filter
 from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
 from treadle.store.rules.settlement import redrive
 from treadle.store.rules.submission import counts
 
 from .dependencies import forget_waiting, start_waiting, status_if_ended
 from .groups import reopen
-from .read import item_state, matching
+from .read import item_state, oldest_matching
 from .rows import Row
 from .tables import MemoryTables
 from .transitions import leave_container, set_status, undoom, wait
@@ -61,9 +61,8 @@ def _asked(
     """The rows with these ids, in that order; or those that a filter finds, the oldest first."""
     statuses: tuple[Status, ...] = ("dead", "cancelled") if options.cancelled else ("dead",)
     if isinstance(where, Filter):
-        wanted = tuple(status for status in statuses if not where.status or status in where.status)
-        rows = matching(store, replace(where, status=wanted)) if wanted else iter(())
-        found = (row for row in rows if tenant in (None, row.kind.tenant))
+        narrowed = narrowed_filter(where, tenant, statuses)
+        found = iter(()) if narrowed is None else oldest_matching(store, narrowed)
     else:
         named = (store.find(tenant, id) for id in where)
         found = (row for row in named if row is not None and row.status in statuses)

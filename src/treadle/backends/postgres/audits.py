@@ -7,7 +7,8 @@ from typing import Final
 
 from treadle.item import AuditNote
 from treadle.records import AuditEntry, AuditPage
-from treadle.store.rules.audits import NotedChange, audit_page, noted_change, number_of, page_size
+from treadle.store.rules.audits import NotedChange, audit_page, noted_change, number_of_audit
+from treadle.store.rules.listing import page_size
 
 from .connection import PostgresCalls, PostgresVerbs, Record
 from .statements import statement, text
@@ -25,7 +26,7 @@ class PostgresAudits(PostgresVerbs):
         cursor: str | None = None,
     ) -> AuditPage:
         most = page_size(limit)
-        before = NO_CURSOR if cursor is None else number_of(cursor)
+        before = NO_CURSOR if cursor is None else number_of_audit(cursor)
         named = [each for each in (tenant, bulk) if each is not None]
         name = "audits" if bulk is None else "portions"
         sql = _statement("audits", name if tenant is None else f"{name}_of_tenant")

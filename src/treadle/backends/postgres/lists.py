@@ -22,46 +22,36 @@ choose to read all of it.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from treadle.errors import InputError
-from treadle.item import OPEN, TERMINAL, Filter, Status
-from treadle.store.rules.watching import WalkEnd
+from treadle.store.rules.listing import EVERY_STATUS, ListPlan, Source, WalkEnd
 
 from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
 from .connection import AnswerRow
 from .statements import numbered, text
 
-MOST_LISTED: Final = 1000
-DISORDER: Final = 60.0
-"""Seconds by which the order of numbers and that of instants may differ."""
 TABLES: Final = {"i": "item", "o": "open_item", "e": "ended_item"}
+FRONTS: Final[dict[Source, str]] = {
+    **dict.fromkeys(("group", "workflow", "key", "all"), "i"),
+    **dict.fromkeys(("killing", "open"), "o"),
+    **dict.fromkeys(("mark", "ended"), "e"),
+}
+"""The alias of the table whose numbers a list follows, by what it is answered from."""
 LAST_NUMBER: Final = 2**63 - 1
-_CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{8})")
 
 
 class ListQuery:
-    """A filter as a query."""
+    """A plan as a query."""
 
-    def __init__(
-        self,
-        where: Filter,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        oldest_first: bool = False,
-        redrives: int | None = None,
-    ) -> None:
-        self._where = where
-        self._statuses = _statuses(where)
-        self._front = _front(where, self._statuses)
-        is_dead = self._front == "e" and self._statuses == {"dead"}
+    def __init__(self, plan: ListPlan, *, limit: int, redrives: int | None = None) -> None:
+        self._plan = plan
+        self._where = plan.where
+        self._front = plan.narrowest(FRONTS) or "i"
+        is_dead = self._front == "e" and plan.statuses == {"dead"}
         self._labels = self._front if is_dead or self._front == "o" else "i"
         """Where tenant, queue and type are. The rows of the dead have them."""
-        self._oldest_first = oldest_first
-        self._direction = "" if oldest_first else "desc"
+        self._direction = "" if plan.oldest_first else "desc"
         self._values: dict[str, object] = {"limit": limit}
         self._is_bounded = False
         self._along: list[str] = []
@@ -71,12 +61,10 @@ class ListQuery:
         self._between: list[str] = []
         """Between which numbers the rows are."""
         self._add_status()
-        self._add_labels()
+        self._add_conditions()
+        self._add_bounds()
         if redrives is not None:
             self._add("redrives", redrives=redrives)
-        if cursor is not None:
-            name = "after_cursor" if oldest_first else "before_cursor"
-            self._between.append(self._part(name, cursor=number_of(cursor)))
 
     @property
     def text(self) -> str:
@@ -107,7 +95,7 @@ class ListQuery:
         """Counts what an index finds, up to `most`. None: no index finds it all."""
         if self._where.group_id is not None:
             return text("list", "count", table="treadle.item i", conditions=self._part("group_id"))
-        if self._statuses == {"running"} and self._front == "o":
+        if self._plan.statuses == {"running"} and self._front == "o":
             return text("list", "count", table="treadle.open_item o", conditions=self._part("is_running"))
         return None
 
@@ -131,10 +119,10 @@ class ListQuery:
         first = next((row["no"] for row in walked if row["is_first"]), 0)
         others = sorted(
             ((row["no"], row["queued"]) for row in walked if not row["is_first"]),
-            reverse=not self._oldest_first,
+            reverse=not self._plan.oldest_first,
         )
         end = WalkEnd(*others[0]) if len(others) > 1 else None
-        last = (LAST_NUMBER if self._oldest_first else 0) if end is None else end.no
+        last = (LAST_NUMBER if self._plan.oldest_first else 0) if end is None else end.no
         self._is_bounded = True
         self._between = [self._within(self._front)]
         self._values |= {"low": min(first, last), "high": max(first, last) if walked else -1}
@@ -156,45 +144,48 @@ class ListQuery:
         self._conditions.append(self._part(condition, **values))
 
     def _add_status(self) -> None:
-        where, statuses = self._where, self._statuses
+        statuses = self._plan.statuses
         codes = sorted(STATUS_CODES[status] for status in statuses)
-        if where.reason is not None:
-            self._add("reason", reason=REASON_CODES[where.reason])
         along = self._along if self._front == "e" else self._conditions
-        if where.mark is not None:
-            along.append(self._part("mark", mark=where.mark))
-        if where.failed_group:
-            self._add("failed_group")
-        if where.killing:
-            (self._along if self._front == "o" else self._conditions).append(self._part("is_killing"))
-        if where.status and not statuses:
-            self._add("nothing")  # only the dead have a reason, and fail groups
-        if codes == [DEAD]:
+        if not statuses:
+            self._add("nothing")
+        elif codes == [DEAD]:
             along.append(self._part("is_dead"))
         elif codes == [CANCELLED]:
             along.append(self._part("is_cancelled"))
         elif codes == [RUNNING] and self._front == "o":
             self._add("is_running")
-        elif statuses and statuses <= TERMINAL:
+        elif self._plan.only_ended:
             self._add("has_ended", outcomes=codes)
-        elif statuses:
+        elif statuses != EVERY_STATUS:
             stored = [*codes, PARKED] if READY in codes else codes
             condition = "is_open" if self._front == "o" else "is_open_or_ended"
             self._conditions.append(text("list", condition, stored=_listed(stored), shown=_listed(codes)))
 
-    def _add_labels(self) -> None:
-        where = self._where
-        for name in ("workflow", "key", "tenant", "type", "queue", "group_id"):
-            if (value := getattr(where, name)) is None:
-                continue
-            is_indexed = name in ("workflow", "key") and not self._along
+    def _add_conditions(self) -> None:
+        for name, value in self._plan.conditions.items():
+            match name:
+                case "workflow" | "key":
+                    is_indexed = not self._along
+                case "mark":
+                    is_indexed = self._front == "e"
+                case "killing":
+                    is_indexed = self._front == "o"
+                case _:
+                    is_indexed = False
+            value = REASON_CODES[value] if name == "reason" else value
             (self._along if is_indexed else self._conditions).append(self._part(name, **{name: value}))
-        if where.since is not None:
-            self._add("since", since=where.since)
-            self._between.append(self._part("since_number", first_at=where.since - DISORDER))
-        if where.until is not None:
-            self._add("until", until=where.until)
-            self._between.append(self._part("until_number", last_at=where.until + DISORDER))
+
+    def _add_bounds(self) -> None:
+        after, before, since, until = self._plan.bounds
+        if since is not None:
+            self._between.append(self._part("since_number", first_at=since))
+        if until is not None:
+            self._between.append(self._part("until_number", last_at=until))
+        if after is not None:
+            self._between.append(self._part("after_cursor", cursor=after))
+        if before is not None:
+            self._between.append(self._part("before_cursor", cursor=before))
 
     def _tables(self, conditions: Sequence[str]) -> str:
         """The table in front, and those that the conditions name. Every row has one in `item`."""
@@ -210,33 +201,3 @@ class ListQuery:
 
 def _listed(codes: Sequence[int]) -> str:
     return ", ".join(map(str, codes))
-
-
-def _statuses(where: Filter) -> set[Status]:
-    statuses: set[Status] = set(where.status)
-    possible: set[Status] = set(OPEN) if where.killing else set()
-    if where.reason is not None or where.mark is not None or where.failed_group:
-        possible = {"dead"}
-    return statuses & possible if statuses and possible else statuses or possible
-
-
-def _front(where: Filter, statuses: set[Status]) -> str:
-    """The alias of the table whose numbers the list follows."""
-    if where.workflow is not None or where.key is not None or where.group_id is not None:
-        return "i"
-    if statuses and not statuses & TERMINAL:
-        return "o"
-    return "e" if (statuses or where.reason or where.mark is not None) and statuses <= TERMINAL else "i"
-
-
-def cursor_of(number: int) -> str:
-    """Where a list continues: behind this item. The checksum rejects texts that are no cursor of ours."""
-    digits = f"{number:x}"
-    return f"{digits}.{zlib.crc32(digits.encode()):08x}"
-
-
-def number_of(cursor: str) -> int:
-    match = _CURSOR.fullmatch(cursor)
-    if match is None or int(match[2], 16) != zlib.crc32(match[1].encode()) or int(match[1], 16) >= 2**63:
-        raise InputError.of("cursor", cursor, "is not one that list() returned")
-    return int(match[1], 16)

@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 import asyncpg
 import msgspec
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
-from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate, Status
+from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate
 from treadle.store.rules.audits import NotedChange, noted_change
+from treadle.store.rules.listing import narrowed_filter, plan_list
 
 from .audits import note_values, noted_statement, rows_noted
 from .codes import status_of
@@ -146,12 +146,9 @@ def _requeued(
     where: Filter, tenant: str | None, limit: int, redrives: int | None, *, cancelled: bool
 ) -> ListQuery:
     """The oldest dead items, or cancelled ones too, that a filter matches."""
-    able: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
-    asked = tuple(status for status in able if not where.status or status in where.status)
-    if not asked or (tenant is not None and where.tenant not in (None, tenant)):
-        limit = 0
-    narrowed = replace(where, tenant=where.tenant if tenant is None else tenant, status=asked or able)
-    return ListQuery(narrowed, limit=limit, oldest_first=True, redrives=redrives)
+    narrowed = narrowed_filter(where, tenant, ("dead", "cancelled") if cancelled else ("dead",))
+    plan = plan_list("postgres", narrowed or where, limit=limit, oldest_first=True)
+    return ListQuery(plan, limit=0 if narrowed is None else limit, redrives=redrives)
 
 
 def _changed(rows: Sequence[Record]) -> Changed:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from treadle.item import Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
-from treadle.store.rules.watching import WalkEnd
+from treadle.store.rules.listing import WalkEnd, plan_list
 
 from .codes import REASONS, SUCCESS, decoded, status_of
 from .columns import names
 from .connection import PostgresVerbs, Record
-from .lists import MOST_LISTED, ListQuery, cursor_of
+from .lists import ListQuery
 from .statements import statement, statements, text
 
 _sql = statements("read")
@@ -66,23 +66,19 @@ class PostgresRead(PostgresVerbs):
         history: bool = False,
         reach: int | None = None,
     ) -> Page:
-        limit = max(1, min(limit, MOST_LISTED))
-        query = ListQuery(where, cursor=cursor, oldest_first=oldest_first, limit=limit + 1)
+        plan = plan_list("postgres", where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+        query = ListQuery(plan, limit=plan.most + 1)
         end = None
         if reach is not None and not await self._is_small(query, max(1, reach)):
             end = await self._stop_after(query, max(1, reach))
         sql, arguments = query.bind(text("list", "list", numbers=query.text), history=history)
         rows = await self._calls.rows(sql, *arguments, within=None if reach is None else READ_SECONDS)
         rows.sort(key=lambda row: row["no"], reverse=not oldest_first)
-        items = tuple(state_of(row) for row in rows[:limit])
+        items = [state_of(row) for row in rows[: plan.most]]
         if not history:
             for item in items:
                 item.waiting_for = ()
-        if len(rows) > limit:
-            return Page(items, cursor_of(rows[limit - 1]["no"]))
-        if end is not None:
-            return Page(items, cursor_of(end.no), end.queued_at if len(items) < limit else None)
-        return Page(items)
+        return plan.page([row["no"] for row in rows], items, end)
 
     async def _is_small(self, query: ListQuery, reach: int) -> bool:
         """Whether an index finds what has to be looked at, and it is no more than that."""

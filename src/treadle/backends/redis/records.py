@@ -9,7 +9,8 @@ from typing import Final
 from msgspec import msgpack
 
 from treadle.records import HOUR, MINUTE, QUARTER, AuditEntry, AuditPage, Stat, StatsBy
-from treadle.store.rules.audits import audit_page, number_of, page_size
+from treadle.store.rules.audits import audit_page, number_of_audit
+from treadle.store.rules.listing import page_size
 from treadle.store.rules.statistics import COUNTERS, StatKey, added, begin_of, kept_step, labels, rows_to_add
 
 from .audit_bytes import read_audit
@@ -84,7 +85,7 @@ class RedisRecords(RedisVerbs):
         cursor: str | None = None,
     ) -> AuditPage:
         most = page_size(limit)
-        before: Argument = b"" if cursor is None else number_of(cursor)
+        before: Argument = b"" if cursor is None else number_of_audit(cursor)
         filters: list[Argument] = [int(tenant is not None), tenant or b"", int(bulk is not None), bulk or b""]
         found: list[AuditEntry] = []
         while len(found) <= most:

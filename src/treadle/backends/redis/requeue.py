@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from treadle.item import AuditNote, Changed, Filter, Status
+from treadle.store.rules.listing import narrowed_filter
 
 from .audit_bytes import pack_note
 from .item_bytes import LETTERS, Argument, item_states
@@ -45,7 +44,7 @@ class RedisRequeue(RedisVerbs):
         names: Sequence[Argument]
         found_by = b""
         if isinstance(where, Filter):
-            narrowed = _narrowed(where, tenant, statuses)
+            narrowed = narrowed_filter(where, tenant, statuses)
             names = [] if narrowed is None else await self._find_ended(narrowed, most, limit)
             found_by = pack_filter(narrowed or where)
         else:
@@ -68,11 +67,3 @@ class RedisRequeue(RedisVerbs):
             found += numbers
             after = last or None
         return found
-
-
-def _narrowed(where: Filter, tenant: str | None, statuses: Sequence[Status]) -> Filter | None:
-    """A filter that finds only items of a tenant with one of these statuses. None: there are none."""
-    wanted = tuple(status for status in statuses if not where.status or status in where.status)
-    if not wanted or (tenant is not None and where.tenant not in (None, tenant)):
-        return None
-    return replace(where, status=wanted, tenant=where.tenant if tenant is None else tenant)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from treadle.item import Changed
 from treadle.records import AuditEntry, AuditPage
-from treadle.store.rules.audits import NotedChange, audit_page, changed_count, number_of, page_size
+from treadle.store.rules.audits import NotedChange, audit_page, changed_count, number_of_audit
+from treadle.store.rules.listing import page_size
 
 from .rows import decode_ids
 from .statements import Row, Tx, array, statements
@@ -43,7 +44,7 @@ def record(tx: Tx, change: NotedChange, count: int) -> None:
 
 def audits(tx: Tx, tenant: str | None, bulk: str | None, limit: int, cursor: str | None) -> AuditPage:
     most = page_size(limit)
-    before = 2**62 if cursor is None else number_of(cursor)
+    before = 2**62 if cursor is None else number_of_audit(cursor)
     if tenant is None:
         rows = tx.rows(_SQL["audits"], bulk, before, most + 1)
     elif bulk is None:

@@ -8,13 +8,11 @@ along this index.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
-from treadle.errors import InputError
-from treadle.item import OPEN, Filter, Page
-from treadle.store.rules.watching import WalkEnd
+from treadle.item import Filter, Page
+from treadle.store.rules.listing import ListPlan, Source, WalkEnd, plan_list
 
 from .read import root
 from .rows import full_states, states
@@ -23,13 +21,22 @@ from .status_codes import codes
 
 _LIST = statements("list")
 
-LARGEST_PAGE = 1000
-Source: TypeAlias = Literal["all", "open", "leased", "killing", "dead", "success", "cancelled"]
+_Table: TypeAlias = Literal["all", "open", "leased", "killing", "dead", "success", "cancelled"]
 """What a listing reads: all items, the open ones, those with a lease, those that end workers, or those that
 ended in one way."""
-_DISORDER = 60.0
-"""Seconds by which the order of numbers and that of instants may differ."""
-_CURSOR = re.compile(r"n([0-9a-f]{1,15})")
+_TABLES: dict[Source, _Table] = {
+    "group": "all",
+    "key": "all",
+    "workflow": "all",
+    "mark": "dead",
+    "killing": "killing",
+    "dead": "dead",
+    "success": "success",
+    "cancelled": "cancelled",
+    "running": "leased",
+    "open": "open",
+    "all": "all",
+}
 _NEAR = 1000
 _INDEXED = ("group_id", "workflow", "key")
 """Fields of a filter that an index of all items has."""
@@ -47,25 +54,18 @@ def list_items(
     history: bool,
     reach: int | None = None,
 ) -> Page:
-    """One page. The cursor is the number of its last item: items that come and go do not move it."""
-    limit = max(1, min(limit, LARGEST_PAGE))
-    after = None if cursor is None else _decode_cursor(cursor)
-    found, end = _numbers_within(tx, where, limit + 1, after, oldest_first=oldest_first, reach=reach)
-    shown = found[:limit]
-    items = tuple((full_states(tx, shown) if history else states(tx, shown)).values())
-    if len(found) > limit:
-        return Page(items, f"n{shown[-1]:x}")
-    if end is not None:
-        return Page(items, f"n{end.no:x}", end.queued_at if len(items) < limit else None)
-    return Page(items)
+    plan = plan_list("sqlite", where, limit=limit, cursor=cursor, oldest_first=oldest_first)
+    found, end = _numbers_within(tx, plan, reach)
+    shown = found[: plan.most]
+    read = full_states(tx, shown) if history else states(tx, shown)
+    return plan.page(found, list(read.values()), end)
 
 
-def _numbers_within(
-    tx: Tx, where: Filter, limit: int, after: int | None, *, oldest_first: bool, reach: int | None
-) -> tuple[list[int], WalkEnd | None]:
-    """The numbers of the first items that a filter finds. With a reach, and if it was too short for so many:
+def _numbers_within(tx: Tx, plan: ListPlan, reach: int | None) -> tuple[list[int], WalkEnd | None]:
+    """The numbers of the first items that a plan finds. With a reach, and if it was too short for a page:
     where the walk ended. To find that end takes time too, so a near one is tried first."""
-    query = SqliteListQuery(tx, where, after=after, oldest_first=oldest_first)
+    limit = plan.most + 1
+    query = SqliteListQuery(tx, plan)
     if reach is None:
         return query.numbers(limit), None
     end = query.stop_after(max(1, min(reach, _NEAR)))
@@ -76,55 +76,48 @@ def _numbers_within(
     return found, end
 
 
-def numbers_where(tx: Tx, where: Filter, limit: int, *, redrives: int | None = None) -> list[int]:
+def oldest_numbers(tx: Tx, where: Filter, limit: int, *, redrives: int | None = None) -> list[int]:
     """The numbers of the oldest items that a filter finds, in order. `redrives`: only those with fewer
     redrives."""
-    return SqliteListQuery(tx, where, oldest_first=True, redrives=redrives).numbers(limit)
+    plan = plan_list("sqlite", where, limit=limit, oldest_first=True)
+    return SqliteListQuery(tx, plan, redrives=redrives).numbers(limit)
 
 
 class SqliteListQuery:
-    """A filter as a statement that reads the numbers of its items, in order."""
+    """A plan as a statement that reads the numbers of its items, in order."""
 
-    def __init__(
-        self,
-        tx: Tx,
-        where: Filter,
-        *,
-        after: int | None = None,
-        oldest_first: bool,
-        redrives: int | None = None,
-    ) -> None:
+    def __init__(self, tx: Tx, plan: ListPlan, *, redrives: int | None = None) -> None:
         self._tx = tx
-        self._where = where
-        self._oldest_first = oldest_first
-        self._source: Source | None = _narrowest_source(where)
-        self._prefix = "ended_" if self._source in ("success", "cancelled") else ""
-        self._after, self._before = self._bounds(after)
+        self._plan = plan
+        self._where = plan.where
+        self._table: _Table | None = plan.narrowest(_TABLES)
+        self._prefix = "ended_" if self._table in ("success", "cancelled") else ""
+        self._after, self._before = self._bounds()
         """The numbers between which the items are."""
         self._end: int | None = None
         """The last number that is looked at."""
-        self._conditions = [] if self._source is None else list(_conditions(tx, where, self._source))
+        self._conditions = [] if self._table is None else list(_conditions(tx, plan, self._table))
         if redrives is not None:
             self._conditions.append((_LIST["redrives"], (redrives,)))
 
     def numbers(self, limit: int) -> list[int]:
-        if self._source is None:
+        if self._table is None:
             return []
-        parts = [(_LIST[f"from_{self._source}"], ()), *self._conditions, *self._range(), self._order(limit)]
+        parts = [(_LIST[f"from_{self._table}"], ()), *self._conditions, *self._range(), self._order(limit)]
         return [no for (no,) in self._rows(parts)]
 
     def stop_after(self, reach: int) -> WalkEnd | None:
         """Look at no more items than that. Returns the last of these. None: there are no others."""
         self._end = None
-        if self._source is None or not (self._conditions or self._source == "success"):
+        if self._table is None or not (self._conditions or self._table == "success"):
             return None
         index = self._small_index(reach)
-        self._conditions = list(_conditions(self._tx, self._where, self._source, index))
-        if index is not None or self._is_small_source(reach):
+        self._conditions = list(_conditions(self._tx, self._plan, self._table, index))
+        if index is not None or self._is_small_table(reach):
             return None
         walk: _Part = (_LIST["walk_mark"], (self._where.mark,))
-        if self._where.mark is None or self._source != "dead":
-            walk = (_LIST[f"walk_{self._source}"], ())
+        if self._where.mark is None or self._table != "dead":
+            walk = (_LIST[f"walk_{self._table}"], ())
         text, (limit,) = self._order(2)
         found = self._rows([walk, *self._range(), (f"{text} OFFSET ?", (limit, reach - 1))])
         if len(found) < 2:
@@ -133,8 +126,8 @@ class SqliteListQuery:
         self._end = last
         return WalkEnd(last, self._tx.value(_LIST["queued_at"], last))
 
-    def _is_small_source(self, reach: int) -> bool:
-        return self._source == "leased" and self._tx.value(_LIST["count_leased"], reach + 1) <= reach
+    def _is_small_table(self, reach: int) -> bool:
+        return self._table == "leased" and self._tx.value(_LIST["count_leased"], reach + 1) <= reach
 
     def _small_index(self, reach: int) -> str | None:
         """The field whose index finds all items that have to be looked at, and no more than so many."""
@@ -147,20 +140,20 @@ class SqliteListQuery:
                     return name
         return None
 
-    def _bounds(self, cursor: int | None) -> tuple[int | None, int | None]:
+    def _bounds(self) -> tuple[int | None, int | None]:
         """SQLite uses one bound on each side: so there is only the narrowest."""
-        where = self._where
-        after = [cursor] if cursor is not None and self._oldest_first else []
-        before = [cursor] if cursor is not None and not self._oldest_first else []
-        if where.since is not None:
-            after.append(_first_since(self._tx, where.since - _DISORDER) - 1)
-        if where.until is not None:
-            before.append(_first_since(self._tx, where.until + _DISORDER))
-        return max(after, default=None), min(before, default=None)
+        after, before, since, until = self._plan.bounds
+        if since is not None:
+            first = _first_since(self._tx, since) - 1
+            after = first if after is None else max(after, first)
+        if until is not None:
+            last = _first_since(self._tx, until)
+            before = last if before is None else min(before, last)
+        return after, before
 
     def _range(self) -> Iterator[_Part]:
         after, before = self._after, self._before
-        if self._end is not None and self._oldest_first:
+        if self._end is not None and self._plan.oldest_first:
             before = self._end + 1
         elif self._end is not None:
             after = self._end - 1
@@ -170,7 +163,7 @@ class SqliteListQuery:
             yield _LIST[f"{self._prefix}older"], (before,)
 
     def _order(self, limit: int) -> _Part:
-        direction = "oldest_first" if self._oldest_first else "newest_first"
+        direction = "oldest_first" if self._plan.oldest_first else "newest_first"
         return _LIST[f"{self._prefix}{direction}"], (limit,)
 
     def _rows(self, parts: list[_Part]) -> list[Row]:
@@ -191,56 +184,23 @@ def _first_since(tx: Tx, at: float) -> int:
     return low
 
 
-def _decode_cursor(cursor: str) -> int:
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise InputError.of(
-            "cursor", cursor, "is not a cursor of this list: pass the one that a page returned"
-        )
-    return int(match[1], 16)
-
-
-def _narrowest_source(where: Filter) -> Source | None:
-    """The table that holds all items asked for. None: there can be none."""
-    only_dead = where.mark is not None or where.reason is not None or where.failed_group
-    if only_dead and where.status and "dead" not in where.status:
-        return None
-    if where.killing and (only_dead or (where.status and not OPEN.intersection(where.status))):
-        return None
-    if where.workflow is not None or where.group_id is not None or where.key is not None:
-        return "all"
-    if only_dead:
-        return "dead"
-    if where.killing:
-        return "killing"
-    match where.status:
-        case ("dead" | "success" | "cancelled" as ended,):
-            return ended
-        case ("running",):
-            return "leased"
-        case status:
-            return "open" if status and OPEN.issuperset(status) else "all"
-
-
-def _conditions(tx: Tx, where: Filter, source: Source, index: str | None = "any") -> Iterator[_Part]:
-    """The conditions of a filter, each with its parameters. The narrow tables have columns of their own; what
+def _conditions(tx: Tx, plan: ListPlan, table: _Table, index: str | None = "any") -> Iterator[_Part]:
+    """The conditions of a plan, each with its parameters. The narrow tables have columns of their own; what
     they lack is read from the item. `index`: the only one of `_INDEXED` whose index may be used, or any."""
-    wide = source not in ("open", "leased", "killing", "dead")
-    for name in ("tenant", "type", "queue", "workflow", "key", "reason", "since", "until", "mark"):
-        value = getattr(where, name)
-        if value is not None and name in _INDEXED and index not in ("any", name):
-            yield _LIST[f"unindexed_{name}"], (value,)
-        elif value is not None:
-            yield _LIST[f"all_{name}" if wide and f"all_{name}" in _LIST else name], (value,)
-    if where.status and source in ("all", "open", "leased", "killing"):
-        yield _LIST["all_status" if source == "all" else "open_status"], (array(codes(where.status)),)
-    if where.killing and source == "all":
-        yield _LIST["all_killing"], ()
-    if where.failed_group:
-        yield _LIST["failed_group"], ()
-    if where.group_id is not None:
-        no = root(tx, where.group_id, where.tenant)
-        if index in ("any", "group_id"):
-            yield _LIST["group"], (no, no)
-        else:
-            yield _LIST["unindexed_group"], (no,)
+    wide = "all_" if table not in ("open", "leased", "killing", "dead") else ""
+    for name, value in plan.conditions.items():
+        is_indexed = name not in _INDEXED or index in ("any", name)
+        match name:
+            case "group_id":
+                no = root(tx, value, plan.where.tenant)
+                yield (_LIST["group"], (no, no)) if is_indexed else (_LIST["unindexed_group"], (no,))
+            case "failed_group":
+                yield _LIST["failed_group"], ()
+            case "killing":
+                if table == "all":
+                    yield _LIST["all_killing"], ()
+            case _:
+                part = f"unindexed_{name}" if not is_indexed else f"{wide}{name}"
+                yield _LIST[part if part in _LIST else name], (value,)
+    if plan.where.status and table in ("all", "open", "leased", "killing"):
+        yield _LIST["all_status" if table == "all" else "open_status"], (array(codes(plan.where.status)),)

@@ -6,16 +6,15 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from treadle.item import GROUP_MARK, Changed, Counting, Filter, Ref, Status
+from treadle.store.rules.listing import narrowed_filter
 from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
 from treadle.store.rules.settlement import redrive, shortest_keep
 from treadle.store.rules.submission import Dependencies, count_dependencies, is_tolerant
 
 from .dependencies import WaitingItem, find_known, replace_dependencies
 from .groups import SqliteGroups
-from .lists import numbers_where
+from .lists import oldest_numbers
 from .rows import decode_ids, numbers, states
 from .statements import NULL, Tx, array, statements
 from .status_codes import BLOCKED, CANCELLED, READY, SCHEDULED, STATUS
@@ -36,7 +35,8 @@ def requeue(
 ) -> Changed:
     wanted: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     if isinstance(where, Filter):
-        nos = _numbers_where(tx, where, tenant, limit, redrives, wanted)
+        narrowed = narrowed_filter(where, tenant, wanted)
+        nos = [] if narrowed is None else oldest_numbers(tx, narrowed, limit, redrives=redrives)
     else:
         by_id = numbers(tx, where, tenant)
         nos = [by_id[id] for id in dict.fromkeys(where) if id in by_id]
@@ -51,16 +51,6 @@ def requeue(
     before = states(tx, opening.opened)
     opening.write(redrives, backoff)
     return Changed(tuple(before.values()))
-
-
-def _numbers_where(
-    tx: Tx, where: Filter, tenant: str | None, limit: int, redrives: int | None, wanted: tuple[Status, ...]
-) -> list[int]:
-    status = tuple(one for one in wanted if not where.status or one in where.status)
-    if not status or (tenant is not None and where.tenant not in (None, tenant)):
-        return []
-    narrowed = replace(where, status=status, tenant=where.tenant if tenant is None else tenant)
-    return numbers_where(tx, narrowed, limit, redrives=redrives)
 
 
 class _Ended(NamedTuple):

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from treadle.bulk_action import OPERATORS
-from treadle.errors import InputError
 from treadle.item import AuditNote, Changed, Filter, Submission
 from treadle.records import MOST_AUDIT_IDS, AuditEntry, AuditPage
 
+from .listing import cursor_of, number_of
 from .submission import SubmitPlan
-
-MOST_ENTRIES: Final = 1000
-"""How many entries a page has at most."""
-
-_CURSOR = re.compile(r"a([0-9a-f]{1,15})")
 
 
 class NotedChange(NamedTuple):
@@ -79,20 +73,9 @@ def changed_count(answer: Changed | bool) -> int:
 def audit_page(found: Sequence[AuditEntry], limit: int) -> AuditPage:
     """A page of `limit` entries. One more was looked for, to know whether there are more."""
     entries = tuple(found[:limit])
-    return AuditPage(entries, cursor_of(entries[-1].no) if len(found) > limit else None)
+    return AuditPage(entries, cursor_of("audits", entries[-1].no) if len(found) > limit else None)
 
 
-def page_size(limit: int) -> int:
-    return max(1, min(limit, MOST_ENTRIES))
-
-
-def cursor_of(number: int) -> str:
-    return f"a{number:x}"
-
-
-def number_of(cursor: str) -> int:
+def number_of_audit(cursor: str) -> int:
     """The number of the entry behind which a page begins."""
-    match = _CURSOR.fullmatch(cursor)
-    if match is None:
-        raise InputError.of("cursor", cursor, "is not one that audits() returned: begin again without one")
-    return int(match[1], 16)
+    return number_of("audits", cursor, "audits")

@@ -33,13 +33,6 @@ MOST_AGED_LINES = 200
 """How many lines of a queue are looked at for its age."""
 
 
-class WalkEnd(NamedTuple):
-    """The last item that a list with a reach looks at."""
-
-    no: int
-    queued_at: float
-
-
 # ------------------------------------------------------------------------------------------------- one item
 
 

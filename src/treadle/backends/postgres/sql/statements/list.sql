@@ -59,7 +59,7 @@ o.status = 5 and o.verdict is null
 -- :name is_open_or_ended
 ({is_open} or e.outcome = any(array[{shown}]))
 
--- :name is_killing
+-- :name killing
 o.losses >= 3
 
 -- :name tenant
