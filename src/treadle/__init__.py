@@ -40,11 +40,10 @@ from treadle.base.ids import set_id_generator
 from treadle.base.version import VERSION
 from treadle.client import Client
 from treadle.codec import default_codec
-from treadle.define.condition import at_least, condition_met
+from treadle.define.condition import GroupRef, at_least, condition_met, group
 from treadle.define.cron import next_after
 from treadle.define.decorators import work
 from treadle.define.dependency import dependency
-from treadle.define.group_ref import GroupRef, group
 from treadle.define.secret_values import Secret
 from treadle.define.work import Work
 from treadle.define.work_type import WorkType

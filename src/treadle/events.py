@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from .define.group_ref import shown_names
+from .define.condition import shown_names
 from .item import DeathReason, Lease, Loss
 
 

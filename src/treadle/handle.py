@@ -12,11 +12,9 @@ from typing_extensions import TypeIs
 from treadle.base.timing import Duration, seconds
 from treadle.define.work import G_co, S_co, Work
 from treadle.engine.core import Core
-from treadle.engine.large_values import is_large, read_value
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.submit.enqueue import submit
-from treadle.engine.wait.group_outcome import group_outcome
-from treadle.engine.wait.wait_result import decode_state, item_value
+from treadle.engine.wait.wait_result import decode_state, group_outcome, is_large, item_value, read_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import AuditNote, ItemState, Ref, Submitted

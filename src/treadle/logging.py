@@ -16,8 +16,7 @@ import msgspec
 
 from .base.wording import one_line, printable_json, shows_colours
 from .errors import shown
-from .logs.context_log import LOGGER, RECORD_FIELDS
-from .logs.lines import lines
+from .logs.lines import LOGGER, RECORD_FIELDS, lines
 
 __all__ = ["JsonFormatter", "TextFormatter"]
 

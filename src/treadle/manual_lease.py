@@ -29,7 +29,6 @@ from treadle.define.dependency import DEPENDENCY
 from treadle.doers.limited import has_strict_lanes
 from treadle.engine.core import Core, PortionRunner
 from treadle.engine.run.after_commit import AfterCommit
-from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.built_in import (
     SETTLED_AT_ONCE,
     bulk_settlement,
@@ -41,6 +40,7 @@ from treadle.engine.run.decide import (
     Decision,
     FailureDecider,
     GiveBack,
+    PendingSettlement,
     Succeed,
     judged,
     lost_too_often,
@@ -48,8 +48,7 @@ from treadle.engine.run.decide import (
     unbegun,
 )
 from treadle.engine.run.held import HeldLeases
-from treadle.engine.run.pending import PendingSettlement
-from treadle.engine.run.settle import Settler
+from treadle.engine.run.settle import SettlementBuilder, Settler
 from treadle.engine.run.undecodable import UndecodableItems
 from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of

@@ -7,13 +7,13 @@ or an endpoint of one's own. The store is asked at most every 15 seconds, howeve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, used_limit
-from treadle.engine.kept_answer import KeptAnswer
-from treadle.engine.schedule.standing import is_orphaned
+from treadle.engine.schedule.scheduler import is_orphaned
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item_facts import Overview
 from treadle.logs.lines import WARNING, error_text, log_line
@@ -113,3 +113,30 @@ async def _schedules(core: Core, overview: Overview | None) -> list[MetricRow]:
     fleet = None if overview is None else Fleet(overview.workers, now)
     failed = await reader.errors(schedules)
     return rows_of_schedules(schedules, lambda schedule: is_orphaned(schedule, fleet, now), failed)
+
+
+T = TypeVar("T")
+
+
+class KeptAnswer(Generic[T]):
+    """What `ask` has returned, used for a while. Concurrent callers share one request."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._ask = ask
+        self._answer: tuple[T, float] | None = None
+        """The last answer, and when it came."""
+        self._asking: asyncio.Task[T] | None = None
+
+    async def get(self, seconds: float) -> T:
+        """An answer that is younger than this. Raises what `ask` raises."""
+        if self._answer is not None and time.monotonic() - self._answer[1] < seconds:
+            return self._answer[0]
+        asking = self._asking
+        if asking is None or asking.done() or asking.get_loop() is not asyncio.get_running_loop():
+            asking = self._asking = asyncio.ensure_future(self._renew())
+        return await asyncio.shield(asking)
+
+    async def _renew(self) -> T:
+        answer = await self._ask()
+        self._answer = (answer, time.monotonic())
+        return answer

@@ -23,8 +23,8 @@ from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
 from treadle.doers.base import check_whole, managed
 from treadle.engine.registry import AnyType
+from treadle.engine.run.loops import who_asked
 from treadle.engine.run.runtime import Runtime
-from treadle.engine.run.who_asked import who_asked
 from treadle.engine.settings import HandlerScope, Lifespan, Middleware, WorkerSettings
 from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive

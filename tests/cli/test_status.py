@@ -21,7 +21,7 @@ from tests.cli.forks import common_server
 from tests.cli.looked_at import report, send
 from treadle import Treadle
 from treadle.cli.status import StatusView, away_lines
-from treadle.engine.schedule.standing import ScheduleStanding
+from treadle.engine.schedule.scheduler import ScheduleStanding
 from treadle.errors import StoreUnavailable, WorkFailed
 from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType

@@ -26,7 +26,7 @@ from treadle.bulk_action import (
     encode_bulk,
 )
 from treadle.bulk_runner import BulkRunner
-from treadle.engine.upkeep.unserved_types import UnservedTypes
+from treadle.engine.upkeep.prune import UnservedTypes
 from treadle.errors import ConflictError, DefinitionError
 from treadle.item import Filter, Heartbeat, Item, Submission
 from treadle.operate.operator import core_of

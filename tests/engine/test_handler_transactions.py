@@ -10,7 +10,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, until, until_status
 from treadle import Context, Retry, Treadle, WorkFailed, work
 from treadle.engine import store_retry
-from treadle.engine.run import attempt, shutdown
+from treadle.engine.run import attempt, loops
 from treadle.engine.run.held import HeldLease
 from treadle.errors import LeaseLost
 
@@ -22,7 +22,7 @@ ONCE = Retry(attempts=1)
 @pytest.fixture(autouse=True)
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt, "CANCEL_GRACE", 0.05)
-    monkeypatch.setattr(shutdown, "CANCEL_GRACE", 0.05)
+    monkeypatch.setattr(loops, "CANCEL_GRACE", 0.05)
     monkeypatch.setattr(store_retry, "STOP_TIMEOUT", 0.05)  # on SQLite, claims wait for the transaction
 
 

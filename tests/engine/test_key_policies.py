@@ -16,7 +16,7 @@ import pytest
 from tests.backends.postgres_store import connected
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until_status
 from treadle import Context, DuplicateIdError, InputError, Result, Treadle, UnsupportedError, work
-from treadle.engine.submit.unique_key import unique_key
+from treadle.engine.submit.build_item import unique_key
 from treadle.errors import DuplicateKeyError
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
 

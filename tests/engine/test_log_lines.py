@@ -12,7 +12,7 @@ from opentelemetry import trace
 from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, Seen, failure, until
 from tests.engine.traces import Spans
 from treadle import Context, Retry, work
-from treadle.engine.upkeep.unserved_types import UnservedTypes
+from treadle.engine.upkeep.prune import UnservedTypes
 from treadle.events import Failed, LeaseLost
 from treadle.operate.operator import core_of
 from treadle.testing import Faults

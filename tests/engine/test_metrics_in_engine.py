@@ -9,7 +9,7 @@ import pytest
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure, until
 from treadle import Abort, Context, Defer, Treadle, work
 from treadle.doers import concurrency, priority
-from treadle.engine.run import loop_lag
+from treadle.engine.run import loops
 
 
 @work
@@ -89,7 +89,7 @@ async def test_cancelled_and_dropped_items_are_counted(make_app: MakeApp) -> Non
 
 
 async def test_a_late_event_loop_is_measured(make_app: MakeApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_lag, "INTERVAL", 0.01)
+    monkeypatch.setattr(loops, "LAG_INTERVAL", 0.01)
 
     @work(name="blocking")
     async def blocking() -> None:

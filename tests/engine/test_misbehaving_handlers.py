@@ -28,7 +28,7 @@ from tests.engine.kit import (
 from treadle import Client, Context, Result, Retry, Treadle, work
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import Task, balanced, concurrency, priority, unlimited
-from treadle.engine.run import attempt, shutdown
+from treadle.engine.run import attempt, loops
 from treadle.engine.run.heartbeat import Watchdog
 from treadle.events import Succeeded
 from treadle.operate.operator import core_of
@@ -181,7 +181,7 @@ async def test_a_handler_that_swallows_its_cancellation_is_given_up(
 ) -> None:
     """After a moment the item is free. The handler counts as running until it ends, and a stop does not
     wait for it."""
-    for module in (attempt, shutdown):
+    for module in (attempt, loops):
         monkeypatch.setattr(module, "CANCEL_GRACE", 0.05)
     barrier, go = Barrier(), asyncio.Event()
 

@@ -26,7 +26,7 @@ from treadle import (
     work,
 )
 from treadle.codec import JsonCodec
-from treadle.engine.run import unrun
+from treadle.engine.run import built_in
 from treadle.errors import ConflictError, DecodeError, StrictReturnError
 from treadle.events import GroupDone, Released, Succeeded
 from treadle.item import GROUP_TYPE
@@ -600,7 +600,7 @@ async def test_a_group_that_cannot_be_read_is_closed_later(
     make_faulty: MakeApp, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lease is given back. The item that closes the group has lost nothing."""
-    monkeypatch.setattr(unrun, "UNREAD_DELAY", 0.05)
+    monkeypatch.setattr(built_in, "UNREAD_DELAY", 0.05)
 
     @work(name="root")
     async def root(ctx: Context) -> Result[None, int]:

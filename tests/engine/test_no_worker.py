@@ -4,7 +4,7 @@ import pytest
 
 from treadle import Client, work
 from treadle.backends.memory import MemoryBackend
-from treadle.engine.wait.no_worker import AGAIN, SLOW, SOON, NoWorkerNotice
+from treadle.engine.wait.waiters import AGAIN, SLOW, SOON, NoWorkerNotice
 from treadle.item import DEFAULT_TENANT, Heartbeat
 from treadle.operate.operator import core_of
 from treadle.testing import ManualClock

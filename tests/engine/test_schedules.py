@@ -27,8 +27,7 @@ from treadle import (
     work,
 )
 from treadle.backends.memory import MemoryBackend
-from treadle.engine.schedule.scheduler import REFRESH, UNSEEN, Scheduler
-from treadle.engine.schedule.standing import SAID
+from treadle.engine.schedule.scheduler import REFRESH, SAID, UNSEEN, Scheduler
 from treadle.events import Queued
 from treadle.item import Fire, Heartbeat, ItemState, Schedule
 from treadle.schedule import Schedule as StatedSchedule

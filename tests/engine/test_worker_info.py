@@ -14,7 +14,7 @@ from treadle import Client, Treadle, __version__, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.doers import balanced, concurrency
-from treadle.engine.run.declines import Declines
+from treadle.engine.run.attempt import Declines
 from treadle.item import Heartbeat
 from treadle.testing import ManualClock
 from treadle.testing.wrap import WrappedBackend

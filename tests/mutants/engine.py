@@ -11,15 +11,13 @@ from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.run import after_commit
 from treadle.engine.run.attempt import AttemptRunner
-from treadle.engine.run.build_settlement import SettlementBuilder
 from treadle.engine.run.claim import Claimer
 from treadle.engine.run.decide import Die, RunAgain, Succeed
 from treadle.engine.run.heartbeat import HeartbeatLoop
-from treadle.engine.run.loops import WorkerLoops
-from treadle.engine.run.permit_ledger import PermitLedger
-from treadle.engine.run.settle import Settler
-from treadle.engine.run.shutdown import Shutdown
-from treadle.engine.submit.compensation import CompensationBuilder
+from treadle.engine.run.loops import Shutdown, WorkerLoops
+from treadle.engine.run.permits import PermitLedger
+from treadle.engine.run.settle import SettlementBuilder, Settler
+from treadle.engine.submit.build_children import CompensationBuilder
 from treadle.engine.submit.submitter import Submitter
 from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable

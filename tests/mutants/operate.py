@@ -8,8 +8,8 @@ from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import fair_order
 from treadle.backends.sqlite import overview
 from treadle.cli.bulk_verb import BulkVerb
-from treadle.engine.run import fingerprint
-from treadle.engine.submit import carry, enqueue
+from treadle.engine.submit import build_children, enqueue
+from treadle.logs import tracebacks
 from treadle.operate.portions import CanaryEnd
 from treadle.operate.why import meaning
 from treadle.store import fleet
@@ -70,12 +70,12 @@ def turns_lost(patch: Patch) -> None:
 
 @mutant("every message of an error is a mark of its own", tests="tests/unit/test_fingerprint.py")
 def mark_of_message(patch: Patch) -> None:
-    real = fingerprint.mark_of
+    real = tracebacks.mark_of
 
     def mark_of(type: str, reason: Any, failure: Any, error: Any) -> str:
         return real(type + failure.message, reason, failure, error)
 
-    patch(fingerprint, "mark_of", mark_of)
+    patch(tracebacks, "mark_of", mark_of)
 
 
 # ------------------------------------------------------------------------------------------- the command line
@@ -96,12 +96,12 @@ def nothing_skipped(patch: Patch) -> None:
 
 @mutant("children do not inherit headers", tests="tests/engine/test_headers.py")
 def headers_not_inherited(patch: Patch) -> None:
-    patch(carry, "add_headers", lambda inherited, own: own or {})
+    patch(build_children, "add_headers", lambda inherited, own: own or {})
 
 
 @mutant("headers={} inherits headers", tests="tests/engine/test_headers.py")
 def headers_always_inherited(patch: Patch) -> None:
-    patch(carry, "add_headers", lambda inherited, own: {**inherited, **(own or {})})
+    patch(build_children, "add_headers", lambda inherited, own: {**inherited, **(own or {})})
 
 
 @mutant("submits do not pass the middlewares", tests="tests/engine/test_submit_middleware.py")

@@ -27,7 +27,7 @@ from treadle.backends.memory import (
     update,
     workers,
 )
-from treadle.engine.run import build_settlement
+from treadle.engine.run import settle as engine_settle
 from treadle.item import Contribution, Rejected
 from treadle.store.rules import audits as rules_of_audits
 from treadle.store.rules import limits as rules_of_limits
@@ -252,7 +252,7 @@ def versions_counted(patch: Patch) -> None:
         return (folded_from or 0) + 1
 
     plant(patch, settlement, settlement.next_version, next_version)
-    patch(build_settlement, "next_version", next_version)
+    patch(engine_settle, "next_version", next_version)
 
 
 @mutant("a final value is not final")

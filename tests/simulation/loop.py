@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from treadle.engine.run.handler_threads import HandlerThreads
+from treadle.engine.run.handler_pools import HandlerThreads
 
 STEPS = 400_000
 """More than any seed needs. A loop with more steps is stuck."""

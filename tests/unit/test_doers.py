@@ -13,9 +13,8 @@ import pytest
 from treadle import MemoryBackend, doers
 from treadle.base.clock import SystemClock
 from treadle.doers import Task, balanced, oldest, priority, unlimited
-from treadle.doers.balanced import BalancedLine
 from treadle.doers.base import BaseDoer, managed
-from treadle.doers.bounded import AHEAD, MOST_AHEAD, WaitingTask
+from treadle.doers.bounded import AHEAD, MOST_AHEAD, BalancedLine, WaitingTask
 from treadle.errors import InputError
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import treadle
-from treadle.engine.run.fingerprint import mark_of
 from treadle.item import DeathReason, ErrorInfo
+from treadle.logs.tracebacks import mark_of
 
 
 def raised(fn: Callable[..., Any], *args: Any) -> Exception:

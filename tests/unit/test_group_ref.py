@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.works import make_context, make_work
 from treadle import GroupRef, InputError, group
-from treadle.define.group_ref import SubmittedGroup, shown_names, stored_name
+from treadle.define.condition import SubmittedGroup, shown_names, stored_name
 from treadle.item import GROUP_MARK
 from treadle.options import check_options
 

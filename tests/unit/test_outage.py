@@ -7,10 +7,9 @@ from collections.abc import Generator
 
 import pytest
 
-from treadle.engine.hooks import Hooks
-from treadle.engine.outage import StoreOutage
-from treadle.engine.seldom import Seldom
+from treadle.engine.hooks import Hooks, StoreOutage
 from treadle.errors import BackendError, LongTransaction, StoreUnavailable
+from treadle.logs.lines import Seldom
 
 AWAY = StoreUnavailable("PostgreSQL did not answer: ConnectionRefusedError")
 

@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from tests.unit import process_handlers as handlers
-from treadle.engine.run.pool_child import ProcessNotStarted
-from treadle.engine.run.process_pool import ProcessPool
+from treadle.engine.run.process_pool import ProcessNotStarted, ProcessPool
 from treadle.errors import (
     Abort,
     BadResultError,

@@ -12,9 +12,8 @@ import pytest
 from treadle.codec import default_codec
 from treadle.engine.hooks import Hooks
 from treadle.engine.run.decide import failure_of
-from treadle.engine.seldom import Seldom
 from treadle.errors import DecodeError
-from treadle.logs.lines import ERROR, log_line, traceback_of
+from treadle.logs.lines import ERROR, Seldom, log_line, traceback_of
 from treadle.logs.tracebacks import RemoteTraceback, frames_of, traceback_text, user_frames
 
 
@@ -45,7 +44,7 @@ def wraps() -> None:
 
 def test_frames_before_the_users_code_are_left_out() -> None:
     error = within_treadle(of_user)
-    assert "seldom.py" in traceback_text(error, whole=True)
+    assert "lines.py" in traceback_text(error, whole=True)
     assert traceback_text(error) == failure_of(error).traceback
     _, first, *_ = traceback_text(error).splitlines()
     assert first.endswith("in of_user")
@@ -61,12 +60,12 @@ def test_frames_of_treadle_between_the_users_are_left_out() -> None:
         Seldom(monotonic=of_user).occurrence("key")
 
     text = traceback_of(raised(middleware))
-    assert ("in middleware" in text, "in of_user" in text, "seldom.py" in text) == (True, True, False)
+    assert ("in middleware" in text, "in of_user" in text, "lines.py" in text) == (True, True, False)
 
 
 def test_causes_are_shown_in_the_same_way() -> None:
     text = traceback_text(within_treadle(wraps))
-    assert "seldom.py" not in text
+    assert "lines.py" not in text
     assert text.count("Traceback (most recent call last)") == 2
     assert text.endswith("LookupError: wrapped\n")
 
@@ -74,7 +73,7 @@ def test_causes_are_shown_in_the_same_way() -> None:
 def test_without_code_of_the_user_all_is_shown() -> None:
     error = raised(partial(Seldom().occurrence, []))
     assert user_frames(error) is None
-    assert "seldom.py" in traceback_text(error)
+    assert "lines.py" in traceback_text(error)
 
 
 def test_an_error_about_data_has_only_its_message() -> None:
@@ -94,7 +93,7 @@ def test_an_error_of_another_process_shows_only_what_was_there() -> None:
     error.__cause__ = RemoteTraceback("Traceback ...\n  in their_code\n")
     text = traceback_text(error)
     assert "in their_code" in text
-    assert "seldom.py" not in text
+    assert "lines.py" not in text
     assert text.count("Traceback") == 2, "of the text, and the name of the class"
 
 

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from treadle.base.wording import duration
-from treadle.engine.tenant_view import seen_workers
 from treadle.item import (
     GROUP_MARK,
     Attempt,
@@ -28,6 +27,7 @@ from treadle.item_facts import (
     QueueAge,
     UnservedType,
 )
+from treadle.operate.tenant_view import seen_workers
 from treadle.operate.why.facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from treadle.operate.why.meaning import reasons_of
 from treadle.operate.why.read import next_name

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend, store_name
 from treadle.cli.child_process import ChildProcess
 from treadle.engine import store_retry
-from treadle.engine.outage import StoreOutage, is_outage
+from treadle.engine.hooks import StoreOutage, is_outage
 from treadle.engine.run.outcome_log import named_items
 from treadle.engine.settings import Settings
 from treadle.item import Heartbeat, Lease, Wake

@@ -9,7 +9,7 @@ import typer
 
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import plain, plural
-from treadle.define.group_ref import GroupRef, shown_names
+from treadle.define.condition import GroupRef, shown_names
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound
 from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status

@@ -8,7 +8,7 @@ import typer
 
 from treadle.base.ids import check_id
 from treadle.base.wording import duration, error_line, first_line, plural, times
-from treadle.define.group_ref import GroupRef, shown_name
+from treadle.define.condition import GroupRef, shown_name
 from treadle.errors import NotFound
 from treadle.item import Filter, GroupState, ItemState
 from treadle.operate.filters import read_condition

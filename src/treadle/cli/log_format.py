@@ -8,8 +8,7 @@ import sys
 
 from treadle.base.wording import plain
 from treadle.logging import JsonFormatter, TextFormatter
-from treadle.logs.context_log import LOGGER
-from treadle.logs.lines import ERROR, log_line, traceback_of
+from treadle.logs.lines import ERROR, LOGGER, log_line, traceback_of
 
 
 class LogFormat(enum.StrEnum):

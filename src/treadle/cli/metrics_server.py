@@ -17,11 +17,10 @@ from treadle.backend import Backend
 from treadle.cli.child_process import ChildProcess
 from treadle.cli.http_server import HttpServer, Response
 from treadle.cli.reports import ChildReport
-from treadle.engine.kept_answer import KeptAnswer
 from treadle.errors import InputError
 from treadle.logs.lines import INFO, log_line
 from treadle.metrics.prometheus import CONTENT_TYPE, exposition
-from treadle.store_metrics import StoreReader, store_exposition
+from treadle.store_metrics import KeptAnswer, StoreReader, store_exposition
 
 LOOP_SECONDS: Final = 10.0
 """A child whose event loop has not turned for so long is not ready."""

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import close_names, did_you_mean, listed, plural
-from treadle.engine.run.fingerprint import MARK_LENGTH
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.item import DEFAULT_QUEUE
+from treadle.logs.tracebacks import MARK_LENGTH
 from treadle.operate.operator import tenant_of
 from treadle.operate.why.wording import command
 from treadle.store.fleet import queues_of

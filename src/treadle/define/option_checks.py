@@ -14,7 +14,7 @@ from treadle.flow_control import Failure
 from treadle.item import KeyPolicy
 from treadle.retry import Retry
 
-from .group_ref import stored_name
+from .condition import stored_name
 from .work import Work, WorkTypeBase, check_takes_failure, is_work, is_work_type
 
 

@@ -20,12 +20,8 @@ and have not started.
 
 from __future__ import annotations
 
-from .balanced import balanced
-from .concurrency import concurrency
-from .doer import Doer, Task
-from .oldest import oldest
-from .priority import priority
-from .rate_limited import rate_limited
-from .unlimited import unlimited
+from .base import Doer, Task
+from .bounded import balanced, oldest, priority, unlimited
+from .limited import concurrency, rate_limited
 
 __all__ = ["Doer", "Task", "balanced", "concurrency", "oldest", "priority", "rate_limited", "unlimited"]

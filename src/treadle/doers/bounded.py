@@ -1,4 +1,6 @@
-"""BoundedDoer: at most `max` tasks at once. `balanced`, `priority` and `oldest` differ only in their line.
+"""What one worker runs at once: `unlimited`, and at most `max`: `balanced`, `priority`, `oldest`.
+
+The last three are a `BoundedDoer`, and differ only in their line.
 
 A task that waits in a line is leased: no idle worker elsewhere can claim it, and no item that arrives in the
 store later can overtake it. So the store decides the order, and the line is short. Unless `buffer` is given,
@@ -9,9 +11,13 @@ its way.
 
 from __future__ import annotations
 
+import asyncio
+from abc import abstractmethod
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from contextvars import copy_context
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
 
@@ -19,9 +25,95 @@ from msgspec import Struct
 
 from treadle.item import Ref
 
-from .base import WorkerDoers, check_whole
-from .doer import Task
-from .starting import StartingDoer
+from .base import BaseDoer, Task, WorkerDoers, check_whole
+
+MANY = 50
+
+
+LOOP_CYCLES = 3
+"""Before `MANY` or more tasks start, the event loop turns this many times: by then the next claim is on its
+way, and the store works while the tasks run. (A drain of no-ops on PostgreSQL is quicker by a tenth.)"""
+
+
+class StartingDoer(BaseDoer):
+    """Tasks that start together share one asyncio task, the starter. A subclass keeps the tasks that wait,
+    and says which is next.
+
+    The starter runs them one after the other, as long as each ends without waiting for anything. The first
+    one that waits keeps the starter, and the tasks behind it get an asyncio task each. For handlers that
+    never wait, a task each would be a quarter of the engine's time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._starter: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def _next(self) -> tuple[Task, Ref] | None:
+        """Remove the task that starts next, with its lane. None: no task waits, or there is no room."""
+
+    @abstractmethod
+    def _waiting_count(self) -> int: ...
+
+    def _ended(self, lane: Ref, took: float) -> None:
+        """A task has ended. took: seconds."""
+
+    def _start_soon(self) -> None:
+        """Start what waits, when the loop goes on."""
+        if self._starter is None or self._starter.done():
+            self._starter = self._spawn(self._start())
+            self._running.add(self._starter)
+
+    async def _start(self) -> None:
+        starter = self._starter
+        assert starter is not None
+        loop = starter.get_loop()
+        clock = loop.time
+        if self._waiting_count() >= MANY:
+            for _ in range(LOOP_CYCLES):
+                await asyncio.sleep(0)
+        # Called when the loop goes on: after all of them have ended, or as soon as one of them waits.
+        spread = loop.call_soon(self._spread)
+        now, context = clock(), self._context
+        try:
+            # The last task must leave no cancellation and no context variable for the next one to find.
+            while self._starter is starter and not starter.cancelling() and copy_context() == context:
+                found = self._next()
+                if found is None:
+                    break
+                task, lane = found
+                began = now
+                try:
+                    await task()
+                except Exception as error:  # noqa: BLE001  reported, never lost
+                    self._report(error)
+                finally:
+                    now = clock()
+                    self._ended(lane, now - began)
+        finally:
+            self._running.discard(starter)
+            if self._starter is starter:
+                spread.cancel()
+                self._spread()
+
+    def _spread(self) -> None:
+        """Give each task that may start an asyncio task of its own."""
+        self._starter = None
+        while (found := self._next()) is not None:
+            self._running.add(self._spawn(self._run_alone(*found)))
+
+    async def _run_alone(self, task: Task, lane: Ref) -> None:
+        # Discarded in here and not in a done callback: that would take one more turn of the loop per task.
+        loop = self._loop or asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await task()
+        except Exception as error:  # noqa: BLE001  reported, never lost
+            self._report(error)
+        finally:
+            self._running.discard(asyncio.current_task(loop))
+            self._ended(lane, loop.time() - began)
+
 
 Order = tuple[float, ...]
 
@@ -203,3 +295,220 @@ class BoundedDoer(StartingDoer):
 
     def __repr__(self) -> str:
         return f"{type(self._line).__name__} of {self._max}, {self._active} running"
+
+
+NO_LANE: Ref = ("", "")
+
+
+class UnlimitedDoer(StartingDoer):
+    """Runs any number of tasks. `batch` only limits a single claim, so that workers share a burst."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self._batch = check_whole(batch, "batch")
+        self._waiting: deque[Task] = deque()
+
+    def of_worker(self, doers: WorkerDoers) -> UnlimitedDoer:
+        return UnlimitedDoer(self._batch)
+
+    def available(self) -> int:
+        return self._batch
+
+    def submit(
+        self,
+        task: Task,
+        *,
+        lane: str = "",
+        priority: int = 0,
+        queued_at: float = 0.0,
+        tenant: str = "",
+        place: float | None = None,
+    ) -> None:
+        self._waiting.append(task)
+        self._start_soon()
+
+    def cancel_pending(self) -> list[Task]:
+        tasks = list(self._waiting)
+        self._waiting.clear()
+        return tasks
+
+    def _next(self) -> tuple[Task, Ref] | None:
+        return (self._waiting.popleft(), NO_LANE) if self._waiting else None
+
+    def _waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def __repr__(self) -> str:
+        return f"unlimited(batch={self._batch})"
+
+
+def unlimited(batch: int = 500) -> UnlimitedDoer:
+    """Start everything at once; claim up to `batch` at a time."""
+    return UnlimitedDoer(batch)
+
+
+SLACK = 64
+"""Outdated ranks stay in the heap until they reach its top. The heap is rebuilt when it holds more than twice
+as many ranks as there are lanes, and this many besides."""
+
+
+class BalancedLane:
+    """The tasks that run and wait under one (tenant, lane)."""
+
+    __slots__ = ("rank", "ref", "running", "waiting")
+
+    def __init__(self, ref: Ref) -> None:
+        self.ref = ref
+        self.running = 0
+        self.waiting: deque[WaitingTask] = deque()
+        """In their order."""
+        self.rank: LaneRank | None = None
+        """Its current rank among the lanes; None while nothing waits."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.running <= 0 and not self.waiting
+
+
+LaneRank = tuple[int, Order, BalancedLane]
+"""How many tasks the lane runs, the order of its first waiting task, and the lane. The lowest rank is next.
+Orders are unique, so lanes are never compared, except for a rank with its own equal."""
+
+
+class BalancedLine:
+    """The lane that runs the fewest tasks comes first. Among equals priority decides, then age.
+
+    Lanes are kept in a heap by rank. When a rank changes, a new one is pushed. The old one is recognised when
+    it reaches the top, because its lane no longer points to it. A single lane, which is the usual case, needs
+    no rank.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[Ref, BalancedLane] = {}
+        self._ranks: list[LaneRank] = []
+        self._size = 0
+
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        return (-priority, queued_at if place is None else place, number)
+
+    def push(self, waiting: WaitingTask) -> None:
+        lane = self._lanes.get(waiting.lane) or self._new_lane(waiting.lane)
+        if not lane.waiting or lane.waiting[-1].order < waiting.order:
+            lane.waiting.append(waiting)  # as a rule tasks come in their order
+        else:
+            insort(lane.waiting, waiting)
+        self._size += 1
+        if len(self._lanes) > 1 and lane.waiting[0] is waiting:
+            self._rerank(lane)
+
+    def pop(self) -> WaitingTask:
+        lanes = self._lanes
+        lane = next(iter(lanes.values())) if len(lanes) == 1 else self._first()
+        waiting = lane.waiting.popleft()
+        self._size -= 1
+        if len(lanes) > 1:
+            self._rerank(lane)
+        return waiting
+
+    def started(self, lane: Ref) -> None:
+        found = self._lanes.get(lane) or self._new_lane(lane)
+        found.running += 1
+        if len(self._lanes) > 1:
+            self._rerank(found)
+
+    def ended(self, lane: Ref) -> None:
+        found = self._lanes[lane]
+        found.running -= 1
+        if len(self._lanes) == 1:
+            return  # it stays, even without tasks: most likely the next task is in this lane too
+        if found.is_empty:
+            del self._lanes[lane]
+            found.rank = None
+        else:
+            self._rerank(found)
+
+    def clear(self) -> list[WaitingTask]:
+        cleared = [waiting for lane in self._lanes.values() for waiting in lane.waiting]
+        self._lanes = {ref: lane for ref, lane in self._lanes.items() if lane.running > 0}
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+            lane.rank = None
+        self._ranks, self._size = [], 0
+        return sorted(cleared)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _new_lane(self, ref: Ref) -> BalancedLane:
+        if len(self._lanes) == 1 and next(iter(self._lanes.values())).is_empty:
+            self._lanes.clear()
+        lane = self._lanes[ref] = BalancedLane(ref)
+        if len(self._lanes) == 2:
+            self._rank_all()
+        return lane
+
+    def _first(self) -> BalancedLane:
+        """The lane with the lowest rank, of several."""
+        while True:
+            rank = heappop(self._ranks)
+            if rank[2].rank is rank:
+                return rank[2]
+
+    def _rerank(self, lane: BalancedLane) -> None:
+        if not lane.waiting:
+            lane.rank = None
+            return
+        lane.rank = (lane.running, lane.waiting[0].order, lane)
+        heappush(self._ranks, lane.rank)
+        if len(self._ranks) > 2 * len(self._lanes) + SLACK:
+            self._rebuild()
+
+    def _rank_all(self) -> None:
+        """From now on there are several lanes."""
+        for lane in self._lanes.values():
+            lane.rank = (lane.running, lane.waiting[0].order, lane) if lane.waiting else None
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._ranks = [lane.rank for lane in self._lanes.values() if lane.rank is not None]
+        heapify(self._ranks)
+
+
+def balanced(max: int, *, buffer: int | None = None) -> BoundedDoer:
+    """Run at most `max` tasks at once in one worker. The next one comes from the lane that runs the fewest;
+    among lanes with as many, the highest priority goes first, then the oldest.
+
+    buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
+    """
+    return BoundedDoer(max, buffer, BalancedLine())
+
+
+class OldestLine(SortedLine):
+    __slots__ = ()
+
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        return (queued_at, number)
+
+
+def oldest(max: int, *, buffer: int | None = None) -> BoundedDoer:
+    """Run at most `max` tasks at once in one worker. Of those that wait, the one queued first starts first.
+
+    buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
+    """
+    return BoundedDoer(max, buffer, OldestLine())
+
+
+class PriorityLine(SortedLine):
+    __slots__ = ()
+
+    def order(self, priority: int, queued_at: float, place: float | None, number: int) -> Order:
+        return (-priority, queued_at if place is None else place, number)
+
+
+def priority(max: int, *, buffer: int | None = None) -> BoundedDoer:
+    """Run at most `max` tasks at once in one worker. Of those that wait, the highest priority starts first,
+    then the oldest.
+
+    buffer: how many more to claim ahead. None: what starts within some milliseconds, see `bounded`. 0: none.
+    """
+    return BoundedDoer(max, buffer, PriorityLine())

@@ -1,12 +1,6 @@
-"""LimitedDoer: tasks wait until the store gives them permits. `rate_limited` and `concurrency` share it.
+"""LimitedDoer: `rate_limited` and `concurrency`. A task waits for the permits of all its limits.
 
-    submit -> PermitQueue -> round: return permits, ask for permits, start the permitted tasks -> inner doer
-                        ^                                            |
-                        '-- a task came, a task ended, the timer ----'
-
-A round makes one call of `return_permits` and one of `take_permits`, for all tasks that wait. While a round
-is under way, tasks collect for the next. Permits of all limits of a task are asked for at once, so that none
-is charged for what another denied.
+These permits are asked for at once, so that no limit is charged for what another denied.
 
 **How much to claim.** A task that waits here is leased: it looks like a running one, and no other worker can
 have it. So the room that `available` offers doubles while all tasks get permits, and halves when one is
@@ -17,25 +11,23 @@ again (`avoid`). Denied tasks wait here only if they may start soon; the others 
 from __future__ import annotations
 
 import asyncio
-from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 from math import inf
+from typing import Literal
 
 from treadle.base.clock import Clock
+from treadle.base.timing import Duration, seconds
 from treadle.errors import InputError, NotStarted
 from treadle.item import AvoidedLane, PermitReply
 
-from .base import BaseDoer, KeepDenied, OnDoerError, PermitStore, WorkerDoers, managed
+from .base import BaseDoer, Doer, KeepDenied, PermitStore, Task, WorkerDoers
 from .bounded import WaitingTask
-from .doer import Doer, Task
-from .limit_lines import SOON, LimitLine
-from .limit_rules import LimitRule, check_rules
-from .on_full import ALONE, OnFullDoer
-from .permit_queue import PermitBatch, PermitQueue
-from .permitted import ERROR_LAST, PermitCalls, PermittedTask, WakeTimer, is_over_inside, without_permits
-from .unlimited import unlimited
+from .limit_rules import LimitRule, Per, check_rules
+from .on_full import ALONE, OnFull, OnFullDoer
+from .permit_queue import SOON, LimitLine, PermitBatch, PermitQueue
+from .permitted import ERROR_LAST, PermitCalls, PermitDoer, PermittedTask
 
 BURST_FIRST, BURST_LAST = 16, 500
 # With more closed lines than this, they do not reopen one by one but this many seconds apart: a claim has to
@@ -43,15 +35,12 @@ BURST_FIRST, BURST_LAST = 16, 500
 MANY_CLOSED, REOPEN_INTERVAL = 100, 0.05
 
 
-class LimitedDoer(BaseDoer):
+class LimitedDoer(PermitDoer):
     """Asks the store for permits under `rules` before it submits a task to the inner doer."""
-
-    buffers = True
 
     def __init__(
         self, rules: Sequence[LimitRule], inner: Doer | None = None, *, strict: bool = False
     ) -> None:
-        super().__init__()
         if isinstance(inner, OnFullDoer):
             raise InputError.of("inner", inner, f"has on_full={inner.on_full!r}, {ALONE}")
         if isinstance(inner, LimitedDoer):
@@ -59,21 +48,15 @@ class LimitedDoer(BaseDoer):
             # denies.
             strict = strict or inner.strict
             rules, inner = (*rules, *inner.rules), inner.inner
+        super().__init__(inner)
         self.strict: bool = strict
         """The lanes of its types are strict: the store hands out one item of each, so no permit is needed."""
         self.rules: tuple[LimitRule, ...] = check_rules(rules)
-        self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
-        self.limit = self.inner.limit
-        self._calls: PermitCalls | None = None
         self._queue = PermitQueue(self.rules, "app")
         self._seq = count()
         self._burst = BURST_FIRST
         self._shared_until = -inf
         """Until when a limit that all lines share is reached, if they have limits of their own too."""
-        self._rounds: asyncio.Task[None] | None = None
-        self._timer = WakeTimer(self._start_rounds)
-        self._changed = asyncio.Event()
-        """Tasks were started or forgotten, or the rounds have ended."""
 
     def of_worker(self, doers: WorkerDoers) -> BaseDoer:
         inner = doers.of(self.inner)
@@ -106,26 +89,6 @@ class LimitedDoer(BaseDoer):
         self._give_back((line,))
         self._start_rounds()
 
-    async def idle(self) -> None:
-        await self.inner.idle()
-        while self._queue.waiting or self._rounds is not None:
-            self._changed.clear()
-            await self._changed.wait()
-            await self.inner.idle()
-
-    def cancel_pending(self) -> list[Task]:
-        tasks = [waiting.task for waiting in self._queue.clear()]
-        tasks += map(without_permits, self.inner.cancel_pending())
-        self._changed.set()
-        self._start_rounds()
-        return tasks
-
-    def remove(self, is_over: Callable[[Task], bool]) -> None:
-        self._queue.remove(is_over)
-        self.inner.remove(lambda task: is_over_inside(task, is_over))
-        self._changed.set()
-        self._room_freed()
-
     def keep_denied(self, which: KeepDenied) -> None:
         self._queue.keep_denied = which
         if which == "all":
@@ -138,43 +101,20 @@ class LimitedDoer(BaseDoer):
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
         super().bind(permits, clock, worker, name)
-        self._calls = PermitCalls(permits, clock, worker, lambda error: self._report(error, "permits"))
         self._queue = PermitQueue(self.rules, name)
-        self.inner.bind(permits, clock, worker, name)
-        self.inner.on_free(self._room_freed)
-
-    async def close(self) -> None:
-        """Permits that were not returned yet are freed by the store, with the worker's lease."""
-        self._calls = None
-        mine = [task for task in (self._rounds, self._timer.task) if task is not None]
-        self._timer.cancel()
-        for task in mine:
-            task.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
-        await self.inner.close()
-        await super().close()
-
-    def on_error(self, callback: OnDoerError) -> None:
-        super().on_error(callback)
-        self.inner.on_error(callback)
 
     # -- rounds ----------------------------------------------------------------------------------------
 
-    def _start_rounds(self) -> None:
-        if self._calls is not None and self._rounds is None:
-            self._rounds = get_running_loop().create_task(self._run_rounds(self._calls))
+    def _has_waiting(self) -> bool:
+        return bool(self._queue.waiting)
 
-    async def _run_rounds(self, calls: PermitCalls) -> None:
-        try:
-            while await self._run_round(calls):
-                pass
-            self._set_timer(calls)
-        finally:
-            self._rounds = None
-            self._changed.set()
+    def _clear_waiting(self) -> list[Task]:
+        return [waiting.task for waiting in self._queue.clear()]
+
+    def _remove_waiting(self, is_over: Callable[[Task], bool]) -> None:
+        self._queue.remove(is_over)
 
     async def _run_round(self, calls: PermitCalls) -> bool:
-        """Whether it did something, so that another round may be needed."""
         queue, clock = self._queue, calls.clock
         returns = queue.returns.take_out(queue.lines.held) if calls.allowed else []
         returned = bool(returns) and await calls.return_permits(returns)
@@ -236,7 +176,6 @@ class LimitedDoer(BaseDoer):
             self._queue.refused(waiting, line, now + ERROR_LAST)
 
     def _room_freed(self) -> None:
-        """A permitted task has ended, or the inner doer has room again."""
         if self._queue.waiting or self._queue.returns:
             self._start_rounds()
         if self.available():
@@ -261,3 +200,86 @@ class LimitedDoer(BaseDoer):
 def has_strict_lanes(doer: object) -> bool:
     """Whether the types of a doer, as a user gave it, have strict lanes."""
     return isinstance(doer, LimitedDoer) and doer.strict
+
+
+def concurrency(
+    limit: int,
+    *,
+    per: Per = None,
+    strict: bool = False,
+    on_full: OnFull = "wait",
+    inner: Doer | None = None,
+    name: str | None = None,
+) -> LimitedDoer | OnFullDoer:
+    """Run at most `limit` tasks at once, counted by the store for all workers together. With
+    `concurrency(1, per="lane")` the items of a lane run one after the other, on any worker.
+
+    per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
+    strict: an item that has started keeps its lane until it has succeeded, died or was cancelled. While it
+        waits for its retry, or after its worker died, nothing else of its type starts in that lane. Needs
+        `limit=1` and `per="lane"`; each work type has lanes of its own.
+    on_full: what becomes of an item that is to start while the limit is reached. `wait`: it waits. `drop`: it
+        ends `cancelled`, and its error says why. `replace`: the oldest that runs is cancelled, and the new
+        one starts when it has stopped; the newest items win. With the last two there can be no other limit
+        inside or around, and no batch.
+    inner: the doer that runs what may start (default: `unlimited()`); may be another limit.
+    name: doers with the same name count together. Default: each work type for itself.
+    """
+    rule = LimitRule(limit, 1.0, "slots", per, name)
+    if on_full not in ("wait", "drop", "replace"):
+        raise InputError.of("on_full", on_full, "must be 'wait', 'drop' or 'replace'")
+    if strict:
+        _check_strict(rule, on_full)
+        return LimitedDoer((), inner, strict=True)
+    if on_full == "wait":
+        return LimitedDoer([rule], inner)
+    if isinstance(inner, LimitedDoer | OnFullDoer):
+        raise InputError.of("on_full", on_full, f"is given with a limit as inner, {ALONE}")
+    return OnFullDoer(rule, on_full, inner)
+
+
+def _check_strict(rule: LimitRule, on_full: OnFull) -> None:
+    if on_full != "wait":
+        problem = "must be 'wait' with strict=True: the items of a strict lane wait for each other"
+        raise InputError.of("on_full", on_full, problem)
+    if rule.limit != 1:
+        raise InputError.of("limit", rule.limit, "must be 1 with strict=True: a lane has one item at a time")
+    if rule.per != "lane":
+        problem = (
+            "must be 'lane' with strict=True: an item keeps its lane. Items without a lane share one, for "
+            "each tenant"
+        )
+        raise InputError.of("per", rule.per, problem)
+    if rule.name is not None:
+        problem = "cannot be given with strict=True: each work type has lanes of its own"
+        raise InputError.of("name", rule.name, problem)
+
+
+ALGORITHMS = ("token_bucket", "fixed_window", "sliding_window")
+
+
+def rate_limited(
+    limit: int,
+    window: Duration = 1.0,
+    algorithm: Literal["token_bucket", "fixed_window", "sliding_window"] = "token_bucket",
+    *,
+    per: Per = None,
+    inner: Doer | None = None,
+    name: str | None = None,
+) -> LimitedDoer:
+    """Start `limit` tasks per `window` seconds on average, counted by the store for all workers together.
+
+    algorithm: `token_bucket` makes up for unused starts in a burst of up to `limit`; `fixed_window` counts
+        from the first start; `sliding_window` smooths the burst at the border of two windows. With each of
+        them, some stretch of `window` seconds may see up to twice the `limit`: see docs/running.md.
+    per: one limit for each `lane` (of each tenant), or for each `tenant`; None: one for all.
+    inner: the doer that runs what may start (default: `unlimited()`); may be another limit. Permits of both
+        are asked for together, and neither limit is charged for what the other denied.
+    name: doers with the same name, limit and window count together. Default: each work type for itself.
+    """
+    if algorithm not in ALGORITHMS:
+        raise InputError.of("algorithm", algorithm, f"must be one of {', '.join(ALGORITHMS)}")
+    length = seconds(window, field="window")
+    if length <= 0:
+        raise InputError.of("window", window, "must be more than 0 seconds")
+    return LimitedDoer([LimitRule(limit, length, algorithm, per, name)], inner)

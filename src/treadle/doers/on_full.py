@@ -14,8 +14,6 @@ keeps its permit until its handler has ended: never do more than `limit` handler
 
 from __future__ import annotations
 
-import asyncio
-from asyncio import get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
@@ -25,11 +23,9 @@ from treadle.base.clock import Clock
 from treadle.errors import NotStarted
 from treadle.item import Lease, Limit, PermitHolder, PermitReply, PermitRequest
 
-from .base import BaseDoer, OnDoerError, PermitStore, WorkerDoers, managed
-from .doer import Doer, Task
+from .base import Doer, PermitStore, Task, WorkerDoers
 from .limit_rules import LimitRule
-from .permitted import PermitCalls, PermittedTask, WakeTimer, is_over_inside, without_permits
-from .unlimited import unlimited
+from .permitted import PermitCalls, PermitDoer, PermittedTask
 
 OnFull: TypeAlias = Literal["wait", "drop", "replace"]
 """What becomes of an item that is to start while its limit is reached."""
@@ -148,27 +144,18 @@ def _newest_of_each(due: Sequence[WaitingStart]) -> tuple[list[WaitingStart], li
     return newest[::-1], others
 
 
-class OnFullDoer(BaseDoer):
+class OnFullDoer(PermitDoer):
     """Asks the store for a permit for each task. If there is none, the item does not wait for one."""
-
-    buffers = True
 
     def __init__(
         self, rule: LimitRule, on_full: Literal["drop", "replace"], inner: Doer | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(inner)
         self.rule = rule
         self.on_full: Literal["drop", "replace"] = on_full
-        self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
-        self.limit = self.inner.limit
-        self._calls: PermitCalls | None = None
         self._engine: OnFullCalls | None = None
         self._name = "app"
         self._queue = StartQueue()
-        self._rounds: asyncio.Task[None] | None = None
-        self._timer = WakeTimer(self._start_rounds)
-        self._changed = asyncio.Event()
-        """Tasks were started or forgotten, or the rounds have ended."""
 
     def of_worker(self, doers: WorkerDoers) -> OnFullDoer:
         return OnFullDoer(self.rule, self.on_full, doers.of(self.inner))
@@ -204,66 +191,30 @@ class OnFullDoer(BaseDoer):
         self._queue.waiting.append(WaitingStart(task, self._engine.lease_of(task), limit, start))
         self._start_rounds()
 
-    async def idle(self) -> None:
-        await self.inner.idle()
-        while self._queue.waiting or self._rounds is not None:
-            self._changed.clear()
-            await self._changed.wait()
-            await self.inner.idle()
-
-    def cancel_pending(self) -> list[Task]:
-        tasks = [each.task for each in self._queue.clear()]
-        tasks += map(without_permits, self.inner.cancel_pending())
-        self._changed.set()
-        self._start_rounds()
-        return tasks
-
-    def remove(self, is_over: Callable[[Task], bool]) -> None:
-        self._queue.remove(is_over)
-        self.inner.remove(lambda task: is_over_inside(task, is_over))
-        self._changed.set()
-        self._permit_freed()
-
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
         super().bind(permits, clock, worker, name)
-        self._calls = PermitCalls(permits, clock, worker, lambda error: self._report(error, "permits"))
         self._name = name
-        self.inner.bind(permits, clock, worker, name)
-        self.inner.on_free(self._permit_freed)
-
-    async def close(self) -> None:
-        """Permits that were not returned yet are freed by the store, with the worker's lease."""
-        self._calls = None
-        mine = [task for task in (self._rounds, self._timer.task) if task is not None]
-        self._timer.cancel()
-        for task in mine:
-            task.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
-        await self.inner.close()
-        await super().close()
-
-    def on_error(self, callback: OnDoerError) -> None:
-        super().on_error(callback)
-        self.inner.on_error(callback)
 
     # -- rounds ----------------------------------------------------------------------------------------
 
-    def _start_rounds(self) -> None:
-        if self._calls is not None and self._rounds is None:
-            self._rounds = get_running_loop().create_task(self._run_rounds(self._calls))
+    def _has_waiting(self) -> bool:
+        return bool(self._queue.waiting)
+
+    def _clear_waiting(self) -> list[Task]:
+        return [each.task for each in self._queue.clear()]
+
+    def _remove_waiting(self, is_over: Callable[[Task], bool]) -> None:
+        self._queue.remove(is_over)
 
     async def _run_rounds(self, calls: PermitCalls) -> None:
         try:
-            while calls.allowed and await self._run_round(calls):
-                pass
-            self._set_timer(calls)
+            await super()._run_rounds(calls)
         finally:
             self._queue.put_back()
-            self._rounds = None
-            self._changed.set()
 
     async def _run_round(self, calls: PermitCalls) -> bool:
-        """Whether it did something, so that another round may be needed."""
+        if not calls.allowed:
+            return False
         queue, room = self._queue, self.inner.available()
         returned = await self._return_permits(calls)
         asked, replaced = queue.choose(calls.clock.monotonic(), room, newest=self.on_full == "replace")
@@ -321,7 +272,7 @@ class OnFullDoer(BaseDoer):
     def _start(self, each: WaitingStart) -> None:
         give_back = partial(self._queue.give_back, each.lease, each.limit)
         try:
-            each.start(PermittedTask(each.task, give_back, self._permit_freed))
+            each.start(PermittedTask(each.task, give_back, self._room_freed))
         except Exception as error:  # noqa: BLE001  a user's doer
             self._report(error, "doer")
             give_back()
@@ -342,8 +293,8 @@ class OnFullDoer(BaseDoer):
 
     # -- permits that are returned ---------------------------------------------------------------------
 
-    def _permit_freed(self) -> None:
-        """A task has ended, or the inner doer has room again: ask again for those that wait."""
+    def _room_freed(self) -> None:
+        """Ask again for those that wait."""
         self._queue.ask_all()
         if self._queue.waiting or self._queue.returns:
             self._start_rounds()
@@ -360,7 +311,7 @@ class OnFullDoer(BaseDoer):
 
 def oldest_to_replace(new: WaitingStart, holders: Sequence[PermitHolder]) -> list[PermitHolder] | None:
     """The holders to cancel so that `new` can start: the oldest. None: `new` is older than all of them.
-    Empty: others were cancelled before, and have not ended yet. Public: a mutant replaces it."""
+    Empty: others were cancelled before, and have not ended yet."""
     surplus = len(holders) + 1 - new.limit.limit
     if surplus <= 0:
         return []

@@ -1,8 +1,9 @@
-"""What doers with fleet-wide limits share: calls for permits, tasks that hold permits, and a timer."""
+"""PermitDoer: what doers with fleet-wide limits share. Tasks wait until the store gives them permits."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
 from math import inf
@@ -10,8 +11,8 @@ from math import inf
 from treadle.base.clock import Clock
 from treadle.item import PermitReply, PermitRequest
 
-from .base import PermitStore
-from .doer import Task
+from .base import BaseDoer, Doer, OnDoerError, PermitStore, Task, managed
+from .bounded import unlimited
 
 # After an error of the store: the waits double from the first to the last.
 ERROR_FIRST, ERROR_LAST = 0.1, 5.0
@@ -120,3 +121,105 @@ class PermitCalls:
         self._report(error)
         self.retry_at = self.clock.monotonic() + self._wait
         self._wait = min(self._wait * 2, ERROR_LAST)
+
+
+class PermitDoer(BaseDoer):
+    """Asks the store for permits in rounds, then submits the permitted tasks to the inner doer.
+
+        submit -> waits -> round: return permits, ask for permits, start the permitted tasks -> inner doer
+                             ^                                            |
+                             '-- a task came, a task ended, the timer ----'
+
+    A round makes one call of `return_permits` and one of `take_permits`, for all tasks that wait. While a
+    round is under way, tasks collect for the next. A subclass keeps the tasks that wait.
+    """
+
+    buffers = True
+
+    def __init__(self, inner: Doer | None) -> None:
+        super().__init__()
+        self.inner: BaseDoer = unlimited() if inner is None else managed(inner)
+        self.limit = self.inner.limit
+        self._calls: PermitCalls | None = None
+        self._rounds: asyncio.Task[None] | None = None
+        self._timer = WakeTimer(self._start_rounds)
+        self._changed = asyncio.Event()
+        """Tasks were started or forgotten, or the rounds have ended."""
+
+    @abstractmethod
+    def _has_waiting(self) -> bool:
+        """Whether tasks wait for permits."""
+
+    @abstractmethod
+    def _clear_waiting(self) -> list[Task]:
+        """Forget the tasks that wait for permits, and return them."""
+
+    @abstractmethod
+    def _remove_waiting(self, is_over: Callable[[Task], bool]) -> None:
+        """Forget the tasks that wait for permits and are over."""
+
+    @abstractmethod
+    async def _run_round(self, calls: PermitCalls) -> bool:
+        """Whether it did something, so that another round may be needed."""
+
+    @abstractmethod
+    def _set_timer(self, calls: PermitCalls) -> None:
+        """Set `_timer` for the next round, if one is due later."""
+
+    @abstractmethod
+    def _room_freed(self) -> None:
+        """A permitted task has ended, or the inner doer has room again."""
+
+    async def idle(self) -> None:
+        await self.inner.idle()
+        while self._has_waiting() or self._rounds is not None:
+            self._changed.clear()
+            await self._changed.wait()
+            await self.inner.idle()
+
+    def cancel_pending(self) -> list[Task]:
+        tasks = self._clear_waiting()
+        tasks += map(without_permits, self.inner.cancel_pending())
+        self._changed.set()
+        self._start_rounds()
+        return tasks
+
+    def remove(self, is_over: Callable[[Task], bool]) -> None:
+        self._remove_waiting(is_over)
+        self.inner.remove(lambda task: is_over_inside(task, is_over))
+        self._changed.set()
+        self._room_freed()
+
+    def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
+        super().bind(permits, clock, worker, name)
+        self._calls = PermitCalls(permits, clock, worker, lambda error: self._report(error, "permits"))
+        self.inner.bind(permits, clock, worker, name)
+        self.inner.on_free(self._room_freed)
+
+    async def close(self) -> None:
+        """Permits that were not returned yet are freed by the store, with the worker's lease."""
+        self._calls = None
+        mine = [task for task in (self._rounds, self._timer.task) if task is not None]
+        self._timer.cancel()
+        for task in mine:
+            task.cancel()
+        await asyncio.gather(*mine, return_exceptions=True)
+        await self.inner.close()
+        await super().close()
+
+    def on_error(self, callback: OnDoerError) -> None:
+        super().on_error(callback)
+        self.inner.on_error(callback)
+
+    def _start_rounds(self) -> None:
+        if self._calls is not None and self._rounds is None:
+            self._rounds = get_running_loop().create_task(self._run_rounds(self._calls))
+
+    async def _run_rounds(self, calls: PermitCalls) -> None:
+        try:
+            while await self._run_round(calls):
+                pass
+            self._set_timer(calls)
+        finally:
+            self._rounds = None
+            self._changed.set()

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from treadle.backend import Backend, ChecksUnopened, is_in_memory, store_name
 from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.define.signature import Handler
 from treadle.define.work_type import defined_in
 from treadle.doers.base import BaseDoer
-from treadle.errors import Stopped
+from treadle.errors import DefinitionError, Stopped
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handler.telemetry import Telemetry
-from treadle.item import Item, Lease, Wake
+from treadle.item import Changed, Item, Lease, Ref, Wake
 from treadle.logs.lines import WARNING, log_line
 from treadle.metrics import Metrics
 from treadle.submit_middleware import SubmitMiddleware
 
 from .guarded_telemetry import GuardedTelemetry, StoreCalls
 from .hooks import Hooks, Phase
-from .main_guard import check_main_guard
 from .registry import AnyType, Registry
-from .schedule.fired_items import FiredItems
+from .schedule.fire import FiredItems
 from .schedule.scheduler import Scheduler
-from .schedule.store_clock import StoreClock
 from .settings import Settings
 from .store_retry import retry_unavailable, wait_briefly
 from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
+from .timers import StoreClock
 from .upkeep.statistics import Statistics
 from .wait.announce import Announcer
-from .wait.no_worker import NoWorkerNotice
 from .wait.unwatched_groups import UnwatchedGroups
-from .wait.waiters import Waiters
+from .wait.waiters import NoWorkerNotice, Waiters
 from .wait.wakeups import WakeUps
 
 
@@ -360,3 +361,50 @@ def _warn_local(core: Core, type: AnyType) -> None:
             "this process runs it: define it at the top of a module that the app of a worker imports. "
             "Until a worker has it, its items wait",
         )
+
+
+def event_time(core: Core, changed: Changed) -> float:
+    """When these items were changed, by the store's clock: not before what the store did to them so far."""
+    known = [max(item.queued_at, item.claimed_at or 0.0, item.started_at or 0.0) for item in changed.items]
+    return max([core.store_clock.now(), *known])
+
+
+def announce_ended(core: Core, changed: Changed, gone: Iterable[Ref] = ()) -> None:
+    """Wake the waiters of these items, of the groups that have ended, and of removed groups (`gone`). Wake
+    workers for what may start now."""
+    items = [(item.tenant, item.id) for item in changed.items]
+    core.announcer.effects(changed.effects, event_time(core, changed))
+    groups = [*((group.tenant, group.id) for group in changed.effects.ended_groups), *gone]
+    core.wakeups.ended(items, groups, here=True)
+    if changed.effects.doomed:
+        core.wakeups.ready()
+    else:
+        lines = {(item.type, item.queue) for item in changed.effects.released}
+        # Those that were handed out may have held a strict lane.
+        lines |= {(item.type, "") for item in changed.items if item.claimed_at is not None}
+        core.wakeups.ready(lines)
+
+
+UNGUARDED: Final = 78
+"""The exit code of such a process, by which the parent knows what happened."""
+
+
+def check_main_guard() -> None:
+    """Raise DefinitionError in a process that is only being started to run handlers."""
+    # Not imported here: few programs need it.
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is None:
+        return
+    # The standard library sets this while a new process imports the main module.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        atexit.register(_exit)
+        raise DefinitionError(
+            'put the code that starts this program under `if __name__ == "__main__":`. A process for a '
+            'handler with run_in="process" imports the main module, and must not run the program once more'
+        )
+
+
+def _exit() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(UNGUARDED)

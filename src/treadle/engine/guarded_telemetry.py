@@ -26,7 +26,7 @@ from treadle.handler.telemetry import (
     TracedAttempt,
 )
 from treadle.item import Item
-from treadle.logs.context_log import TRACE_FIELDS, field_name
+from treadle.logs.lines import TRACE_FIELDS, field_name
 from treadle.metrics.series import StoreVerb
 
 from .hooks import Hooks

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, MutableMapping
 from typing import Any, Final
 
 from treadle.base.headers import trace_id_of
-from treadle.base.wording import one_line
+from treadle.base.wording import MINUTE, one_line
 from treadle.errors import class_name, message_of
 from treadle.item import Lease
 
-from .context_log import LOGGER
 from .tracebacks import frames_of, traceback_text, user_frames
 
 MOST_TRACEBACK: Final = 10_000
@@ -94,3 +95,61 @@ def log_error(message: str, error: BaseException) -> None:
 WARNING: Final = logging.WARNING
 ERROR: Final = logging.ERROR
 INFO: Final = logging.INFO
+
+
+MOST_KEYS = 1000
+
+
+class Seldom:
+    """Decides, for each key, whether something is said again: once per `every` seconds. Threads may share
+    it."""
+
+    def __init__(self, every: float = MINUTE, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._every = every
+        self._monotonic = monotonic
+        self._said: dict[Hashable, tuple[float, int]] = {}
+        """When each was last said, and how often it was left out since."""
+        self._lock = threading.Lock()
+
+    def occurrence(self, key: Hashable) -> int | None:
+        """It happens now. Returns None if it is not to be said, otherwise how often it was left out."""
+        now = self._monotonic()
+        with self._lock:
+            at, left_out = self._said.get(key, (-self._every, 0))
+            if key in self._said and now - at < self._every:
+                self._said[key] = (at, left_out + 1)
+                return None
+            self._said.pop(key, None)
+            self._said[key] = (now, 0)
+            if len(self._said) > MOST_KEYS:
+                del self._said[next(iter(self._said))]
+            return left_out
+
+
+def repeated(left_out: int) -> str:
+    """What to append to a line that stands for others too."""
+    return f" (and {left_out} more times since it was last logged)" if left_out else ""
+
+
+LOGGER: Final = logging.getLogger("treadle")
+
+RECORD_FIELDS: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""The fields that `logging` has in records."""
+TRACE_FIELDS: Final = frozenset(("trace_id", "span_id"))
+"""The fields that a tracer adds to records."""
+ITEM_FIELDS: Final = TRACE_FIELDS | {"id", "type", "attempt", "tenant", "workflow", "reason"}
+"""The fields that treadle has in records about an attempt."""
+
+
+def field_name(name: str) -> str:
+    """The name of a field of `log_context` in a record. What records have anyway keeps its meaning; `logging`
+    even raises for names that it uses itself (`name`, `args`)."""
+    return f"input_{name}" if name in RECORD_FIELDS or name in ITEM_FIELDS else name
+
+
+class ContextLogger(logging.LoggerAdapter[logging.Logger]):
+    """Adds the fields of one attempt to every record. The `extra=` of a call wins over them."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return msg, kwargs

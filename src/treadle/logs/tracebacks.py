@@ -6,16 +6,18 @@ message, and the frames of the codec say nothing.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Final
 
 from treadle.errors import PayloadError
+from treadle.item import DeathReason, ErrorInfo
 
 _TREADLE: Final = str(Path(__file__).parents[1] / "_")[:-1]
 _PYTHON: Final = tuple(str(Path(sysconfig.get_path(name)) / "_")[:-1] for name in ("stdlib", "platstdlib"))
@@ -128,3 +130,33 @@ def package_of(file: str) -> str:
     """The installed package that a file belongs to. Empty if it is not installed."""
     found = _PACKAGE.match(file)
     return found[0] if found else ""
+
+
+MARK_LENGTH: Final = 12
+"""Hexadecimal digits of a mark."""
+
+
+def mark_of(type: str, reason: DeathReason, failure: ErrorInfo, error: BaseException | None) -> str:
+    """The fingerprint of a death: dead items with the same one are shown together. It is made of the type,
+    the class of the error, and the deepest function of the user's code that raised it. Lines and messages are
+    left out: they change with every deploy and every item."""
+    where = _deepest_own_function(error) if error is not None else ""
+    text = "\0".join((type, failure.type, where or reason))
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=MARK_LENGTH // 2).hexdigest()
+
+
+def _deepest_own_function(error: BaseException) -> str:
+    """Installed packages are libraries. If all is installed, the one in which the user's code begins is the
+    user's own."""
+    deepest, trace = dict[str, CodeType](), frames_of(error)  # by package, "" for what is not installed
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if is_users(code.co_filename) and not code.co_filename.startswith("<"):
+            deepest[package_of(code.co_filename)] = code
+        trace = trace.tb_next
+    found = deepest.get("") or next(iter(deepest.values()), None)
+    return "" if found is None else _name_of(found)
+
+
+def _name_of(code: CodeType) -> str:
+    return f"{Path(code.co_filename).name}:{code.co_qualname}"

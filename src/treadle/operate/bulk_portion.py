@@ -33,8 +33,7 @@ from treadle.bulk_action import (
 )
 from treadle.codec import unreadable
 from treadle.engine.core import Core
-from treadle.engine.run.decide import Decision, RunAgain, Succeed, raised
-from treadle.engine.run.pending import PendingSettlement
+from treadle.engine.run.decide import Decision, PendingSettlement, RunAgain, Succeed, raised
 from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
 from treadle.handler.result_plan import NOTHING, PlannedContribution

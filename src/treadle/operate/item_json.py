@@ -18,7 +18,7 @@ import msgspec
 from treadle.base.headers import headers_of
 from treadle.base.timing import iso
 from treadle.codec import hooks
-from treadle.define.group_ref import GroupRef, shown_names
+from treadle.define.condition import GroupRef, shown_names
 from treadle.define.secret_values import holds_secret
 from treadle.define.signature import GROUP_VALUE
 from treadle.engine.registry import Registry

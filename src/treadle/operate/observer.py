@@ -12,7 +12,6 @@ from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, with_limit
-from treadle.engine.tenant_view import seen_limits, seen_workers
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
@@ -24,6 +23,7 @@ from treadle.store.fleet import Fleet
 from treadle.why import Why
 
 from .store_look import look_at
+from .tenant_view import seen_limits, seen_workers
 from .why import why_item, why_queue
 
 

@@ -11,12 +11,9 @@ from typing_extensions import Unpack
 from treadle.base.ids import check_id, check_name, ids_of
 from treadle.base.timing import Instant
 from treadle.define.option_checks import check_count, check_page_size
-from treadle.engine.core import Core
-from treadle.engine.ended_items import announce_ended, event_time
-from treadle.engine.large_values import read_value
+from treadle.engine.core import Core, announce_ended, event_time
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
-from treadle.engine.repair import deaths_to_repair
-from treadle.engine.wait.wait_result import decode_group_value, decode_states
+from treadle.engine.wait.wait_result import decode_group_value, decode_states, read_value
 from treadle.errors import ConflictError, InputError, NotFound
 from treadle.item import (
     DEFAULT_TENANT,
@@ -36,6 +33,7 @@ from treadle.store.audit_note import about, check_recording, log_change, noted_a
 
 from .filters import item_filter
 from .observer import Observer
+from .repair import deaths_to_repair
 
 Ids = str | HasId | Iterable[str | HasId]
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from treadle.engine.core import Core
-from treadle.engine.schedule.standing import ScheduleStanding, is_orphaned, standing_of
+from treadle.engine.schedule.scheduler import ScheduleStanding, is_orphaned, standing_of
 from treadle.item import Schedule
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
-from treadle.engine.tenant_view import seen_workers
 from treadle.item import Filter, ItemState, Status
 from treadle.item_facts import Overview
 from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, find_problems
 from treadle.store.fleet import Fleet
 
 from .schedule_state import ScheduleState, StoredSchedules
+from .tenant_view import seen_workers
 from .why.fleet import WorkerFleet
 from .why.wording import command
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
 from treadle.engine.registry import Registry
-from treadle.engine.wait.group_outcome import group_ended
+from treadle.engine.wait.wait_result import group_ended
 from treadle.item import TERMINAL, DeathReason, GroupState, ItemState, Status
 from treadle.operate.item_json import exact_json, read_group_value, read_result
 

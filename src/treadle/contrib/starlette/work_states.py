@@ -18,8 +18,7 @@ from starlette.types import Receive
 
 from treadle.base.ids import check_id
 from treadle.client import Client
-from treadle.engine.large_values import read_value
-from treadle.engine.wait.group_outcome import deaths_of
+from treadle.engine.wait.wait_result import deaths_of, read_value
 from treadle.engine.wait.waiters import WaiterTable
 from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
 from treadle.item import GroupState, ItemState

@@ -13,7 +13,7 @@ from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.engine.large_values import read_value
+from treadle.engine.wait.wait_result import read_value
 from treadle.item import GroupState, ItemState, Page, Status
 from treadle.operate.item_json import exact_json, group_json, member_json
 from treadle.operate.operator import core_of, tenant_of

@@ -20,7 +20,7 @@ from treadle.dashboard.traceback_parts import TracebackPart, traceback_parts
 from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
-from treadle.define.group_ref import GroupRef, shown_name
+from treadle.define.condition import GroupRef, shown_name
 from treadle.item import OPEN, ItemState
 from treadle.item_facts import PrerequisiteStatus
 from treadle.operate.filters import attempt_words

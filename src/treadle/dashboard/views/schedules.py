@@ -17,7 +17,7 @@ from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.define.cron import CronSchedule
-from treadle.engine.schedule.standing import ScheduleStanding
+from treadle.engine.schedule.scheduler import ScheduleStanding
 from treadle.errors import CronError
 from treadle.item import Status
 from treadle.operate.fleet_json import reason_json, schedule_json

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from treadle.base.wording import duration
 from treadle.define.work_type import AnyWorkType
 from treadle.doers.base import AdaptedDoer
-from treadle.doers.bounded import BoundedDoer
+from treadle.doers.bounded import BoundedDoer, UnlimitedDoer
 from treadle.doers.limit_rules import LimitRule, read_limit_name
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
-from treadle.doers.unlimited import UnlimitedDoer
 from treadle.item_facts import LimitUse
 
 

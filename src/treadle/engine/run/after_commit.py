@@ -17,10 +17,9 @@ from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss
 from treadle.metrics.series import EndedAttempt, TypeMetrics
 from treadle.retry import retry_call
 
-from .decide import Die, Drop, GiveBack, RunAgain, Succeed, unbegun
+from .decide import Die, Drop, GiveBack, PendingSettlement, RunAgain, Succeed, unbegun
 from .held import HeldLease, HeldLeases
 from .outcome_log import OutcomeLog
-from .pending import PendingSettlement
 from .settle import BACKOFF
 
 Successes: TypeAlias = dict[tuple[TypeMetrics, str], list[EndedAttempt]]

@@ -13,23 +13,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+import msgspec
+
+from treadle.base.wording import MINUTE
 from treadle.codec import Codec
+from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, timeout_of
+from treadle.engine.tasks import finish
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
 from treadle.handler.context import ContextServices, created_results, set_interrupt
+from treadle.item import Lease, Loss
 
 from .after_commit import AfterCommit
-from .begin import Beginner
 from .decide import (
     NOT_STARTED_DELAY,
     Decision,
@@ -41,12 +47,10 @@ from .decide import (
     returned,
     undecidable,
 )
-from .declines import Declines
 from .handler_call import HandlerCaller
-from .handler_pools import HandlerPools
-from .handler_threads import caught
+from .handler_pools import HandlerPools, caught
 from .held import UNREAD, BatchCall, HeldLease, Stop
-from .settle import Settler
+from .settle import BACKOFF, Settler
 from .traced import AttemptTracer
 from .undecodable import UndecodableItems
 
@@ -294,8 +298,7 @@ class AttemptRunner:
             self.cancel(held)
 
     def cancel(self, held: HeldLease) -> None:
-        """Cancel the handler's task. After `CANCEL_GRACE` the attempt is settled without it. Public: a mutant
-        replaces it."""
+        """Cancel the handler's task. After `CANCEL_GRACE` the attempt is settled without it."""
         if held.over:
             return
         held.cancelled = True
@@ -389,3 +392,78 @@ async def _ask_accept(held: HeldLease, accept: Accept, hooks: Hooks) -> bool:
     lease = held.lease
     info = AcceptInfo(lease.id, lease.type, lease.group_id, lease.attempt, held.input)
     return await hooks.ask(accept, "accept", info, bool, otherwise=False)
+
+
+STEP: Final = 5.0
+"""Seconds of one step, in which declines are counted together."""
+
+
+class Declines:
+    """Counts the items of each type that the `accept` hook declined in the last minute."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, dict[str, int]]] = deque()
+        """The beginning of each step, by the monotonic clock, and its counts by type. The newest is last."""
+
+    def add(self, type: str, now: float) -> None:
+        """An item of this type was declined."""
+        if not self._steps or now - self._steps[-1][0] >= STEP:
+            self._remove_old(now)
+            self._steps.append((now, {}))
+        counts = self._steps[-1][1]
+        counts[type] = counts.get(type, 0) + 1
+
+    def last_minute(self, now: float) -> dict[str, int]:
+        """The counts of the last minute, by type."""
+        self._remove_old(now)
+        total: dict[str, int] = {}
+        for _, counts in self._steps:
+            for type, count in counts.items():
+                total[type] = total.get(type, 0) + count
+        return total
+
+    def _remove_old(self, now: float) -> None:
+        while self._steps and now - self._steps[0][0] > MINUTE:
+            self._steps.popleft()
+
+
+class BeginRequest(msgspec.Struct, eq=False):
+    leases: Sequence[Lease]
+    answer: asyncio.Future[Mapping[int, Loss]]
+
+
+class Beginner:
+    """Tells the store that handlers begin, for leases that have not begun with their claim.
+
+    These items waited here (for their batch, for a permit), or were lost before. If this process dies before
+    their handlers begin, they count no loss.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._combiner = Combiner(self._write, core.tasks, name="begin")
+
+    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
+        """Say that these begin. Returns the tokens that are lost: their handlers must not run."""
+        waiting = [lease for lease in leases if not lease.begun]
+        if not waiting:
+            return {}
+        answer: asyncio.Future[Mapping[int, Loss]] = asyncio.get_running_loop().create_future()
+        self._combiner.add(BeginRequest(waiting, answer))
+        return await answer
+
+    async def _write(self, batch: list[BeginRequest]) -> None:
+        tries = 0
+        while batch := [request for request in batch if not request.answer.done()]:
+            leases = [lease for request in batch for lease in request.leases]
+            try:
+                lost = await finish(self._core.backend.begin(leases))
+            except Exception as error:  # noqa: BLE001  the handlers wait until the store answers
+                tries += 1
+                self._core.hooks.report(error, "claim", f"could not begin {len(leases)} item(s)")
+                draw = self._core.settings.random.random
+                await self._core.settings.clock.sleep(BACKOFF.delay(tries, draw))
+                continue
+            for request in batch:
+                if not request.answer.done():
+                    request.answer.set_result(lost)

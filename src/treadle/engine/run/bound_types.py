@@ -19,8 +19,7 @@ from treadle.options import RunIn
 
 from .built_in import SETTLED_AT_ONCE
 from .held import BoundType
-from .lane_limits import add_strict_type, check_batch, prepare_limits
-from .permit_ledger import PermitLedger
+from .permits import PermitLedger, add_strict_type, check_batch, prepare_limits
 
 _REPORTS: Final[dict[Failing, tuple[Phase, str]]] = {
     "task": ("hook", "an attempt's task failed"),

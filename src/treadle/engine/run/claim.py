@@ -26,7 +26,7 @@ from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
 from .outcome_log import named_items
-from .permit_ledger import PermitLedger
+from .permits import PermitLedger
 from .worker_report import WorkerReport
 
 IDLE_AFTER = 3

@@ -24,12 +24,11 @@ from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import finish
 from treadle.engine.wait.read_results import ResultReader
 from treadle.errors import InputError, LeaseLost, Stopped
-from treadle.handler.context import Context
-from treadle.handler.context_sync import blocking_connection
+from treadle.handler.context import Context, blocking_connection
 from treadle.item import ItemState, Lease
 
+from .decide import PendingSettlement
 from .held import HeldLease, HeldLeases
-from .pending import PendingSettlement
 from .settle import Settler
 
 T = TypeVar("T")

@@ -12,23 +12,30 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from treadle.base.callables import check_not_awaitable
 from treadle.base.timing import instant, seconds
-from treadle.define.signature import class_path
+from treadle.codec import Shape
+from treadle.define.secret_values import holds_secret
+from treadle.define.signature import class_path, type_text
 from treadle.define.work import Work
 from treadle.engine.core import Core
+from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import (
     Abort,
     BadResultError,
     DeadlineExceeded,
+    DecodeError,
     Defer,
     DuplicateIdError,
+    EncodeError,
     HandlerError,
     InputError,
     LeaseLost,
@@ -38,17 +45,18 @@ from treadle.errors import (
     UnsupportedError,
     class_name,
     message_of,
+    path_text,
     shown,
 )
 from treadle.flow_control import FailureInfo
 from treadle.handler.result import Result
-from treadle.handler.result_plan import ResultPlan, plan, plan_value, unreturned
-from treadle.item import DeathReason, ErrorInfo, Lease, Verdict
+from treadle.handler.result_plan import PlannedContribution, ResultPlan, plan, plan_value, unreturned
+from treadle.item import DeathReason, ErrorInfo, Item, Lease, Outcome, Verdict
 from treadle.logs.tracebacks import traceback_text
 from treadle.retry import Retry, merge_retry
 
-from .handler_threads import ThreadNotStarted
-from .held import LOST, HeldLease, Stop
+from .handler_pools import ThreadNotStarted
+from .held import LOST, BoundType, HeldLease, Stop
 
 NOT_STARTED_DELAY = 1.0
 """Seconds after which an item is tried again, here or elsewhere, if no thread could be started for it."""
@@ -330,3 +338,77 @@ def _checked(answer: object) -> Classified:
     raise TypeError(
         f"on_failure must return 'retry', 'abort', a Defer, a RetryAfter or None, not {shown(answer)}"
     )
+
+
+class PendingSettlement(msgspec.Struct, eq=False, gc=False):
+    """One attempt on its way through settling."""
+
+    lease: Lease
+    decision: Decision
+    result: bytes | None = None
+    """The item's own value, encoded."""
+    children: tuple[Item, ...] = ()
+    contributions: tuple[PlannedContribution, ...] = ()
+    started: float = 0.0
+    """When the attempt began, by the worker's monotonic clock; 0 if it did not."""
+    held_since: float = 0.0
+    """For a lease without a worker: when it was claimed, by the same clock."""
+    outcome: Outcome | None = None
+    """The store's final answer."""
+    locked: bool = False
+    """It waits for another transaction: it is settled apart from the others."""
+    span: GuardedAttempt | None = None
+    """The span of the attempt, if it is traced. What it queues comes from there."""
+    childless: bool = False
+    """The store has refused the compensation of the item: it dies without."""
+    maybe_applied: PendingSettlement | None = None
+    """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""
+
+    @property
+    def attempts_begun(self) -> int:
+        """How many attempts of the item began, for an item that dies."""
+        lease, decision = self.lease, self.decision
+        lost = isinstance(decision, Die) and decision.reason == "lease_lost"
+        began = self.started or self.held_since or lost or lease.verdict is not None
+        return lease.attempt if began else lease.attempt - 1
+
+
+_SHOWN: Final = (str, bytes, int, float)
+"""Values of these classes are shown, and their subclasses are not. Others may hold anything."""
+
+
+def unstorable(error: PayloadError) -> Die:
+    """What an attempt leads to cannot be stored: its result, its children, or the value of its group."""
+    if isinstance(error, DecodeError):  # what the group had before
+        return undecodable(error)
+    return Die("bad_result", failure_of(error), error)
+
+
+def unfit_result(bound: BoundType, value: Any, error: EncodeError) -> BadResultError:
+    """The error for a result that cannot be encoded."""
+    problem = _problem(bound.result_shape, value, error)
+    return BadResultError.of(bound.name, f"{problem}; the handler is in {_place(bound.fn)}")
+
+
+def _problem(shape: Shape, value: Any, error: EncodeError) -> str:
+    fits = shape.fits(value)
+    start = "cannot be stored" if fits else f"does not fit its annotation `{type_text(shape.type)}`"
+    if holds_secret(shape.type):
+        return f"{start}: what is wrong is not shown, because it may be secret"
+    if error.path != "$":
+        return f"{start}: at {path_text(error.path)}: {error.problem}"
+    if fits:
+        return f"{start}: {error.problem}"
+    got = f"got `{type_text(type(value))}`"
+    if inspect.iscoroutine(value):
+        value.close()
+        return f"{start}: {got}: is an `await` missing?"
+    return f"{start}: {got} ({shown(value)})" if type(value) in _SHOWN else f"{start}: {got}"
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    """The file and the line of a function: `shop.py, line 12`."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is None:
+        return getattr(fn, "__qualname__", type(fn).__qualname__)
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,22 +16,20 @@ from treadle.doers import Task
 from treadle.doers.base import KeepDenied
 from treadle.doers.permitted import is_over_inside, without_permits
 from treadle.engine.core import Core
-from treadle.engine.large_values import LARGE
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored
-from treadle.item import Demand, Lease
+from treadle.engine.wait.wait_result import LARGE
+from treadle.item import Demand, Lease, SharedRoom
 
 from .attempt import AttemptRunner
 from .batch import Batches
 from .bound_types import BoundTypes
-from .built_in import SETTLED_AT_ONCE
+from .built_in import SETTLED_AT_ONCE, ItemsWithoutAttempt
 from .decide import GiveBack, is_lost_too_often, judged, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
 from .isolation import LOSSES_BEFORE_TRIAL, Isolation
-from .rooms import shared_rooms
 from .settle import Settler
 from .undecodable import UndecodableItems
-from .unrun import UnrunItems
 
 PORTION = 500
 """The most that one claim asks for."""
@@ -59,7 +57,7 @@ class Dispatcher:
         self._held = held
         self.settler = settler
         self._runner = runner
-        self._unrun = UnrunItems(core, held, settler, undecodable_items)
+        self._without_attempt = ItemsWithoutAttempt(core, held, settler, undecodable_items)
         self.yields = undecodable_items.yields
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
@@ -95,7 +93,7 @@ class Dispatcher:
         limit = int(min(shared + own, PORTION, self.isolation.room()))
         rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
         if self._types.runs_bulk:
-            rooms[BULK_TYPE] = 0 if self._unrun.runs_bulk else min(limit, 1)
+            rooms[BULK_TYPE] = 0 if self._without_attempt.runs_bulk else min(limit, 1)
         avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,
@@ -130,12 +128,12 @@ class Dispatcher:
         """Start these, or settle those that cannot run. `sent`: when they were asked for."""
         if self.stopping:
             for lease in leases:
-                self._unrun.settle(lease, GiveBack())
+                self._without_attempt.settle(lease, GiveBack())
             return
         unknown, bound_types = self._held.unknown(leases), self._bound
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
-            self._unrun.settle_all(
+            self._without_attempt.settle_all(
                 [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
             )
         received = self._now()
@@ -161,7 +159,7 @@ class Dispatcher:
         others: list[Lease] = []
         for lease in leases:
             if lease.losses and is_lost_too_often(lease, self._bound[lease.type].retry):
-                self._unrun.settle(unbegun(lease), judged(lease, "lease_lost"))
+                self._without_attempt.settle(unbegun(lease), judged(lease, "lease_lost"))
             else:
                 others.append(lease)
         return others
@@ -170,7 +168,7 @@ class Dispatcher:
         """Give back the items that would run beside too many others. Returns those to run."""
         taken, refused = self.isolation.admit(leases)
         for lease in refused:
-            self._unrun.settle(lease, GiveBack(self.isolation.delay(lease)))
+            self._without_attempt.settle(lease, GiveBack(self.isolation.delay(lease)))
         return taken
 
     def _read(self, lease: Lease, bound: BoundType, sent: float, received: float) -> HeldLease | None:
@@ -180,7 +178,7 @@ class Dispatcher:
             large = len(lease.input) >= LARGE
             input = UNREAD if large else bound.arguments.decode(lease.input, bound.codec, bound.upcast)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
-            self._unrun.leave(lease, error)
+            self._without_attempt.leave(lease, error)
             return None
         return HeldLease(lease, bound, input, stored, sent, received)
 
@@ -267,3 +265,21 @@ class Dispatcher:
 
 def _is_over(task: Task) -> bool:
     return all(held.over for held in attempts_of(task))
+
+
+def shared_rooms(
+    types: Sequence[BoundType], pools: Mapping[str, int], rooms: Mapping[str, int]
+) -> tuple[SharedRoom, ...]:
+    """The rooms of the pools, for types that run there one by one (a batch waits here anyway), and the rooms
+    of types with several names."""
+    shared: list[SharedRoom] = []
+    for run_in, room in pools.items():
+        here = [bound for bound in types if bound.run_in == run_in and bound.type.batch is None]
+        names = frozenset(name for bound in here for name in bound.names)
+        if room > 0 and len(names) > 1:
+            shared.append(SharedRoom(names, room))
+    for bound in types:
+        in_pool = bound.pooled and bound.type.batch is None
+        if bound.type.aliases and not in_pool and rooms[bound.name] > 0:
+            shared.append(SharedRoom(frozenset(bound.names), rooms[bound.name]))
+    return tuple(shared)

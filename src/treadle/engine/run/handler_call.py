@@ -15,8 +15,7 @@ from treadle.engine.settings import HandlerScope, Middleware
 from treadle.handler.call_next import NextCall
 from treadle.handler.context import Context, ContextServices
 
-from .handler_pools import HandlerPools
-from .handler_threads import caught, wait_for_end
+from .handler_pools import HandlerPools, caught, wait_for_end
 from .held import BatchCall, BoundType, HeldLease
 from .traced import AttemptTracer
 

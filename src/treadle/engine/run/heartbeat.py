@@ -164,8 +164,7 @@ class HeartbeatLoop:
 
     def compare_leases(self, tokens: Sequence[int]) -> None:
         """Compare the leases that the store has beside those that the heartbeat named with what is held now.
-        The answer to a claim may be under way: so a lease has to be unknown twice in a row. Public: a mutant
-        replaces it."""
+        The answer to a claim may be under way: so a lease has to be unknown twice in a row."""
         unknown = self._held.unknown_tokens(tokens) if tokens else frozenset[int]()
         if not unknown.isdisjoint(self._unknown):
             self._on_unknown()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
 import msgspec
 
+from treadle.base.callables import check_not_awaitable
+from treadle.base.wording import one_line
 from treadle.codec import Codec
 from treadle.codec.arguments import Arguments
 from treadle.codec.shape import Shape
@@ -22,13 +24,13 @@ from treadle.engine.registry import AnyType
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
 from treadle.engine.timers import Timer
+from treadle.errors import class_name
 from treadle.handler.context import Context, InterruptReason
 from treadle.item import Lease, Ref
+from treadle.logs.lines import Seldom, field_name, log_error, repeated
 from treadle.metrics import TypeMetrics
 from treadle.options import RunIn
 from treadle.retry import Retry
-
-from .log_context import LogContext
 
 
 class BoundType:
@@ -202,14 +204,14 @@ class BatchCall(msgspec.Struct, eq=False):
 class HeldLeases:
     """The table of one worker's leases. A lease is in it until it is settled or lost."""
 
-    __slots__ = ("_unrun", "by_token", "on_drop", "refs", "taken")
+    __slots__ = ("_without_attempt", "by_token", "on_drop", "refs", "taken")
 
     def __init__(self) -> None:
         self.by_token: dict[int, HeldLease] = {}
         """The attempts, by the token of their lease."""
         self.refs: dict[Ref, int] = {}
         """The tokens, by tenant and id."""
-        self._unrun: dict[int, Lease] = {}
+        self._without_attempt: dict[int, Lease] = {}
         """The leases of items that are being settled without an attempt, by token."""
         self.taken = 0
         """How many leases have been taken so far."""
@@ -232,17 +234,17 @@ class HeldLeases:
         for bound, count in claimed.items():
             bound.metrics.claimed(count)
 
-    def take_unrun(self, lease: Lease) -> None:
+    def take_without_attempt(self, lease: Lease) -> None:
         """Take the lease of an item that is settled without an attempt."""
         self.taken += 1
-        self._unrun[lease.token] = lease
+        self._without_attempt[lease.token] = lease
 
     def drop(self, lease: Lease) -> HeldLease | None:
         """Remove a lease. None if it had no attempt, or was removed before."""
         token = lease.token
         held = self.by_token.pop(token, None)
         if held is None:
-            self._unrun.pop(token, None)
+            self._without_attempt.pop(token, None)
         else:
             if held.coming:
                 held.arrive()
@@ -261,21 +263,21 @@ class HeldLeases:
 
     def unknown(self, leases: Sequence[Lease]) -> list[Lease]:
         """Those of these leases that are not in the table."""
-        by_token, unrun = self.by_token, self._unrun
-        return [lease for lease in leases if lease.token not in by_token and lease.token not in unrun]
+        by_token, others = self.by_token, self._without_attempt
+        return [lease for lease in leases if lease.token not in by_token and lease.token not in others]
 
     def unknown_tokens(self, tokens: Sequence[int]) -> frozenset[int]:
         """Those of these tokens whose leases are not in the table."""
-        by_token, unrun = self.by_token, self._unrun
-        return frozenset([token for token in tokens if token not in by_token and token not in unrun])
+        by_token, others = self.by_token, self._without_attempt
+        return frozenset([token for token in tokens if token not in by_token and token not in others])
 
     def tokens(self) -> list[int]:
         """The tokens of all leases, with and without an attempt."""
-        return [*self.by_token, *self._unrun]
+        return [*self.by_token, *self._without_attempt]
 
     def leases(self) -> list[Lease]:
         """All leases, with and without an attempt."""
-        return [*[held.lease for held in self.by_token.values()], *self._unrun.values()]
+        return [*[held.lease for held in self.by_token.values()], *self._without_attempt.values()]
 
     def all(self) -> list[HeldLease]:
         return list(self.by_token.values())
@@ -287,3 +289,28 @@ class HeldLeases:
     def find(self, ctx: Context) -> HeldLease | None:
         """The attempt that was given this context."""
         return next((held for held in self.by_token.values() if held.ctx is ctx), None)
+
+
+class LogContext:
+    """The `log_context` of a type. If it raises, its fields are missing, and that is logged seldom: a log
+    must not fail an attempt, and must not fill itself."""
+
+    def __init__(
+        self, fn: Callable[[Any], Mapping[str, Any]], type: str, monotonic: Callable[[], float]
+    ) -> None:
+        self._fn = fn
+        self._type = type
+        self._seldom = Seldom(monotonic=monotonic)
+
+    def fields(self, input: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields for an attempt with this input."""
+        try:
+            fields = self._fn(input)
+            check_not_awaitable(fields, "log_context")
+            return {field_name(name): value for name, value in fields.items()}
+        except BaseException as error:  # noqa: BLE001  the user's function
+            left_out = self._seldom.occurrence(class_name(error))
+            if left_out is not None:
+                missing = f"its fields are missing in the log{repeated(left_out)}"
+                log_error(f"log_context of {one_line(self._type, 100)} failed, {missing}", error)
+            return {}

@@ -1,4 +1,4 @@
-"""Loops: the background loops of a running worker.
+"""Loops: the background loops of a running worker, and how they end.
 
 A loop that ends with an error ends the worker: a worker that silently stopped claiming, or sending
 heartbeats, would be worse than none.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
+from treadle.backend import Backend
 from treadle.base.clock import SystemClock
+from treadle.base.wording import one_line
 from treadle.engine.core import Core
-from treadle.engine.hooks import Phase
+from treadle.engine.hooks import Phase, StoreOutage
 from treadle.engine.settings import WorkerSettings
-from treadle.engine.store_retry import retry_unavailable
+from treadle.engine.store_retry import retry_unavailable, wait_briefly
 from treadle.engine.tasks import Tasks
 from treadle.engine.upkeep.backlog import Backlog
 from treadle.engine.upkeep.prune import Pruner
@@ -21,13 +24,14 @@ from treadle.engine.upkeep.redrive import Redriver
 from treadle.errors import BackendError, UnsupportedError
 from treadle.flow_control import OnBacklog, Redrive
 from treadle.item import Wake
+from treadle.metrics import ProcessMetrics
 
-from .attempt import AttemptRunner
+from .attempt import CANCEL_GRACE, AttemptRunner
 from .bound_types import BoundTypes
 from .claim import Claimer
+from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop, Watchdog
-from .held import HeldLeases
-from .loop_lag import measure_loop_lag
+from .held import HeldLease, HeldLeases
 
 NEW_WORK = ("claim", "prune", "redrive", "backlog", "statistics")
 """The loops that end first when the worker stops: they begin something new."""
@@ -166,3 +170,107 @@ class WorkerLoops:
         if self.failed is not None and not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # it was reported: a worker that is not awaited need not ask for it
+
+
+LAG_INTERVAL = 0.5
+"""Seconds between two measurements of the event loop."""
+
+
+async def measure_loop_lag(metrics: ProcessMetrics, outage: StoreOutage) -> None:
+    """Measure it until cancelled: by how much a short sleep is too long. outage: hears of it, since calls to
+    the store fail while the loop is blocked."""
+    time = asyncio.get_running_loop().time
+    while True:
+        due = time() + LAG_INTERVAL
+        await asyncio.sleep(LAG_INTERVAL)
+        lag = time() - due
+        metrics.loop_lag.observe(lag)
+        outage.note_lag(lag)
+
+
+class Shutdown:
+    """Lets handlers end, then gives back what did not end in time.
+
+    A thread cannot be stopped. An item whose handler still runs in a thread is not given back: it keeps its
+    lease, so that no other worker runs it beside that thread, and is settled when the thread has ended (see
+    `Runtime`).
+    """
+
+    def __init__(
+        self, loops: WorkerLoops, held: HeldLeases, dispatcher: Dispatcher, runner: AttemptRunner
+    ) -> None:
+        self._loops = loops
+        self._held = held
+        self._dispatcher = dispatcher
+        self._runner = runner
+        self.left: list[HeldLease] = []
+        """The attempts that were left behind in threads."""
+
+    async def run(self, drain: float) -> None:
+        """Wait up to `drain` seconds for handlers to end. Then, even if the wait was cut short, give back
+        what they were running."""
+        self._dispatcher.stopping = True
+        try:
+            await self._wind_down(drain)
+        finally:
+            await self.give_back()
+
+    async def _wind_down(self, drain: float) -> None:
+        await self._loops.end_schedules()
+        await self._loops.end(*NEW_WORK)
+        self._dispatcher.give_back_waiting()  # it would not be started any more
+        self._dispatcher.keep_denied("none")
+        self._dispatcher.flush()
+        for held in self._held.all():
+            self._runner.interrupt(held, "stopping")
+        # In real time: a shutdown must end even where a test owns the clock.
+        idle = asyncio.ensure_future(self._dispatcher.idle())
+        try:
+            await asyncio.wait({idle}, timeout=drain)
+        finally:
+            idle.cancel()
+
+    async def give_back(self) -> None:
+        """Give back what did not start, and what did not end in time."""
+        await self._loops.end(*NEW_WORK)  # they would claim what is given back
+        self._dispatcher.give_back()
+        unfinished = self._held.unfinished()
+        for held in unfinished:
+            self._runner.interrupt(held, "stopping")  # not done yet if the wait was cut short
+        unfinished = self._leave_threads(unfinished)
+        running = {task for held in unfinished if (task := (held.batch or held).task) is not None}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=CANCEL_GRACE)
+        for held in unfinished:
+            self._dispatcher.give_back_one(held)
+        # Over a slow link it takes many round trips. Heartbeats go on meanwhile.
+        await wait_briefly(self._dispatcher.settler.flush(), lambda: len(self._held.tokens()))
+
+    def _leave_threads(self, unfinished: list[HeldLease]) -> list[HeldLease]:
+        """Leave the items behind whose handlers run in threads. Returns the others."""
+        self._runner.pools.stop()
+        self.left = [held for held in unfinished if held.runs_in_thread]
+        return [held for held in unfinished if held not in self.left]
+
+
+AUDITS_READ: Final = 100
+"""Audit entries that are read, the newest first."""
+AUDIT_PATIENCE: Final = 2.0
+"""Seconds after which the worker stops, whether or not the store has answered."""
+
+
+async def who_asked(backend: Backend, worker: str) -> str:
+    """Who wants a worker to stop, as far as the audit knows, for a log line: ` by ann@example.org (reason)`.
+    Empty: not known."""
+    try:
+        async with asyncio.timeout(AUDIT_PATIENCE):
+            page = await backend.audits(limit=AUDITS_READ)
+    except Exception:  # noqa: BLE001  the line is shorter then
+        return ""
+    asked = (entry for entry in page.entries if entry.verb == "drain_worker" and entry.ids == (worker,))
+    found = next(asked, None)
+    if found is None:
+        return ""
+    return one_line(f" by {found.actor} ({found.reason})" if found.reason else f" by {found.actor}")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.handler.result import Result
 
-from .process_messages import Outputs, SentContexts, pickled_error, pickled_value
+from .process_context import Outputs, SentContexts, pickled_error, pickled_value
 
 if TYPE_CHECKING:
     from .process_context import ChildContexts, InterruptListener

@@ -4,25 +4,49 @@
                  |                                     |
                  '--- cancelled: kill the child -------'--- the child died: ProcessDied
 
-`treadle.engine.run.pool_child` has the thread, `treadle.engine.run.process_child` is the other side.
+`treadle.engine.run.process_pool` has the thread, `treadle.engine.run.process_child` is the other side.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import os
 import pickle
-from asyncio import Future
+import signal
+import sys
+import threading
+import weakref
+from asyncio import AbstractEventLoop, Future
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from treadle.errors import Abort, BadResultError, HandlerError, InputError, RetryAfter, Stopped
+from treadle.engine.core import UNGUARDED
+from treadle.errors import (
+    Abort,
+    BadResultError,
+    HandlerError,
+    InputError,
+    ProcessDied,
+    RetryAfter,
+    Stopped,
+    TreadleError,
+    class_name,
+    message_of,
+    shown,
+)
 from treadle.handler.result import Result
 from treadle.logs.tracebacks import RemoteTraceback
 
-from .pool_child import ADVICE, KILL_WAIT, PoolChild, ReadAnswer
-from .process_messages import Raised, Reference, Returned, Unsendable
+from .process_child import IGNORED, serve
+from .process_context import Asked, Logged, Outputs, Raised, Reference, Returned, Unsendable
 
 if TYPE_CHECKING:
     from .process_context import PoolContexts
@@ -232,3 +256,242 @@ def reference_to(fn: Callable[..., Any]) -> Reference:
             f"needs a function that {qualname or fn!r} of {module} names: define it at the top",
         )
     return reference
+
+
+ReadAnswer: TypeAlias = Returned | Raised | Unsendable | BadResultError
+ChildAnswer: TypeAlias = ReadAnswer | tuple[ReadAnswer, ...]
+"""How a call ended. For a batch, the answers of its items. A `BadResultError`: it cannot be read."""
+
+ADVICE: Final = "return plain data, or run it in a thread"
+
+# A killed process is gone within milliseconds, unless it hangs in the kernel.
+KILL_WAIT: Final = 1.0
+
+
+class ProcessNotStarted(TreadleError):
+    """The system could not start a process for a handler. Another attempt may help."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(f"the process for {name} could not be started: {shown(error)}")
+        self.__cause__ = error
+
+
+class UnguardedProgram(HandlerError):
+    """The process for a handler began to run the whole program. Another attempt would not help."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the process for {name} imported the main module, which started the program once more: put the "
+            'code that starts it under `if __name__ == "__main__":`'
+        )
+
+
+class PoolChild:
+    """One process, and the thread that serves it. It makes one call at a time.
+
+    Both are daemons: a pool that was not closed does not keep the program from ending.
+    """
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: SimpleQueue[ChildCall | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._process: BaseProcess | None = None
+        self._heard, self._notices = get_context("spawn").Pipe(duplex=False)
+        """The pipe of interrupts: the child's end, and this one."""
+        self.calling: ChildCall | None = None
+        """The call that was handed to it."""
+        self._killed = False
+        self.started: Future[None] = loop.create_future()
+        """Done when the process takes calls, or never will."""
+        self.ended: Future[None] = loop.create_future()
+        """Done when the process is gone."""
+        threading.Thread(target=self._run_thread, daemon=True, name="treadle-process").start()
+
+    # -- from the event loop ---------------------------------------------------------------------------
+
+    async def call(self, request: bytes, name: str, contexts: PoolContexts | None = None) -> ChildAnswer:
+        call = self.calling = ChildCall(request, name, self._loop.create_future(), contexts)
+        self._calls.put(call)
+        if contexts is not None:
+            contexts.watch(self._tell)
+        try:
+            answer = await call.answer
+        except asyncio.CancelledError:
+            with self._lock:
+                if not call.sent:
+                    call.withdrawn, self.calling = True, None
+            raise
+        finally:
+            if contexts is not None:
+                contexts.stop()
+        self.calling = None
+        return answer
+
+    def _tell(self, notice: bytes) -> None:
+        # A few bytes, which the pipe holds: the event loop is not blocked.
+        with contextlib.suppress(OSError):
+            self._notices.send_bytes(notice)
+
+    def is_alive(self) -> bool:
+        with self._lock:
+            return not self.ended.done() and (self._process is None or self._process.is_alive())
+
+    def stop(self) -> None:
+        """End it. If it waits for calls it ends by itself, else it is killed."""
+        if self.calling is not None or not self.started.done():
+            self.kill()
+        self._calls.put(None)
+
+    def kill(self) -> None:
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
+
+    # -- in the thread ---------------------------------------------------------------------------------
+
+    def _run_thread(self) -> None:
+        try:
+            with self._start() as connection:
+                self._serve(connection)
+        except Exception as error:  # noqa: BLE001  there is no process: every call fails
+            self._post(self.started, None)
+            while (call := self._calls.get()) is not None:
+                self._post(call.answer, ProcessNotStarted(call.name, error))
+        self._reap()
+        self._heard.close()
+        self._notices.close()
+        self._post(self.started, None)
+        self._post(self.ended, None)
+
+    def _start(self) -> Connection:
+        spawn = get_context("spawn")
+        ours, theirs = spawn.Pipe()
+        process = spawn.Process(target=serve, args=(theirs, self._heard), daemon=True, name="treadle-process")
+        with _shielded():
+            process.start()
+        theirs.close()
+        self._heard.close()
+        _alive.add(self)
+        with self._lock:
+            self._process = process
+            if self._killed:
+                process.kill()
+        return ours
+
+    def _serve(self, connection: Connection) -> None:
+        """Pass calls on until told to stop, or until the process is dead."""
+        with contextlib.suppress(EOFError, OSError):
+            connection.recv_bytes()
+        self._post(self.started, None)
+        while (call := self._calls.get()) is not None:
+            with self._lock:
+                if call.withdrawn:
+                    continue
+                call.sent = True
+            try:
+                connection.send_bytes(call.request)
+                answer = _receive(connection, call)
+            except (EOFError, OSError):
+                self._post(call.answer, self._died(call.name))
+                return
+            self._post(call.answer, answer)
+
+    def _died(self, name: str) -> Exception:
+        assert self._process is not None
+        # The pipe closes a moment before the process ends.
+        self._process.join(KILL_WAIT)
+        exitcode = self._process.exitcode
+        return UnguardedProgram(name) if exitcode == UNGUARDED else ProcessDied(name, exitcode)
+
+    def _reap(self) -> None:
+        """Wait until the process is gone. The pipe is closed, so an idle process ends by itself."""
+        process = self._process
+        if process is None:
+            return
+        process.join(KILL_WAIT)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        with self._lock:
+            self._process = None
+        # It is not closed here: at exit the standard library may be joining it.
+
+    def _post(self, future: Future[Any], result: Any) -> None:
+        # The loop may be closed by now. Then no caller waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(_resolve, future, result)
+
+
+@contextlib.contextmanager
+def _shielded() -> Generator[None]:
+    """Block the signals that a child ignores, in this thread: the child inherits that. Otherwise Ctrl-C would
+    end a child that is starting, and does not ignore it yet."""
+    if sys.platform == "win32":
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # before: it unblocks signals when it starts
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@dataclass(slots=True)
+class ChildCall:
+    """A call that was handed to a child. `sent` and `withdrawn` exclude each other."""
+
+    request: bytes
+    name: str
+    answer: Future[ChildAnswer]
+    contexts: PoolContexts | None = None
+    sent: bool = False
+    withdrawn: bool = False
+
+
+def _receive(connection: Connection, call: ChildCall) -> ChildAnswer:
+    """How a call ended. What its handler asks before that is answered."""
+    while True:
+        answer: ReadAnswer | Outputs | Asked | Logged = _read(connection.recv_bytes(), call.name)
+        if isinstance(answer, Outputs):
+            return tuple(_read(each, call.name) for each in answer.pickled)
+        if not isinstance(answer, Asked | Logged):
+            return answer
+        assert call.contexts is not None
+        if (reply := call.contexts.serve(answer)) is not None:
+            connection.send_bytes(reply)
+
+
+def _read(data: bytes, name: str) -> Any:
+    try:
+        return pickle.loads(data)
+    except BaseException as error:  # noqa: BLE001  a class may raise anything when it is unpickled
+        problem = f"{class_name(error)}: {message_of(error):.300}"
+        return BadResultError(name, f"a value that cannot be read from its process ({problem}); {ADVICE}")
+
+
+def _resolve(future: Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+_alive: Final[weakref.WeakSet[PoolChild]] = weakref.WeakSet()
+
+
+if hasattr(os, "register_at_fork"):  # the processes belong to the parent
+    os.register_at_fork(after_in_child=_alive.clear)
+
+
+@atexit.register
+def _kill_all() -> None:
+    # At exit the standard library sends SIGTERM to every child and waits. These children ignore SIGTERM.
+    for child in list(_alive):
+        child.kill()

@@ -17,17 +17,15 @@ from treadle.logs.lines import WARNING, error_text, log_line
 from .after_commit import AfterCommit
 from .attempt import AttemptRunner
 from .bound_types import BoundTypes
-from .build_settlement import SettlementBuilder
 from .claim import Claimer
 from .context_services import EngineServices
 from .decide import FailureDecider
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLease, HeldLeases
-from .lane_limits import on_full_calls
-from .loops import WorkerLoops
-from .settle import Settler
-from .shutdown import Shutdown
+from .loops import Shutdown, WorkerLoops
+from .permits import on_full_calls
+from .settle import SettlementBuilder, Settler
 from .undecodable import UndecodableItems
 from .worker_report import WorkerReport
 
@@ -160,8 +158,7 @@ class Runtime:
     # -- threads that are left behind ------------------------------------------------------------------
 
     def has_left_threads(self) -> bool:
-        """Whether handlers still run in threads, or have ended there and are not settled. Public: a mutant
-        replaces it."""
+        """Whether handlers still run in threads, or have ended there and are not settled."""
         return self.runner.pools.threads.busy or bool(self._unsettled())
 
     def _unsettled(self) -> list[HeldLease]:
@@ -203,7 +200,7 @@ class Runtime:
 
     async def settle_left(self) -> None:
         """Return when what the threads returned is settled, or was refused: the lease was lost. Like every
-        settlement it is repeated until the store answers. Public: a mutant replaces it."""
+        settlement it is repeated until the store answers."""
         if tasks := {task for held in self._unsettled() if (task := (held.batch or held).task) is not None}:
             await asyncio.wait(tasks)
         while self._unsettled():

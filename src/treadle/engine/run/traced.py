@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.base.headers import trace_of
-from treadle.define.group_ref import shown_name
+from treadle.define.condition import shown_name
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING, GuardedTelemetry
 from treadle.handler.telemetry import MOST_LINKS, Trace, TracedAttempt

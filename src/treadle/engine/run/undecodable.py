@@ -17,16 +17,14 @@ from typing import NamedTuple
 
 from treadle.base.wording import duration, one_line
 from treadle.engine.core import Core
-from treadle.engine.seldom import Seldom, repeated
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
-from treadle.logs.lines import WARNING, item_fields, log_line
+from treadle.logs.lines import WARNING, Seldom, item_fields, log_line, repeated
 from treadle.retry import Retry
 from treadle.worker_info import UndecodableType
 
-from .decide import Decision, GiveBack, undecodable
+from .decide import Decision, GiveBack, PendingSettlement, undecodable
 from .outcome_log import named
-from .pending import PendingSettlement
 
 BACKOFF = Retry(attempts=None, base=0.25, factor=2.0, max=15.0, jitter=0.5)
 """The delays before such an item can be claimed again."""
@@ -127,7 +125,7 @@ class UndecodableItems:
 
     async def time_left(self, lease: Lease) -> float:
         """Seconds for which this item is tried. 0: they are over. The whole grace if the store does not
-        answer. Public: a mutant replaces it."""
+        answer."""
         try:
             key, now = await self._key(lease), self._store_clock.now()
             # The token differs from claim to claim: a key that exists is never this lease's own.

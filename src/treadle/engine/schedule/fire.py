@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from treadle.backend import Backend
+from treadle.base.callables import raised_by_user
 from treadle.base.timing import to_datetime
 from treadle.base.wording import one_line
+from treadle.define.work import Work
+from treadle.engine.guarded_telemetry import GuardedSubmission, GuardedTelemetry
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
+from treadle.engine.submit.build_children import with_traces
+from treadle.engine.submit.build_item import ItemBuilder
 from treadle.engine.tasks import finish
+from treadle.engine.timers import StoreClock
 from treadle.item import DEFAULT_TENANT, Fire, Item, Rejected, Submitted
 from treadle.logs.lines import INFO, error_text, log_line
 from treadle.store.rules.submission import may_change, rejection_error
+from treadle.submit_middleware import NewItem, SubmitMiddleware, options_of, submit_through
 
-from .entry import ScheduleEntry
-from .fired_items import BuiltItems, FiredItems
+from .entry import Recurrence, ScheduleEntry
 from .occurrence import decide
-from .store_clock import StoreClock
 
 OnFired: TypeAlias = Callable[[Sequence[Item], Sequence[Item], float], None]
 """Called with the items that were stored, with those that may have changed earlier ones by their keys, and
@@ -136,3 +141,56 @@ def _move_on(entry: ScheduleEntry, fire: Fire) -> bool:
         return False
     entry.stored = replace(entry.stored, next_at=fire.next_at, last_at=fire.at)
     return True
+
+
+class BuiltItems(NamedTuple):
+    """What an occurrence is to submit. The span of the submit ends when the store has answered. If another
+    process has fired the occurrence, there was no submit, and the span is dropped."""
+
+    items: tuple[Item, ...] = ()
+    span: GuardedSubmission | None = None
+    error: str = ""
+    """What the user's code raised, in a line."""
+
+
+class FiredItems:
+    """Builds what an occurrence of a schedule submits, through the submit middlewares."""
+
+    def __init__(
+        self,
+        builder: ItemBuilder,
+        hooks: Hooks,
+        middlewares: Sequence[SubmitMiddleware],
+        telemetry: GuardedTelemetry | None,
+    ) -> None:
+        self._builder = builder
+        self._hooks = hooks
+        self._middlewares = middlewares
+        self._telemetry = telemetry
+
+    async def build(self, recurrence: Recurrence) -> BuiltItems:
+        """The items of one occurrence. There are none if the user's code raises, which is reported: the
+        schedule goes on without them."""
+        try:
+            work = await recurrence.make_work()
+            return BuiltItems() if work is None else await self._build(recurrence, work)
+        except BaseException as error:
+            if not raised_by_user(error):
+                raise
+            what = f"run of schedule {recurrence.name!r} failed: nothing is submitted this time"
+            self._hooks.report(error, "schedule", what)
+            return BuiltItems(error=error_text(error))
+
+    async def _build(self, recurrence: Recurrence, work: Work[Any, Any]) -> BuiltItems:
+        new, built = NewItem(work, recurrence.tenant, recurrence.options), list[Item]()
+
+        async def build() -> None:
+            options = options_of(new) if self._middlewares else recurrence.options
+            built[:] = [self._builder.item(work, options, tenant=recurrence.tenant)]
+
+        await submit_through(self._middlewares, [new], build)
+        return self._traced(recurrence.name, built[0])
+
+    def _traced(self, schedule: str, item: Item) -> BuiltItems:
+        span = None if self._telemetry is None else self._telemetry.submission([item], schedule=schedule)
+        return BuiltItems((item,) if span is None else with_traces([item], span.traces(1)), span)

@@ -1,16 +1,38 @@
-"""Build children: the items that an item queues, with the nested groups that they belong to."""
+"""Build children: the items that an item queues, their nested groups, and its compensation.
+
+Children inherit the headers of their parent, where the names differ from their own. A child with `headers={}`
+gets none. The trace of a child is the attempt that queued it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
+from treadle.base.headers import add_headers, check_headers_size
+from treadle.define.work import Work
+from treadle.engine.guarded_telemetry import GuardedAttempt
+from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
+from treadle.flow_control import Failure
 from treadle.handler.result_plan import PlannedGroup, ResultPlan
-from treadle.item import GROUP_MARK, GROUP_TYPE, Item, Lease
+from treadle.handler.telemetry import Trace
+from treadle.item import GROUP_MARK, GROUP_TYPE, DeathReason, Item, Lease
 
-from .build_item import SILENT, ItemBuilder, not_contributing
+from .build_item import (
+    NO_OPTIONS,
+    SILENT,
+    Compensating,
+    ItemBuilder,
+    ItemOptions,
+    LineOptions,
+    encode_stored,
+    not_contributing,
+    read_stored,
+)
 
 
 def build_children(builder: ItemBuilder, settings: Settings, plan: ResultPlan, lease: Lease) -> list[Item]:
@@ -68,3 +90,155 @@ def silenced(items: Sequence[Item]) -> list[Item]:
     """The same items as children of one that adds nothing to the value of its group: nor do those that join
     the same group. Members of a nested group may: its value ends at the item that closes it."""
     return [not_contributing(item) if item.group_id is None else item for item in items]
+
+
+def carry_on(
+    items: Sequence[Item], lease: Lease, span: GuardedAttempt | None = None, *, checked: bool = True
+) -> Sequence[Item]:
+    """The same items, as those that the item of this lease queues. span: of the attempt that queued them. If
+    there is none, they came from where their parent came from.
+
+    checked: raise InputError if one would carry too much.
+    """
+    if not lease.options and span is None:
+        return items
+    parent = read_stored(lease.options)
+    headers = {} if parent.headers is msgspec.UNSET else parent.headers
+    stored = None if parent.trace is msgspec.UNSET else parent.trace
+    trace = stored if span is None else span.trace
+    if not headers and trace is None:
+        return items
+    usual = encode_stored(_carrying(NO_OPTIONS, headers, trace, checked=checked))
+    return [
+        msgspec.structs.replace(
+            item,
+            options=encode_stored(_carrying(read_stored(item.options), headers, trace, checked=checked))
+            if item.options
+            else usual,
+        )
+        for item in items
+    ]
+
+
+def _carrying(
+    stored: ItemOptions, headers: dict[str, str], trace: Trace | None, checked: bool
+) -> ItemOptions:
+    own = stored.headers
+    carried = dict(add_headers(headers, None if own is msgspec.UNSET else own))
+    if checked and own is not msgspec.UNSET:
+        check_headers_size(carried)
+    return msgspec.structs.replace(
+        stored,
+        headers=carried if carried or own is not msgspec.UNSET else msgspec.UNSET,
+        trace=msgspec.UNSET if trace is None else dict(trace),
+    )
+
+
+def with_traces(items: Iterable[Item], traces: Sequence[Trace | None]) -> tuple[Item, ...]:
+    """The same items, each with the trace that is stored with it."""
+    return tuple(
+        item if trace is None else _with_trace(item, trace) for item, trace in zip(items, traces, strict=True)
+    )
+
+
+def _with_trace(item: Item, trace: Trace) -> Item:
+    stored = msgspec.structs.replace(read_stored(item.options), trace=dict(trace))
+    return msgspec.structs.replace(item, options=encode_stored(stored))
+
+
+class CompensationBuilder:
+    """Builds the item that is submitted when another one dies.
+
+    What to submit is stored with an item that has `on_dead`, because the worker that settles it may know
+    neither its type nor the type of the compensation. A worker that knows the latter computes its options.
+    """
+
+    def __init__(self, registry: Registry, settings: Settings, builder: ItemBuilder) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._builder = builder
+
+    def items(
+        self, lease: Lease, reason: DeathReason, error: str, attempts: int, *, computed: bool
+    ) -> tuple[Item, ...]:
+        """The items to submit because the item of this lease died. Only if an attempt began, unless
+        `on_dead_unstarted` says otherwise.
+
+        attempts: how many began. computed: with the options that the `options(input)` of the type computes.
+        """
+        wanted = self._wanted(lease)
+        if wanted is None or not (attempts or wanted.unstarted):
+            return ()
+        data = wanted.input
+        if data is None:
+            input = self._input_of(lease)
+            failure = Failure(lease.id, lease.type, input, error, reason, attempts)
+            data = self._settings.codec.encode({wanted.parameter: msgspec.structs.asdict(failure)})
+        type = self._registry.get(wanted.type)
+        if type is None or not computed:
+            item = self._plain(lease, wanted, data, type)
+        else:
+            work: Work[Any, Any] = Work(
+                self._settings.generate_id(),
+                type.name,
+                type.decode_input(data, self._settings.codec),
+                type,
+            )
+            built = self._builder.item(work, {}, tenant=lease.tenant, parent=lease)
+            # It must not be refused because of its key: the item dies in the same step.
+            item = msgspec.structs.replace(built, input=data, key_policy="existing", debounce_max=None)
+        return (not_contributing(item),)
+
+    def _wanted(self, lease: Lease) -> Compensating | None:
+        stored = read_stored(lease.options).on_dead
+        if stored is not msgspec.UNSET:
+            return stored
+        type = self._registry.get(lease.type)
+        found = None if type is None else self._builder.compensating(self._builder.base(type), None)
+        return None if found is msgspec.UNSET else found
+
+    def _plain(self, lease: Lease, wanted: Compensating, data: bytes, type: AnyType | None) -> Item:
+        """An item with the options that were stored for it."""
+        settings = self._settings
+        line = LineOptions() if wanted.line is msgspec.UNSET else wanted.line
+        return Item(
+            id=settings.generate_id(),
+            type=wanted.type,
+            input=data,
+            tenant=lease.tenant,
+            queue=line.queue,
+            lane=line.lane,
+            priority=line.priority,
+            attempts=line.attempts,
+            delay=line.delay,
+            run_at=line.run_at,
+            expires_in=line.expires_in,
+            deadline=line.deadline,
+            key=line.key,
+            key_scope=line.key_scope,
+            workflow=line.workflow or lease.workflow,
+            workflow_type=line.workflow_type or lease.workflow_type,
+            keep=settings.keep if type is None else type.options.get("keep", settings.keep),
+            keep_dead=settings.keep_dead,
+        )
+
+    def _input_of(self, lease: Lease) -> dict[str, Any]:
+        """The arguments through the `upcast` of the type, if it is known here."""
+        stored = _stored_input(lease)
+        type = self._registry.get(lease.type)
+        upcast = None if type is None else type.options.get("upcast")
+        if upcast is None or not stored:
+            return stored
+        try:
+            changed: object = upcast(stored)
+            return cast("dict[str, Any]", changed) if isinstance(changed, dict) else _stored_input(lease)
+        except BaseException:  # noqa: BLE001  a function of the user may raise anything, and change what it got
+            return _stored_input(lease)
+
+
+def _stored_input(lease: Lease) -> dict[str, Any]:
+    try:
+        input = msgspec.json.decode(lease.input)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", input) if isinstance(input, dict) else {}

@@ -7,29 +7,61 @@ type in its code.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
+from msgspec.structs import astuple
+from typing_extensions import TypeIs
 
 from treadle.backend import Backend
+from treadle.base.timing import MAX_DURATION
 from treadle.codec import check_size, unreadable
-from treadle.define.condition import AtLeast, need
+from treadle.codec.tags import MARK
+from treadle.define.condition import AtLeast, GroupRef, SubmittedGroup, need, stored_name
 from treadle.define.dependency import DEPENDENCY
-from treadle.define.group_ref import GroupRef, SubmittedGroup, stored_name
 from treadle.define.option_checks import Compensation, SubmittedId
 from treadle.define.work import Work, failure_parameter, is_work
-from treadle.define.work_type import computed_options
+from treadle.define.work_type import arguments_of, computed_options
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.errors import DecodeError, InputError, PayloadTooLarge, UnsupportedError
 from treadle.item import DEFAULT_QUEUE, Counting, Item, KeyPolicy, Lease
-from treadle.options import Resolved, resolve
+from treadle.options import Input, Resolved, resolve
 from treadle.retry import Retry
 
-from .build_alike import build_alike, total_bytes, usual_fields
-from .stored_retry import Seconds, StoredRetry
-from .unique_key import unique_key
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=MAX_DURATION)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class StoredRetry(msgspec.Struct, frozen=True):
+    """The retry policy that is stored with an item, without `attempts` and without code."""
+
+    base: Seconds
+    factor: Seconds
+    max: Seconds
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    max_losses: _Count | None
+    max_deferrals: _Count | None = None
+
+    @classmethod
+    def of(cls, retry: Retry) -> StoredRetry:
+        return cls(retry.base, retry.factor, retry.max, retry.jitter, retry.max_losses, retry.max_deferrals)
+
+    def over(self, base: Retry) -> Retry:
+        """The policy of the item. base: that of its type."""
+        return Retry(
+            base.attempts,
+            self.base,
+            self.factor,
+            self.max,
+            self.jitter,
+            base.backoff,
+            self.max_losses,
+            self.max_deferrals,
+        )
 
 
 class LineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -393,3 +425,103 @@ def _no_debounce(options: Mapping[str, Any]) -> InputError:
 
 def _starts_now(resolved: Resolved) -> bool:
     return not (resolved.delay or resolved.run_at or resolved.after)
+
+
+_DEFAULTS: Final = astuple(Item("", "", b""))[4:]
+_input: Final = attrgetter("input")
+_options: Final = attrgetter("options")
+
+
+def usual_fields(item: Item) -> tuple[Any, ...]:
+    """The fields of an item after its tenant, without those at the end that have their defaults: with them,
+    making an item takes a third longer."""
+    fields = astuple(item)[4:]
+    count = len(fields)
+    while count and fields[count - 1] == _DEFAULTS[count - 1]:
+        count -= 1
+    return fields[:count]
+
+
+def build_alike(
+    works: Sequence[Work[Any, Any]], type: AnyType, settings: Settings, tenant: str, fields: tuple[Any, ...]
+) -> tuple[Item, ...] | None:
+    """Build the items of works of this type that differ only in their ids and inputs, as most do that are
+    submitted together. All get these `usual_fields`. None if a work has another type."""
+    name, definition = works[0].type, works[0].definition
+    encode, codec = arguments_of(type).encode, type.options.get("codec", settings.codec)
+    limit = settings.max_payload
+    items: list[Item] = []
+    for id, called, input, defined in map(astuple, works):  # attributes of a Work take three times as long
+        if defined is not definition or called != name:
+            return None
+        data = encode(input, codec)
+        if data.__class__ is not bytes or len(data) > limit:
+            check_size(data, limit, "the input of", name)
+        items.append(Item(id, name, data, tenant, *fields))
+    return tuple(items)
+
+
+def total_bytes(items: Sequence[Item], *, alike: bool) -> int:
+    """The bytes of all inputs and options. alike: the options are the same."""
+    inputs = sum(map(len, map(_input, items)))
+    return inputs + (len(items) * len(items[0].options) if alike else sum(map(len, map(_options, items))))
+
+
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def unique_key(type: AnyType, input: Input) -> str:
+    """The key of a `unique` item: a hash of its type and arguments, the same in every process. EncodeError if
+    they cannot be written.
+
+    The default codec writes the arguments: one that encrypts would never write the same bytes twice. Dict
+    keys and the members of sets are put in order first.
+    """
+    tree = msgspec.json.decode(arguments_of(type).encode(input))
+    written = _sorted_encoder.encode([type.name, _without_order(input, tree)])
+    return f"unique:{hashlib.sha256(written).hexdigest()[:40]}"
+
+
+def _without_order(value: object, tree: object) -> object:
+    """The tree that a value was written as, with the members of sets in order."""
+    if isinstance(value, set | frozenset):
+        return _sorted_lists(tree)
+    if (
+        _is_dict(value)
+        and _is_dict(tree)
+        and tree.get(MARK) == "dict"
+        and _is_list(pairs := tree.get("value"))
+    ):
+        # A dict whose keys are no text is written as a list of pairs.
+        parts = map(_without_order, value.items(), pairs)
+        return {**tree, "value": sorted(parts, key=_sorted_encoder.encode)}
+    if _is_dict(tree):
+        return {name: _without_order(_part(value, name), part) for name, part in tree.items()}
+    if _is_list(tree) and _is_sequence(value) and len(value) == len(tree):
+        return list(map(_without_order, value, tree))
+    return tree
+
+
+def _part(value: object, name: str) -> object:
+    return value.get(name) if _is_dict(value) else getattr(value, name, None)
+
+
+def _sorted_lists(tree: object) -> object:
+    """The tree of a set: its members may be sets too."""
+    if _is_list(tree):
+        return sorted(map(_sorted_lists, tree), key=_sorted_encoder.encode)
+    if _is_dict(tree):
+        return {name: _sorted_lists(part) for name, part in tree.items()}
+    return tree
+
+
+def _is_dict(value: object) -> TypeIs[dict[str, object]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeIs[list[object]]:
+    return isinstance(value, list)
+
+
+def _is_sequence(value: object) -> TypeIs[list[object] | tuple[object, ...]]:
+    return isinstance(value, list | tuple)

@@ -21,8 +21,8 @@ from treadle.store.audit_note import check_recording, log_change
 from treadle.store.rules.submission import may_change, rejection_error
 from treadle.submit_middleware import NewItem, options_of, submit_through
 
+from .build_children import with_traces
 from .build_item import LeaseTo
-from .carry import with_traces
 
 _existing = attrgetter("existing")
 _lease = attrgetter("lease")

@@ -12,9 +12,9 @@ from zlib import crc32
 
 from treadle.backend import Backend
 from treadle.engine.hooks import Hooks
-from treadle.engine.schedule.store_clock import StoreClock
 from treadle.engine.settings import Settings
 from treadle.engine.store_retry import wait_briefly
+from treadle.engine.timers import StoreClock
 from treadle.metrics import Metrics
 from treadle.metrics.series import QueueMetrics
 from treadle.records import MINUTE, Stat

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.base.clock import Clock
-from treadle.define.group_ref import shown_names
+from treadle.define.condition import shown_names
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry
 from treadle.events import Cancelled, Event, GroupDone, ItemEvent, Queued, Released, Succeeded

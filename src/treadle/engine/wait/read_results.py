@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.base.wording import listed
-from treadle.define.group_ref import GroupRef
+from treadle.define.condition import GroupRef
 from treadle.define.work import WorkTypeBase
-from treadle.engine.large_values import read_value
+from treadle.engine.combine import Combiner
 from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
 from treadle.engine.tasks import Tasks
 from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
 from treadle.item import GroupState, ItemState, Status
 
-from .combined_reads import CombinedReads
-from .group_outcome import closed_failed_group, group_outcome
-from .wait_result import decode_states, group_value, item_value
+from .wait_result import (
+    closed_failed_group,
+    decode_states,
+    group_outcome,
+    group_value,
+    item_value,
+    read_value,
+)
 
 Found: TypeAlias = ItemState | GroupState | None
 
@@ -140,3 +148,52 @@ def _not_one(of: WorkTypeBase, chosen: Sequence[str], found: Mapping[str, Found]
         others = listed(f"{each.type} {id}" for id, each in found.items() if each is not None)
         advice = f"it waited for {others}" if others else "it waited for nothing"
     return InputError(f"ctx.result_of takes the one dependency that is a {of.name!r}, and {which}: {advice}")
+
+
+FEW: Final = 50
+"""A read of more ids than this is not combined with others."""
+
+
+class _Read(NamedTuple):
+    tenant: str
+    ids: Sequence[str]
+    answer: asyncio.Future[list[ItemState | None]]
+
+
+class CombinedReads:
+    """Reads items as `Backend.get`, with few calls to the store."""
+
+    def __init__(self, backend: Backend, tasks: Tasks) -> None:
+        self._backend = backend
+        self._combiner: Combiner[_Read] = Combiner(self._read, tasks, name="read")
+
+    async def get(self, ids: Sequence[str], *, tenant: str) -> Sequence[ItemState | None]:
+        if len(ids) > FEW:
+            return await self._backend.get(ids, tenant=tenant)
+        answer: asyncio.Future[list[ItemState | None]] = asyncio.get_running_loop().create_future()
+        self._combiner.add(_Read(tenant, ids, answer))
+        return await answer
+
+    async def _read(self, reads: list[_Read]) -> None:
+        by_tenant: dict[str, list[_Read]] = {}
+        for read in reads:
+            by_tenant.setdefault(read.tenant, []).append(read)
+        for tenant, some in by_tenant.items():
+            ids = list(dict.fromkeys(id for read in some for id in read.ids))
+            try:
+                found = dict(zip(ids, await self._backend.get(ids, tenant=tenant), strict=True))
+            except BaseException as error:
+                for read in some:
+                    if not read.answer.done():
+                        read.answer.set_exception(error)
+                if not isinstance(error, Exception):
+                    raise
+                continue
+            for read in some:
+                if not read.answer.done():
+                    # Each gets objects of its own: states are decoded in place.
+                    read.answer.set_result([_copy(found[id]) for id in read.ids])
+
+
+def _copy(state: ItemState | None) -> ItemState | None:
+    return None if state is None else replace(state)

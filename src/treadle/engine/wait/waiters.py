@@ -12,18 +12,21 @@ answers a waiter:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
-from typing import Generic, TypeVar
+from collections.abc import Callable, Container, Iterable
+from typing import Final, Generic, TypeVar
 
 from treadle.backend import Backend
+from treadle.base.clock import Clock
+from treadle.base.wording import duration, plain
 from treadle.engine.hooks import Hooks
+from treadle.engine.registry import Registry
 from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.engine.timers import first_of
-from treadle.errors import NotFound, Stopped, StoreUnavailable
-from treadle.item import GroupState, ItemState, Ref, Wake, WakeResult
-
-from .no_worker import NoWorkerNotice
+from treadle.errors import NotFound, Stopped, StoreUnavailable, TreadleError
+from treadle.item import TERMINAL, GroupState, ItemState, Ref, Wake, WakeResult
+from treadle.logs.lines import WARNING, log_line
+from treadle.store.fleet import Fleet
 
 T = TypeVar("T")
 
@@ -303,3 +306,65 @@ async def within(future: asyncio.Future[T], timeout: float | None, late: Callabl
         if future.done() and not future.cancelled():
             raise
         raise late() from None
+
+
+SLOW: Final = 2.0
+"""Seconds of waiting after which the workers are read."""
+SOON: Final = 15.0
+"""Seconds before they are read again for another item."""
+AGAIN: Final = 600.0
+"""The same for this item, and after a line in the log."""
+
+
+class NoWorkerNotice:
+    """Logs one line if no worker can run what this process waits for: a program that has forgotten its worker
+    would stand still and say nothing. It looks at the item that is waited for the longest."""
+
+    def __init__(self, backend: Backend, registry: Registry, clock: Clock) -> None:
+        self._backend = backend
+        self._registry = registry
+        self._clock = clock
+        self._oldest: Ref | None = None
+        self._since = 0.0
+        """Since when that one is the oldest."""
+        self._not_before = 0.0
+        self._not_again_before = 0.0
+        """The same for the item that was looked at."""
+
+    async def look(self, waiting: Iterable[Ref]) -> None:
+        """Called at each poll with what is waited for, the oldest first."""
+        oldest, now = next(iter(waiting), None), self._clock.monotonic()
+        if oldest != self._oldest:
+            self._oldest, self._since, self._not_again_before = oldest, now, 0.0
+        elif oldest is not None and now >= max(self._since + SLOW, self._not_before, self._not_again_before):
+            self._not_before, self._not_again_before = now + SOON, now + AGAIN
+            if "listing" in self._backend.capabilities:
+                await self._read(oldest, now - self._since)
+
+    async def _read(self, ref: Ref, waited: float) -> None:
+        tenant, id = ref
+        try:
+            (state,) = await self._backend.get([id], tenant=tenant)
+            fleet = Fleet(await self._backend.workers(), await self._backend.now())
+        except TreadleError:
+            self._not_before = self._not_again_before = 0.0  # the poll reports that the store does not answer
+            return
+        if state is not None and state.status != "running" and not _is_served(state, fleet):
+            self._not_before = self._clock.monotonic() + AGAIN
+            log_line(
+                WARNING,
+                f"{plain(id)} still waits after {duration(waited)}: no live worker runs {plain(state.type)}"
+                f"{self._local_text(state)}. `treadle why {plain(id)}` says more",
+                {"id": id, "type": state.type, "tenant": tenant},
+            )
+
+    def _local_text(self, state: ItemState) -> str:
+        place = self._registry.local_place(state.type)
+        return "" if place is None else f", which {place}() defines, so that other processes cannot import it"
+
+
+def _is_served(state: ItemState, fleet: Fleet) -> bool:
+    """Whether a worker serves the item, or if it has ended, any of its group."""
+    if state.status in TERMINAL:
+        return bool(fleet.taking)
+    return fleet.serves(type=state.type, queue=state.queue, tenant=state.tenant)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from treadle.engine.schedule.standing import ScheduleStanding
+from treadle.engine.schedule.scheduler import ScheduleStanding
 from treadle.item import Count, ItemState, Limit, Schedule, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
 

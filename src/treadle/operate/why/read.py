@@ -12,9 +12,9 @@ from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in, named_causes
-from treadle.engine.tenant_view import has_others, seen_limits, seen_workers
 from treadle.item import GROUP_MARK, TERMINAL, Filter, ItemState, Limit, Status, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
+from treadle.operate.tenant_view import has_others, seen_limits, seen_workers
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 

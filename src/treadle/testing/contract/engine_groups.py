@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from treadle.define.condition import at_least
+from treadle.define.condition import at_least, group
 from treadle.define.decorators import work
-from treadle.define.group_ref import group
 from treadle.doers import balanced
 from treadle.errors import Abort, GroupFailed
 from treadle.handler.context import Context

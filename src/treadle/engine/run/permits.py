@@ -1,8 +1,7 @@
-"""Permit ledger: what the tasks of this worker hold of `slots` limits, beside what the store counts.
+"""Permits: what the engine does for doers with limits, and what the tasks of a worker hold of them.
 
 A store that went back in time counts permits that were returned, or has forgotten some that it gave. Each
-heartbeat says how many it counts. If that differs a few times in a row, the store is told what the worker
-holds. (Calls that are under way make a difference too: then the store learns nothing new.)
+heartbeat says how many it counts. If that differs a few times in a row, `PermitLedger` tells the store.
 """
 
 from __future__ import annotations
@@ -12,10 +11,71 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.item import Lease, Limit, PermitReply, PermitRequest
+from treadle.doers import Task
+from treadle.doers.base import BaseDoer
+from treadle.doers.limited import LimitedDoer
+from treadle.doers.on_full import OnFullCalls, OnFullDoer
+from treadle.engine.core import Core, announce_ended, event_time
+from treadle.engine.registry import AnyType
+from treadle.errors import InputError, UnsupportedError
+from treadle.item import LIMIT_REACHED, ErrorInfo, Lease, Limit, PermitHolder, PermitReply, PermitRequest
+
+from .decide import Drop
+from .held import attempts_of
+from .settle import Settler
+
+
+def add_strict_type(core: Core, names: Sequence[str]) -> None:
+    """The lanes of the type with these names are strict. `UnsupportedError` if the store cannot do that."""
+    if "strict" not in core.backend.capabilities:
+        what = f"strict lanes, which concurrency(strict=True) of {names[0]!r} needs"
+        raise UnsupportedError("strict", type(core.backend).__name__, what)
+    core.strict_types.update(names)
+
+
+def check_batch(type: AnyType, doer: BaseDoer) -> None:
+    """Refuse a limit that drops or replaces single items for a type that runs in batches."""
+    if isinstance(doer, OnFullDoer) and type.batch is not None:
+        problem = f"cannot run {type.name!r}, which runs in batches: a permit would belong to several items"
+        raise InputError.of("on_full", doer.on_full, problem)
+
+
+def prepare_limits(core: Core, doer: BaseDoer, on_full: OnFullCalls) -> None:
+    """Make a doer with limits ready to be bound. `UnsupportedError` if the store does not have what it
+    needs."""
+    capabilities, store = core.backend.capabilities, type(core.backend).__name__
+    if isinstance(doer, LimitedDoer | OnFullDoer) and "limits" not in capabilities:
+        raise UnsupportedError("limits", store)
+    if isinstance(doer, OnFullDoer):
+        if "strict" not in capabilities:
+            raise UnsupportedError("strict", store, f"concurrency(on_full={doer.on_full!r})")
+        doer.attach(on_full)
+
+
+def on_full_calls(core: Core, settler: Settler) -> OnFullCalls:
+    """What a doer that drops or replaces items needs."""
+
+    def lease_of(task: Task) -> Lease:
+        return attempts_of(task)[0].lease
+
+    def drop(task: Task, text: str) -> None:
+        for held in attempts_of(task):
+            if not held.over:
+                held.over = True
+                settler.decided(held, Drop(ErrorInfo(LIMIT_REACHED, text)))
+
+    async def cancel(holders: Sequence[PermitHolder]) -> None:
+        for tenant in {holder.tenant for holder in holders}:
+            ids = [holder.id for holder in holders if holder.tenant == tenant]
+            changed = await core.backend.cancel(ids, tenant=tenant, only_open=True)
+            core.announcer.cancelled(changed.items, event_time(core, changed))
+            announce_ended(core, changed)
+
+    return OnFullCalls(lease_of, drop, cancel)
+
 
 WRONG: Final = 3
-"""After how many heartbeats in a row that counted something else the store is told."""
+"""Heartbeats in a row that counted something else, after which the store is told."""
 
 
 class PermitLedger:
@@ -84,8 +144,7 @@ class PermitLedger:
             self._on_wrong()
 
     async def correct(self) -> None:
-        """Tell the store what the worker holds, if it has counted something else. Calls of doers wait.
-        Public: a mutant replaces it."""
+        """Tell the store what the worker holds, if it has counted something else. Calls of doers wait."""
         if self._wrong < WRONG:
             return
         self._wrong = 0
@@ -108,7 +167,7 @@ class PermitLedger:
                 self.total += count
 
     def remove(self, request: PermitRequest) -> None:
-        """Its tasks have ended. Public: a mutant replaces it."""
+        """Its tasks have ended."""
         for limit in _slots(request.limits):
             key = limit, _token(request.lease)
             if (found := self._held.pop(key, None)) is None:
