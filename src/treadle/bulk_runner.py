@@ -17,13 +17,13 @@ from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import Filter, Wake
 from treadle.manual_lease import claim_one
-from treadle.operate.bulk_read import open_portions
+from treadle.operate.bulk import open_portions
 from treadle.operate.operator import Operator, core_of, tenant_of
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks for bulk actions, if no wake-up comes."""
 NEWEST: Final = 50
-"""So many bulk actions are looked at."""
+"""Bulk actions that are looked at."""
 LEASE: Final = 30.0
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
 from treadle import MemoryBackend, Treadle
-from treadle.cli.asking import ask
+from treadle.cli.change_items import ask
 from treadle.errors import StoreUnavailable, WorkFailed
 
 

@@ -20,7 +20,7 @@ from treadle import Treadle
 from treadle.cli.commands import commands
 from treadle.errors import NotTriggerable, WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
-from treadle.operate.portions import all_or_none
+from treadle.operate.changes import all_or_none
 
 
 async def _delayed(app: Treadle, count: int = 3, tenant: str | None = None) -> list[str]:

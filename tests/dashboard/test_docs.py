@@ -8,7 +8,7 @@ from pathlib import Path
 
 from treadle.dashboard.actions import ACTION_ROUTES
 from treadle.dashboard.assets import FOLDER
-from treadle.operate.bulk_portion import VERBS
+from treadle.operate.changes import VERBS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dashboard-programs.md"
 

@@ -7,10 +7,10 @@ from typing import Any
 from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import fair_order
 from treadle.backends.sqlite import overview
-from treadle.cli.bulk_verb import BulkVerb
+from treadle.cli.change_items import BulkVerb
 from treadle.engine.submit import build_children, enqueue
 from treadle.logs import tracebacks
-from treadle.operate.portions import CanaryEnd
+from treadle.operate.changes import CanaryEnd
 from treadle.operate.why import meaning
 from treadle.store import fleet
 from treadle.store.fleet import Fleet

@@ -9,10 +9,9 @@ import typer
 from treadle import __version__
 from treadle.cli import (
     audit,
-    background,
+    bulk,
     check,
     dead,
-    delete,
     doctor,
     fleet,
     group,
@@ -48,10 +47,9 @@ fleet.register(commands)
 schedules.register(commands)
 run.register(commands)
 verbs.register(commands)
-delete.register(commands)
 dead.register(commands)
 pause.register(commands)
-background.register(commands)
+bulk.register(commands)
 audit.register(commands)
 web.register(commands)
 

@@ -16,16 +16,14 @@ from treadle.item_facts import DeadMark
 from treadle.operate.item_json import mark_json, ref_json
 from treadle.operate.why.wording import command
 
-from .bulk import change_items
-from .delete import CascadeOption, OpenOption, deletion
+from .change_items import Selection, change_items
 from .filters import ItemFilters
 from .names import MOST_MARKS, find_mark
 from .pages import pages
-from .selection import Selection
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines
 from .text import Cell, ago, clock, plain_lines
-from .verbs import requeue
+from .verbs import CascadeOption, OpenOption, deletion, requeue
 
 DeadBy = Literal["error", "type", "reason"]
 LOOKED_AT: Final = 10_000

@@ -1,4 +1,4 @@
-"""`treadle cancel`, `complete`, `trigger`, `requeue`, `update` and `repair`: change items."""
+"""`treadle cancel`, `complete`, `trigger`, `requeue`, `update`, `repair` and `delete`: change items."""
 
 from __future__ import annotations
 
@@ -11,22 +11,44 @@ import typer
 
 from treadle.base.wording import plural
 from treadle.client import Client
+from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
-from treadle.item import ItemState, Status
-from treadle.operate.bulk_portion import VERBS
+from treadle.item import ItemState, Ref, Status
+from treadle.operate.changes import (
+    COUNT_CAP,
+    MOST_NAMED,
+    VERBS,
+    Deletion,
+    PortionOutcome,
+    Refusal,
+    Requeue,
+    all_or_none,
+    allowed,
+    cancel_items,
+    trigger_items,
+)
 from treadle.operate.filters import OPEN_STATUSES, read_duration, read_start
-from treadle.operate.portions import PortionOutcome, Refusal, all_or_none, cancel_items, trigger_items
+from treadle.operate.why.wording import command, tenant_option
 
-from .bulk import change_items
-from .bulk_verb import BulkVerb, tell_refusal
-from .canary import CanaryOption, CanaryWaitOption, canary_judge
+from .change_items import (
+    BulkVerb,
+    CanaryOption,
+    CanaryWaitOption,
+    IdsArgument,
+    Preview,
+    Selection,
+    change_items,
+    read_wanted,
+    tell_refusal,
+)
 from .exit_codes import REFUSED
 from .filters import DelayOption, ItemFilters, PriorityOption, RunAtOption
-from .selection import IdsArgument, Selection, read_wanted
+from .group import group_members
 from .shell import Shell, operator_command
-from .stays_dead import RemedialRequeue, RequeuePreview
 
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
+MOST_GROUPS: Final = 200
+"""Groups whose members are counted before they are deleted."""
 
 
 def register(commands: typer.Typer) -> None:
@@ -36,6 +58,7 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "requeue", changes=True)(requeue)
     operator_command(commands, "update", changes=True)(update)
     operator_command(commands, "repair", changes=True)(repair)
+    operator_command(commands, "delete", changes=True)(delete)
 
 
 # ------------------------------------------------------------------------------------------------ cancel
@@ -158,10 +181,52 @@ async def requeue(
         remedy=how.remedy,
         foreground="--alone" if alone else "",
     )
-    judge = canary_judge(shell, seconds)
-    return await change_items(
-        shell, verb, selection, filters, canary=canary, judge=judge, canary_wait=seconds
-    )
+    return await change_items(shell, verb, selection, filters, canary=canary, canary_wait=seconds)
+
+
+class RemedialRequeue(Requeue):
+    """Opens items, and says what must be opened before those that stay as they are."""
+
+    def remedy(self) -> str:
+        """What to requeue instead, for those that were refused. Empty if none was, or nothing helps."""
+        roots = list(self.roots.values())
+        cancelled = any(root.status == "cancelled" for root in roots)
+        marks = list(dict.fromkeys(root.mark for root in roots))
+        if not roots:
+            return ""
+        tenants = {root.tenant for root in roots}
+        tenant = tenant_option(tenants.pop()) if len(tenants) == 1 else None
+        if len(roots) > MOST_NAMED and len(marks) == 1 and marks[0]:
+            again = command("dead requeue --mark", marks[0], tenant=tenant)
+            return f"what they wait for has failed: {again}"
+        ids = [root.id for root in roots[:MOST_NAMED]]
+        verb = "requeue --cancelled" if cancelled else "requeue"
+        more = f", and {len(roots) - MOST_NAMED:,} more" if len(roots) > MOST_NAMED else ""
+        return (
+            f"what they wait for has failed. Requeue that first: {command(verb, *ids, tenant=tenant)}{more}"
+        )
+
+
+class RequeuePreview(Preview):
+    """Leaves out what would stay as it is. Items come oldest first, so their causes come before them."""
+
+    def __init__(self, how: RemedialRequeue) -> None:
+        super().__init__()
+        self._how = how
+        self._opened: set[Ref] = set()
+
+    async def add(self, shell: Shell, client: Client, items: Sequence[ItemState]) -> None:
+        skipped = [item for item in items if item.reason == "unsatisfiable"]
+        roots = await read_roots(shell.backend, skipped)
+        self._opened.update((item.tenant, item.id) for item in items if item.reason != "unsatisfiable")
+        stay = [
+            item
+            for item in skipped
+            if not {(root.tenant, root.id) for root in roots[item.tenant, item.id]} <= self._opened
+        ]
+        refused = self._how.refuse(stay, roots)
+        self.refused.update(type(each.error).__name__ for each in refused)
+        await super().add(shell, client, [item for item in items if item not in stay])
 
 
 # ------------------------------------------------------------------------------------------------ update
@@ -245,3 +310,80 @@ async def repair(
         else:
             shell.print(f"nothing to repair in {wanted.id}: no death failed it")
     return REFUSED if refused else None
+
+
+# ------------------------------------------------------------------------------------------------ delete
+
+CascadeOption = Annotated[bool, typer.Option("--cascade", help="also the groups that their members wait for")]
+OpenOption = Annotated[
+    bool, typer.Option("--open", help="with filters: also groups that have open items, which are interrupted")
+]
+
+
+async def delete(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    cascade: CascadeOption = False,
+    open: OpenOption = False,
+) -> int | None:
+    """Remove whole groups: those that are named, by the ids of their roots, or those of the items that
+    filters find. Groups around these go with them.
+    """
+    verb = deletion(cascade=cascade, open=open or bool(selection.ids), roots=bool(selection.ids))
+    return await change_items(shell, verb, selection, filters)
+
+
+def deletion(
+    *, cascade: bool, open: bool, roots: bool, statuses: tuple[Status, ...] = (), advice: str = ""
+) -> BulkVerb:
+    """How to delete. open: groups that are still open too. roots: refuse items that are no roots."""
+    how = Deletion(cascade=cascade, open=open, advice="--open deletes it all the same")
+    along = ", and the groups that they wait for" if cascade else ""
+    return BulkVerb(
+        "delete",
+        "deleted",
+        how.change,
+        statuses,
+        advice,
+        "were in their groups",
+        along=along,
+        preview=lambda: DeletionPreview(how),
+        check=_no_root if roots else allowed,
+        foreground="--cascade" if cascade else "--open" if open and not roots else "",
+    )
+
+
+class DeletionPreview(Preview):
+    """Counts the members of the groups that would go."""
+
+    def __init__(self, how: Deletion) -> None:
+        super().__init__()
+        self.others = "are in their groups"
+        self._how = how
+        self._seen: set[tuple[str, str]] = set()
+
+    async def add(self, shell: Shell, client: Client, items: Sequence[ItemState]) -> None:
+        chosen = await self._how.choose(client, items)
+        self.refused.update(type(each.error).__name__ for each in chosen.refused)
+        for id, (group, members) in chosen.groups.items():
+            self.asked += len(members)
+            if (group.tenant, id) in self._seen:
+                continue
+            if len(self._seen) >= MOST_GROUPS or self.count >= COUNT_CAP:
+                self.count, self.more = self.count + len(members), True
+                continue
+            self._seen.add((group.tenant, id))
+            tree = await group_members(shell, group, COUNT_CAP - self.count)
+            self.count += len(tree.items)
+            self.more = self.more or tree.more
+
+
+def _no_root(item: ItemState) -> ConflictError | None:
+    if item.group_id == item.id:
+        return None
+    whole = command("delete", item.group_id, tenant=tenant_option(item.tenant))
+    return ConflictError(
+        f"item {item.id!r} belongs to the group {item.group_id!r}: only whole groups can be deleted, as with "
+        f"`{whole}`"
+    )

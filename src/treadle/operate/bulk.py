@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, get_args
 
+import msgspec
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
+from treadle.backend import Backend
 from treadle.base.ids import check_id
 from treadle.base.timing import Duration, check_number, seconds
 from treadle.base.wording import did_you_mean, plural
@@ -32,25 +34,27 @@ from treadle.bulk_action import (
     BulkInput,
     BulkItem,
     BulkOrder,
+    BulkProgress,
+    BulkStanding,
     BulkState,
+    read_bulk_input,
+    read_bulk_progress,
 )
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
-from treadle.engine.read_refs import group_refs
+from treadle.engine.read_refs import get_refs, group_refs
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
-from treadle.item import OPEN, Filter, Rejected, Submission
+from treadle.item import OPEN, Filter, GroupState, ItemState, Ref, Rejected, Submission
 from treadle.options import HasId
 from treadle.store.audit_note import check_recording, log_change
 from treadle.store.rules.submission import rejection_error
 
-from .bulk_portion import REACH, STOP_TTL, VERBS, next_portion, stop_key
-from .bulk_read import open_portions, read_states
+from .bulk_portion import STOP_TTL, next_portion, stop_key
+from .changes import VERBS, ItemCount, filter_source
 from .filters import FilterOptions, filter_text, item_filter
 from .operator import Operator, core_of, note_of, tenant_of
+from .why import why_item
 
-COUNT_CAP: Final = 10_000
-"""So many items are counted at the start."""
-COUNT_PAGE: Final = 1000
 CANARY_WAIT: Final = 300.0
 LEAST_RATE: Final = 1 / 3600
 """Items per second. With fewer, the next portion might never be due."""
@@ -58,9 +62,10 @@ START_WITHIN: Final = 86_400.0
 """Seconds in which the first portion must run. After that the action fails, and changes nothing: a worker
 that starts much later must not carry it out."""
 MOST_LISTED: Final = 1000
+"""The most bulk actions of one list."""
 STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05
-"""How often, and for how many seconds, `stop` waits for a portion that runs."""
+"""Seconds that `stop` waits for a portion that runs, up to `STOP_ATTEMPTS` times."""
 
 
 class Bulk:
@@ -101,8 +106,8 @@ class Bulk:
         ids: ids or items, up to 10,000, instead of a filter.
         everything: needed if there is no filter: all items that the verb can change.
         open: for `delete`: also groups that are still open. A filter that names an open status says so too.
-        rate: at most so many items per second.
-        canary: change so many first, and go on only if all of them succeed within `canary_wait` seconds.
+        rate: the most items per second.
+        canary: how many to change first. It goes on only if all of them succeed within `canary_wait` seconds.
         """
         self._check(verb, rate, canary, open=open)
         wait = seconds(canary_wait, field="canary_wait")
@@ -135,8 +140,9 @@ class Bulk:
                 status=given.status or VERBS[verb].usual,
                 until=now if given.until is None else min(given.until, now),
             )
-            total, more = await _count(self._core, fixed)
-            order = replace(order, where=fixed, total=total, more=more)
+            counted = ItemCount()
+            await counted.read(filter_source(self._core.backend, fixed, bulk=False))
+            order = replace(order, where=fixed, total=counted.count, more=counted.more)
         return await self._submit(order)
 
     async def state(self, id: str) -> BulkState | None:
@@ -268,13 +274,105 @@ def _check_whole(value: object, field: str, low: int, high: int) -> None:
         raise InputError.of(field, value, f"must be a whole number from {low} to {high:,}")
 
 
-async def _count(core: Core, where: Filter) -> tuple[int, bool]:
-    """How many items match, up to a bound, and whether there are, or may be, more."""
-    count, cursor = 0, None
-    reach = REACH if "watching" in core.backend.capabilities else None
-    while True:
-        page = await core.backend.list(where, limit=COUNT_PAGE, cursor=cursor, reach=reach)
-        count += sum(item.type != BULK_TYPE for item in page.items)
-        cursor = page.cursor
-        if cursor is None or count >= COUNT_CAP or page.reached_at is not None:
-            return min(count, COUNT_CAP), cursor is not None
+# ---------------------------------------------------------------------------------------------- reading
+
+_NOT_BINDING: Final = ("next", "turn", "running", "due_at", "overdue")
+"""Reasons of a portion that will run by itself."""
+
+
+async def open_portions(backend: Backend, groups: Mapping[Ref, GroupState]) -> dict[Ref, ItemState]:
+    """For each bulk action its portion that has not ended, by the ref of the action: in one call."""
+    wanted: dict[Ref, Ref] = {}
+    for (tenant, id), group in groups.items():
+        if group.open:
+            wanted[tenant, _next_of(group) or id] = (tenant, id)
+    found = await get_refs(backend, wanted)
+    return {
+        wanted[ref]: state
+        for ref, state in found.items()
+        if state.type == BULK_TYPE and state.status in OPEN and state.group_id == wanted[ref][1]
+    }
+
+
+def _next_of(group: GroupState) -> str:
+    try:
+        return group_progress(group).next
+    except msgspec.MsgspecError:
+        return ""
+
+
+def group_progress(group: GroupState | None) -> BulkProgress:
+    """How far a bulk action is, as the value of its group says."""
+    value = None if group is None else group.value
+    if not isinstance(value, bytes):
+        return BulkProgress()
+    return read_bulk_progress(value.partition(b"\x00")[2])
+
+
+async def read_states(core: Core, roots: Sequence[ItemState], *, explain: bool = False) -> list[BulkState]:
+    """Bulk actions as they are now: in two calls, however many they are. explain: say why each waits, if no
+    process runs it."""
+    refs = [(root.tenant, root.id) for root in roots]
+    groups = await group_refs(core.backend, refs)
+    portions = await open_portions(core.backend, groups)
+    states = [_state(root, groups.get(ref), portions.get(ref)) for root, ref in zip(roots, refs, strict=True)]
+    if explain:
+        return [
+            replace(state, waits=await _why(core, portions.get(ref)))
+            for state, ref in zip(states, refs, strict=True)
+        ]
+    return states
+
+
+def _state(root: ItemState, group: GroupState | None, portion: ItemState | None) -> BulkState:
+    try:
+        order = read_bulk_input(root.input).order
+        progress = group_progress(group)
+    except msgspec.MsgspecError as error:
+        order, progress = BulkOrder(verb="cancel", about=f"cannot be read: {error}"), BulkProgress()
+    if order is None:
+        order = BulkOrder(verb="cancel", about="cannot be read")
+    dead = None if group is None or not group.deaths else group.deaths[0]
+    failing = dead or portion
+    return BulkState(
+        id=root.id,
+        verb=order.verb,
+        state=_standing(progress, group, portion),
+        where=order.about,
+        tenant=None if root.tenant == OPERATORS else root.tenant,
+        actor=order.actor,
+        reason=order.reason,
+        total=order.total,
+        more=order.more,
+        matched=progress.matched,
+        changed=progress.changed,
+        skipped=progress.skipped,
+        refused=progress.refused,
+        rate=order.rate,
+        canary=order.canary,
+        canary_wait=order.canary_wait,
+        held_back_by=progress.held_back_by,
+        started_at=root.queued_at,
+        ended_at=None if group is None else group.ended_at,
+        error=None if failing is None else failing.error,
+    )
+
+
+def _standing(progress: BulkProgress, group: GroupState | None, portion: ItemState | None) -> BulkStanding:
+    if group is not None and group.open:
+        if progress.phase == "canary":
+            return "canary"
+        has_begun = group.contributed or (portion is not None and portion.status == "running")
+        return "running" if has_begun else "waiting"
+    if progress.phase in ("held_back", "done", "stopped"):
+        return progress.phase
+    return "failed" if group is not None and group.failed else "stopped"
+
+
+async def _why(core: Core, portion: ItemState | None) -> str:
+    """Why the next portion does not run."""
+    if portion is None or portion.status == "running" or "watching" not in core.backend.capabilities:
+        return ""
+    why = await why_item(core, portion.id, portion.tenant)
+    binding = [reason for reason in why.reasons if reason.kind not in _NOT_BINDING]
+    return binding[0].text if binding else ""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
+from treadle.bulk_action import PORTION
 from treadle.define.option_checks import check_count
 from treadle.engine.open_transaction import refuse_in_transaction
-from treadle.engine.read_refs import by_tenant, outermost_groups
 from treadle.item import AuditNote, ItemState, Page, Status
 from treadle.item_facts import DeadMark
 from treadle.store.audit_note import noted_about
 
+from .changes import Change, Deletion, PagedSource, PortionChanger, PortionOutcome
 from .filters import words_text
 from .observer import begin_read
 from .operator import Ids, Operator, core_of, note_of, tenant_of
-
-PORTION: Final = 1000
-"""How many items one step changes, where a filter may find any number."""
 
 
 class DeadLetters:
@@ -49,51 +48,44 @@ class DeadLetters:
         refuse_in_transaction(core_of(self._operator).backend, "dead.requeue()")
         if ids is not None:
             return await self._operator.requeue(ids, alone=alone, cancelled=cancelled)
-        total = 0
-        statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
-        async for tenant, items in self._found(where, statuses):
+
+        async def change(operator: Operator, items: Sequence[ItemState]) -> PortionOutcome:
             # Oldest first, so that they become ready in the order of their submission.
-            operator = Operator(core_of(self._operator), tenant, self._note(where, statuses))
-            total += await operator.requeue(items[::-1], alone=alone, cancelled=cancelled)
-        return total
+            return PortionOutcome(await operator.requeue(items[::-1], alone=alone, cancelled=cancelled))
+
+        return await self._change(where, ("dead", "cancelled") if cancelled else ("dead",), change)
 
     async def delete(self, /, ids: Ids | None = None, **where: Any) -> int:
         """Remove dead items with their groups, and with the groups around these: the items named, or all that
         a filter finds. Returns how many items were removed."""
         refuse_in_transaction(core_of(self._operator).backend, "dead.delete()")
-        total = 0
-        if ids is not None:
-            named = await self._operator.get(ids)
-            found = by_tenant(item for item in named if item is not None and item.status == "dead")
-            for owner, dead in found.items():
-                total += await self._delete(owner, dead, note_of(self._operator))
-            return total
-        async for tenant, items in self._found(where):
-            total += await self._delete(tenant, items, self._note(where))
-        return total
+        if ids is None:
+            return await self._change(where, ("dead",), _delete)
+        changer = PortionChanger(self._client_of(note_of(self._operator)), _delete)
+        named = await self._operator.get(ids)
+        await changer.change([item for item in named if item is not None and item.status == "dead"])
+        return changer.changed
 
-    def _note(self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)) -> AuditNote | None:
-        """The note of a change of what a filter finds."""
-        return noted_about(note_of(self._operator), words_text({"status": ",".join(statuses), **where}))
+    async def _change(self, where: dict[str, Any], statuses: tuple[Status, ...], change: Change) -> int:
+        """Change the items that a filter finds, newest first, at most `limit`."""
+        limit, cursor = where.pop("limit", None), where.pop("cursor", None)
+        note = noted_about(note_of(self._operator), words_text({"status": ",".join(statuses), **where}))
+        changer = PortionChanger(self._client_of(note), change)
+        source = PagedSource(partial(self._operator.list, statuses, **where), limit=limit)
+        while True:
+            portion = await source.take(PORTION, cursor)
+            await changer.change(portion.items)
+            if portion.cursor is None:
+                return changer.changed
+            cursor = portion.cursor
 
-    async def _delete(self, tenant: str, items: Sequence[ItemState], note: AuditNote | None) -> int:
+    def _client_of(self, note: AuditNote | None) -> Callable[[str], Operator]:
+        """Makes clients of one tenant each: two tenants may use the same id for different items."""
         core = core_of(self._operator)
-        around = await outermost_groups(core.backend, {item.group_id for item in items}, tenant=tenant)
-        groups = sorted({group.id for group in around.values()})
-        return await Operator(core, tenant, note).delete(groups) if groups else 0
+        return lambda tenant: Operator(core, tenant, note)
 
-    async def _found(
-        self, where: dict[str, Any], statuses: tuple[Status, ...] = ("dead",)
-    ) -> AsyncGenerator[tuple[str, Sequence[ItemState]]]:
-        """Yield the items that a filter finds, at most `limit`, in portions of one tenant. Two tenants may
-        use the same id for different items."""
-        left, cursor = where.pop("limit", None), where.pop("cursor", None)
-        while left is None or left > 0:
-            limit = min(left or PORTION, PORTION)
-            page = await self._operator.list(statuses, **where, limit=limit, cursor=cursor)
-            for portion in by_tenant(page.items).items():
-                yield portion
-            if page.cursor is None:
-                return
-            cursor = page.cursor
-            left = None if left is None else left - len(page.items)
+
+async def _delete(operator: Operator, items: Sequence[ItemState]) -> PortionOutcome:
+    """All of the groups, or none: what is refused is raised."""
+    chosen = await Deletion(open=True).choose(operator, items)
+    return PortionOutcome(await operator.delete(sorted(chosen.groups)) if chosen.groups else 0)

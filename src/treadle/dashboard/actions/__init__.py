@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from . import (
     act,
-    bulk_stop,
     complete,
-    delete,
     drain,
     edit,
     enqueue,
     item_verbs,
     queues,
-    repair,
     schedules,
     update,
 )
@@ -25,8 +22,8 @@ ACTION_ROUTES: tuple[ActionRoute, ...] = (
     *asked("/items/{id}/complete", complete.complete, "complete"),
     *asked("/items/{id}/edit", edit.edit, "edit"),
     *asked("/items/{id}/update", update.update, "update"),
-    *asked("/items/{id}/delete", delete.delete, "delete"),
-    *post("/groups/{id}/repair", repair.repair, "requeue"),
+    *asked("/items/{id}/delete", item_verbs.delete, "delete"),
+    *post("/groups/{id}/repair", item_verbs.repair, "requeue"),
     *post("/queues/{queue}/pause", queues.pause, "pause"),
     *post("/queues/{queue}/resume", queues.resume, "resume"),
     *post("/schedules/{name}/pause", schedules.pause, "pause_schedule"),
@@ -35,6 +32,6 @@ ACTION_ROUTES: tuple[ActionRoute, ...] = (
     *asked("/schedules/{name}/cancel", schedules.cancel, "cancel_schedule"),
     *asked("/workers/{id}/drain", drain.drain, "drain_worker"),
     *asked("/act/{verb}", act.act, None),
-    *post("/bulk/{id}/stop", bulk_stop.stop, "stop_bulk"),
+    *post("/bulk/{id}/stop", act.stop, "stop_bulk"),
     *asked("/types/{type}/enqueue", enqueue.enqueue, "enqueue"),
 )

@@ -1,7 +1,8 @@
-"""Act: change several items: those that were chosen, or all that match a filter."""
+"""Act: change several items: those that were chosen, or all that match a filter. Stop a bulk action."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -9,26 +10,33 @@ from starlette.responses import JSONResponse, Response
 
 from treadle.bulk_action import ActionVerb, BulkState
 from treadle.dashboard.access import NotShown
-from treadle.dashboard.addresses import chosen_id
+from treadle.dashboard.addresses import chosen_id, segment, split_id
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
 from treadle.item import Status
-from treadle.operate.bulk_portion import VERBS
+from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source
+from treadle.operate.filters import ItemFilter, parse_filter
 
 from .answers import asking, back_of, finished, reason_of
-from .chosen import MOST_AT_ONCE, Chosen, read_chosen, with_tenants
 from .fields import read_number, read_whole
-from .named_item import NO_FORM, ItemBrief
-from .portion import change_items, refused_items, tell_refused
+from .item_verbs import change_items, read_items, refused_items, tell_refused
+from .named_item import NO_FORM, ItemBrief, brief
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
 """What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
 at once."""
-
 OTHERS: Final = 20
-"""So many bulk actions are looked at for those that have not ended."""
+"""Bulk actions that are looked at for those that have not ended."""
+MOST_AT_ONCE: Final = 100
+"""The most items that are changed at once. More are a bulk action, and need a reason."""
+MOST_NAMED: Final = 2000
+"""The most items that can be chosen one by one."""
+COUNT_SECONDS: Final = 2.0
+REACH: Final = 20_000
+"""Items that are looked at, at most, to count and to show examples."""
+EXAMPLES: Final = 5
 
 
 class ActPage(msgspec.Struct, frozen=True):
@@ -128,3 +136,84 @@ async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, 
             {"done": verb, "count": changed, "refused": len(refused), "not_changed": not_changed}
         )
     return tell_refused(visit, verb, changed, refused, back=back_of(visit, form, to))
+
+
+# -------------------------------------------------------------------------------------- what was chosen
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What was chosen, and how much that is."""
+
+    refs: tuple[WantedItem, ...] = ()
+    """Items by id and tenant. Empty: the filter says which."""
+    filter: ItemFilter | None = None
+    count: int = 0
+    more: bool = False
+    """There are more than were counted."""
+    examples: tuple[ItemBrief, ...] = ()
+
+    @property
+    def is_large(self) -> bool:
+        return self.more or self.count > MOST_AT_ONCE
+
+
+async def read_chosen(visit: Visit, verb: ActionVerb, form: Form) -> Chosen:
+    """What a form, or the parameters of a page, choose. `InputError` if that is nothing."""
+    values = form.all("id") or visit.request.query_params.getlist("id")
+    text = form.get("q") if form.has("q") else visit.query("q")
+    if values and text:
+        raise InputError("give ids or a filter, not both", parameters=("id", "q"))
+    if values:
+        return await _named(visit, [split_id(each) for each in values])
+    if not text:
+        raise InputError("choose items, or name a filter: this would change all of them", parameters=("id",))
+    found = parse_filter(text, now=await visit.client.backend.now())
+    if found.ids:
+        return await _named(visit, [(id, None) for id in found.ids])
+    return await _filtered(visit, verb, found)
+
+
+async def _named(visit: Visit, given: Sequence[tuple[str, str | None]]) -> Chosen:
+    refs = tuple(dict.fromkeys(WantedItem(id, tenant or visit.tenant) for id, tenant in given))
+    if len(refs) > MOST_NAMED:
+        raise InputError(f"{len(refs):,} items are chosen, and at most {MOST_NAMED:,} can be: use a filter")
+    for _, tenant in refs:
+        if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
+            raise NotShown("there are no such items")
+    examples, _ = await read_items(visit, refs[:EXAMPLES])
+    return Chosen(refs=refs, count=len(refs), examples=tuple(brief(each) for each in examples))
+
+
+async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen:
+    tenant = found.bulk_where.get("tenant")
+    if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
+        raise NotShown(f"there is no tenant {tenant!r}")
+    rules = VERBS[verb]
+    if wrong := [each for each in found.filter.status if each not in rules.allowed]:
+        raise InputError(f"status:{wrong[0]} does not go with {verb}: {rules.advice}", parameters=("q",))
+    where = msgspec.structs.replace(
+        found.filter, status=found.filter.status or rules.usual, tenant=visit.tenant or tenant
+    )
+    counted = ItemCount(EXAMPLES)
+    source = filter_source(visit.client.backend, where, bulk=False, reach=REACH)
+    await visit.in_time(counted.read(source, seconds=COUNT_SECONDS))
+    examples = tuple(brief(each) for each in counted.examples)
+    return Chosen(filter=found, count=counted.count, more=counted.more, examples=examples)
+
+
+async def with_tenants(visit: Visit, wanted: Sequence[WantedItem]) -> list[WantedItem]:
+    """The items that are named, with their tenants. Only those without one are looked up, in one call: a
+    bulk action finds out which of the others exist."""
+    found, _ = await read_items(visit, [each for each in wanted if each.tenant is None])
+    named = [each for each in wanted if each.tenant is not None]
+    return named + [WantedItem(item.id, item.tenant) for item in found]
+
+
+# ------------------------------------------------------------------------------------------------- stop
+
+
+async def stop(visit: Visit) -> Response:
+    """What it has changed stays changed."""
+    form, id = await read_form(visit.request), visit.part("id")
+    state = await visit.acting("stop_bulk", reason=reason_of(form)).bulk.stop(id)
+    return finished(visit, form, "stop_bulk", to=visit.url(f"/bulk/{segment(id)}"), state=state.state)

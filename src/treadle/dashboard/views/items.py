@@ -17,7 +17,7 @@ from treadle.dashboard.view import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
-from treadle.operate.bulk_portion import VERBS
+from treadle.operate.changes import VERBS
 from treadle.operate.filters import (
     ItemFilter,
     WhereCondition,

@@ -1,28 +1,54 @@
-"""Portions: change many items with one verb, as many at a time as one step can, and tell those that were not.
+"""Changes: change many items with one verb, portion by portion, and tell those that were not changed.
 
-Used by `app.bulk` and by the command line.
+Commands, `app.dead`, bulk actions and the dashboard do it in this one way. A source hands out the items, a
+`PortionChanger` changes them and counts, and `ItemChanges` goes from step to step: a canary first, at a rate.
+`BulkProgress` is all that must be kept between two steps, so they may be those of different processes.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.base.wording import listed, plural
+from treadle.bulk_action import (
+    BULK_TYPE,
+    MOST_EXAMPLES,
+    PORTION,
+    ActionVerb,
+    BulkItem,
+    BulkProgress,
+    BulkRefusal,
+)
 from treadle.engine.read_refs import by_tenant, get_refs, outermost_groups
 from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import AlreadyEnded, ConflictError, NotFound, TreadleError
-from treadle.item import OPEN, TERMINAL, GroupState, ItemState, Ref, Status
+from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
 
+from .filters import OPEN_STATUSES, STATUSES
 from .operator import Operator, core_of, tenant_of
 
 MEANWHILE: Final = "changed by others meanwhile"
 MOST_NAMED: Final = 3
 """The most causes that are named one by one."""
+REACH: Final = 50_000
+"""Items that are looked at for one portion, about, if few match."""
+COUNT_CAP: Final = 10_000
+"""The most items that are counted before a change."""
+COUNT_PAGE: Final = 1000
+LONGEST_MESSAGE: Final = 300
+"""Characters of an error that are kept for an item that was not changed."""
 
 C = TypeVar("C", bound=Operator)
+Change = Callable[[Operator, Sequence[ItemState]], Awaitable["PortionOutcome"]]
 
 
 class Refusal(NamedTuple):
@@ -45,11 +71,93 @@ class PortionOutcome(NamedTuple):
     refused: Sequence[Refusal] = ()
 
 
+# ----------------------------------------------------------------------------------------------- sources
+
+
 class WantedItem(NamedTuple):
     """An item that was named. Without a tenant: the first one that has the id."""
 
     id: str
     tenant: str | None
+
+
+class Portion(NamedTuple):
+    """The next items of a source."""
+
+    items: list[ItemState]
+    missing: list[Refusal]
+    """Those that were named, and do not exist."""
+    cursor: str | None
+    """Where the next portion begins. None: there is none."""
+    is_short: bool = False
+    """The store has looked at `REACH` items, and found no more among them."""
+
+
+class Source(Protocol):
+    """Hands out the items to change, portion by portion, each once."""
+
+    async def take(self, count: int, cursor: str | None) -> Portion:
+        """Up to `count` items after a cursor. None: the first ones."""
+        ...
+
+
+class NamedSource:
+    """Items that were named."""
+
+    def __init__(self, backend: Backend, wanted: Sequence[WantedItem], *, bulk: bool = True) -> None:
+        self._backend = backend
+        self._wanted = wanted
+        self._bulk = bulk
+
+    async def take(self, count: int, cursor: str | None) -> Portion:
+        first = int(cursor or 0)
+        named = self._wanted[first : first + count]
+        items, missing = await read_named(self._backend, named)
+        last = first + len(named)
+        return Portion(_chosen(items, self._bulk), missing, str(last) if last < len(self._wanted) else None)
+
+
+class PagedSource:
+    """Items that a list finds, each once: also if an item is changed, and then is again as it was.
+
+    list_page: takes `limit` and `cursor`. limit: the most items in all.
+    bulk: also items of bulk actions.
+    """
+
+    def __init__(
+        self,
+        list_page: Callable[..., Awaitable[Page]],
+        *,
+        limit: int | None = None,
+        bulk: bool = True,
+    ) -> None:
+        self._list_page = list_page
+        self._left = limit
+        self._bulk = bulk
+
+    async def take(self, count: int, cursor: str | None) -> Portion:
+        if self._left is not None:
+            count = min(count, self._left)
+            if count <= 0:
+                return Portion([], [], None)
+        page = await self._list_page(limit=count, cursor=cursor)
+        cursor = page.cursor
+        if self._left is not None:
+            self._left -= len(page.items)
+            cursor = cursor if self._left > 0 else None
+        return Portion(_chosen(page.items, self._bulk), [], cursor, page.reached_at is not None)
+
+
+def filter_source(
+    backend: Backend, where: Filter, *, limit: int | None = None, bulk: bool = True, reach: int = REACH
+) -> PagedSource:
+    """Items that a filter finds, oldest first."""
+    bound = reach if "watching" in backend.capabilities else None
+    return PagedSource(partial(backend.list, where, oldest_first=True, reach=bound), limit=limit, bulk=bulk)
+
+
+def _chosen(items: Iterable[ItemState], bulk: bool) -> list[ItemState]:
+    return [item for item in items if bulk or item.type != BULK_TYPE]
 
 
 async def read_named(backend: Backend, wanted: Sequence[WantedItem]) -> tuple[list[ItemState], list[Refusal]]:
@@ -60,6 +168,43 @@ async def read_named(backend: Backend, wanted: Sequence[WantedItem]) -> tuple[li
         found.update(zip(own, await backend.get([each.id for each in own], tenant=tenant), strict=True))
     missing = [Refusal(each.id, each.tenant, NotFound(each.id)) for each in wanted if found[each] is None]
     return [state for each in wanted if (state := found[each]) is not None], missing
+
+
+class ItemCount:
+    """How many items a source has, up to a bound. It may be read while it counts."""
+
+    def __init__(self, examples: int = 0) -> None:
+        self.count = 0
+        self.more = True
+        """There are more, or there may be."""
+        self.examples: list[ItemState] = []
+        self._most_examples = examples
+
+    async def read(
+        self,
+        source: Source,
+        *,
+        page: int = COUNT_PAGE,
+        seconds: float = math.inf,
+        bounded: bool = True,
+        look: Callable[[list[ItemState]], Awaitable[None]] | None = None,
+    ) -> None:
+        """Count. bounded: end with a page that is short because of `REACH`. look: called with the items."""
+        cursor: str | None = None
+        end = time.monotonic() + seconds
+        while self.more and self.count < COUNT_CAP and time.monotonic() < end:
+            portion = await source.take(page, cursor)
+            items = portion.items[: COUNT_CAP - self.count]
+            if look is not None:
+                await look(items)
+            self.examples += items[: self._most_examples - len(self.examples)]
+            self.count, cursor = self.count + len(items), portion.cursor
+            self.more = cursor is not None or len(items) < len(portion.items)
+            if bounded and portion.is_short:
+                return
+
+
+# ---------------------------------------------------------------------------------------------- portions
 
 
 class StatusConflict(ConflictError):
@@ -76,30 +221,42 @@ def refuse_status(item: ItemState, statuses: tuple[Status, ...], advice: str) ->
     return Refusal(item.id, item.tenant, StatusConflict(item, advice))
 
 
+def allowed(item: object) -> None:
+    """Nothing speaks against the change of an item."""
+
+
 class PortionChanger:
     """Changes portions of items, and counts.
 
     client_of: gives a client of one tenant.
     change: called with items of one tenant, and a client of that tenant.
     refusal: says why an item cannot be changed at all.
+    tell: called for each item that was not changed.
     """
 
     def __init__(
         self,
         client_of: Callable[[str], C],
         change: Callable[[C, Sequence[ItemState]], Awaitable[PortionOutcome]],
-        refusal: Callable[[ItemState], Refusal | None],
+        refusal: Callable[[ItemState], Refusal | None] = allowed,
+        tell: Callable[[Refusal], None] = allowed,
     ) -> None:
         async def change_of(tenant: str, items: Sequence[ItemState]) -> PortionOutcome:
             return await change(client_of(tenant), items)
 
         self._change = change_of
         self._refusal = refusal
+        self._tell = tell
         self.matched = 0
         self.changed = 0
         self.skipped: Counter[str] = Counter()
         self.unknown = 0
         """Items that the store was told to change, and gave no answer for."""
+
+    def count_from(self, progress: BulkProgress) -> None:
+        """Go on with what earlier portions counted."""
+        self.matched, self.changed = progress.matched, progress.changed
+        self.skipped = Counter(progress.skipped)
 
     async def change(
         self, items: Sequence[ItemState], missing: Sequence[Refusal] = ()
@@ -119,6 +276,8 @@ class PortionChanger:
             if (left := len(own) - outcome.changed - len(outcome.refused)) > 0:
                 self.skipped[MEANWHILE] += left
         self.skipped.update(type(each.error).__name__ for each in refused)
+        for each in refused:
+            self._tell(each)
         names = {(each.tenant, each.id) for each in refused}
         return [item for own in able.values() for item in own if (item.tenant, item.id) not in names], refused
 
@@ -146,6 +305,45 @@ async def all_or_none(
 
 
 # ------------------------------------------------------------------------------------------------ verbs
+
+
+class VerbRules(msgspec.Struct, frozen=True):
+    """What a verb of bulk actions can be used for."""
+
+    usual: tuple[Status, ...]
+    """The statuses of the items that it changes, unless the filter names others."""
+    allowed: tuple[Status, ...]
+    """The statuses that a filter may name."""
+    advice: str
+    canary: bool
+    """Whether its items run afterwards, so that a canary says something."""
+
+
+VERBS: Final[dict[ActionVerb, VerbRules]] = {
+    "requeue": VerbRules(
+        ("dead",), ("dead", "cancelled"), "only dead or cancelled items can be requeued", True
+    ),
+    "cancel": VerbRules(OPEN_STATUSES, OPEN_STATUSES, "only open items can be cancelled", False),
+    "delete": VerbRules((), STATUSES, "", False),
+    "trigger": VerbRules(("scheduled",), ("scheduled",), "only scheduled items can be triggered", True),
+}
+
+
+def change_of(verb: ActionVerb, *, cancelled: bool = True, open: bool = False, advice: str = "") -> Change:
+    """The function that changes items with a verb.
+
+    cancelled: requeue cancelled items too. open: delete groups that are still open too. advice: what is said
+    of these otherwise.
+    """
+    match verb:
+        case "requeue":
+            return Requeue(alone=False, cancelled=cancelled).change
+        case "cancel":
+            return cancel_items
+        case "trigger":
+            return trigger_items
+        case "delete":
+            return Deletion(open=open, advice=advice).change
 
 
 async def cancel_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
@@ -229,7 +427,7 @@ class Deletion:
     open: groups that are still open too. advice: what is said of these otherwise.
     """
 
-    def __init__(self, *, open: bool, advice: str, cascade: bool = False) -> None:
+    def __init__(self, *, open: bool, advice: str = "", cascade: bool = False) -> None:
         self._cascade = cascade
         self._open = open
         self._advice = advice
@@ -268,7 +466,7 @@ class Deletion:
         return PortionOutcome(outcome.changed, [*chosen.refused, *refused])
 
 
-# ----------------------------------------------------------------------------------------------- canary
+# ------------------------------------------------------------------------------------------------- steps
 
 
 class CanaryEnd(NamedTuple):
@@ -291,4 +489,91 @@ async def read_canary(backend: Backend, refs: Iterable[Ref]) -> CanaryEnd:
         [state for state in states if state.status == "success"],
         [state for state in states if state.status in ("dead", "cancelled")],
         [state for state in states if state.status not in TERMINAL],
+    )
+
+
+class ItemChanges:
+    """Changes what a source hands out, step by step.
+
+    rate: items per second. canary: how many are changed first, and judged before the others follow.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        source: Source,
+        changer: PortionChanger,
+        *,
+        rate: float | None = None,
+        canary: int = 0,
+        canary_wait: float = 0.0,
+    ) -> None:
+        self._backend = backend
+        self._source = source
+        self._changer = changer
+        self._rate = rate
+        self._canary = canary
+        self._canary_wait = canary_wait
+        self.portion = PORTION if rate is None else max(1, min(PORTION, math.ceil(rate)))
+        """The most items of one step."""
+
+    async def change(self, progress: BulkProgress) -> BulkProgress:
+        """Change the next items. The phase says what follows: `change`, `canary` or `done`."""
+        tries = bool(self._canary) and not progress.judged
+        count = self._canary - len(progress.tried) if tries else self.portion
+        portion = await self._source.take(count, progress.cursor)
+        self._changer.count_from(progress)
+        tried, refused = await self._changer.change(portion.items, portion.missing)
+        progress = _added(progress, self._changer, refused, portion.cursor)
+        if tries:
+            return await self._with_tried(progress, tried)
+        return progress if portion.cursor is not None else replace(progress, phase="done")
+
+    async def _with_tried(self, progress: BulkProgress, tried: Sequence[ItemState]) -> BulkProgress:
+        """The canary is complete, or there are no more items for it."""
+        named = (*progress.tried, *(BulkItem(each.id, each.tenant) for each in tried))
+        progress = replace(progress, tried=named)
+        if progress.cursor is not None and len(named) < self._canary:
+            return progress
+        if not named:
+            return replace(progress, phase="done")
+        judge_by = await self._backend.now() + self._canary_wait
+        return replace(progress, phase="canary", judge_by=judge_by)
+
+    def pause(self, before: BulkProgress, after: BulkProgress, took: float) -> float:
+        """Seconds to wait after a step that took some, so that the rate is kept."""
+        if self._rate is None:
+            return 0.0
+        return max(0.0, (after.matched - before.matched) / self._rate - took)
+
+    async def read_canary(self, progress: BulkProgress) -> CanaryEnd:
+        """How the first items stand."""
+        return await read_canary(self._backend, [(each.tenant or "", each.id) for each in progress.tried])
+
+
+def after_canary(progress: BulkProgress, end: CanaryEnd) -> BulkProgress:
+    """Go on if all have succeeded. Otherwise the others are held back."""
+    if end.is_good:
+        phase = "change" if progress.cursor is not None else "done"
+        return replace(progress, phase=phase, judged=True)
+    guilty = tuple(BulkItem(each.id, each.tenant) for each in (*end.failed, *end.open))
+    return replace(progress, phase="held_back", held_back_by=guilty)
+
+
+def _added(
+    progress: BulkProgress, changer: PortionChanger, refused: Sequence[Refusal], cursor: str | None
+) -> BulkProgress:
+    """The progress, with what a portion did."""
+    room = MOST_EXAMPLES - len(progress.refused)
+    examples = [
+        BulkRefusal(each.id, each.tenant, type(each.error).__name__, each.message[:LONGEST_MESSAGE])
+        for each in refused[:room]
+    ]
+    return replace(
+        progress,
+        matched=changer.matched,
+        changed=changer.changed,
+        skipped=dict(changer.skipped),
+        refused=(*progress.refused, *examples),
+        cursor=cursor,
     )
