@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 
 from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres.wakeups import channel_name
 
 READY = """
 with n as (select nextval('treadle.number') as no from generate_series(1, $1::int)),
@@ -88,3 +89,8 @@ async def connected(url: str) -> "AsyncGenerator[asyncpg.Connection]":
         yield connection
     finally:
         await connection.close()
+
+
+async def wake_channel(connection: "asyncpg.Connection") -> str:
+    """The channel of the wake-ups, as a role that may read the schema knows it."""
+    return channel_name(await connection.fetchval("select value from treadle.meta where name = 'wake_key'"))

@@ -11,22 +11,24 @@ import gc
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.backends.postgres_store import connected, opened
+from tests.backends.postgres_store import connected, opened, wake_channel
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.support.nats import NatsServer
 from tests.support.pooler import Pooler
 from tests.support.valkey import ValkeyServer
 from treadle import InputError, Treadle, work
-from treadle.backend import Backend
+from treadle.backend import Backend, carries_results
 from treadle.backends.postgres import PostgresBackend, pubsub_wakeups
+from treadle.backends.postgres.wakeups import WakeSignature
 from treadle.errors import WakeupsLost
-from treadle.item import Wake
+from treadle.item import Wake, WakeResult
 from treadle.ports import MemoryPubSub, NatsPubSub, PubSub, RedisPubSub, memory_pubsub
 from treadle.testing.contract import BackendContract, WorkerContract
 from treadle.testing.contract.engine_fleet import EngineSharingCases
@@ -211,7 +213,7 @@ async def test_in_a_transaction_of_the_user(prepared_url: str, notify_url: str) 
         connected(prepared_url) as user,
         Treadle(prepared_url, work=[double], notify=notify_url, poll_interval=0.05) as app,
     ):
-        await user.add_listener("treadle.treadle", lambda *got: heard.append(got))
+        await user.add_listener(await wake_channel(user), lambda *got: heard.append(got))
         async with user.transaction():
             handle = await app.enqueue(double(4), tx=user)
         assert await handle.result(10) == 8
@@ -265,6 +267,50 @@ async def test_a_pubsub_that_two_apps_share(prepared_url: str) -> None:
     async with opened(prepared_url, notify=pubsub, close_notify=True):
         pass
     assert pubsub.closed
+
+
+async def test_a_stranger_at_the_notifier(prepared_url: str, notify_url: str, kind: str) -> None:
+    """It hears ids, and no results. What it makes or changes is ignored. What it repeats says nothing new."""
+    channel = next(_names)
+    make = partial(RedisPubSub, channel=channel) if kind == "redis" else partial(NatsPubSub, subject=channel)
+    stranger, heard = make(notify_url), list[str]()
+    recorder, seen = WakeRecorder(), asyncio.Event()
+    items = (("acme", "invoice-42"),)
+    sent = Wake(sender="s", items=items, results=(WakeResult("bill", 1.5, b"iban 7", ends_group=True),))
+
+    def hear(text: str) -> None:
+        heard.append(text)
+        if "invoice-42" in text:
+            seen.set()
+
+    async with opened(prepared_url, notify=make(notify_url), close_notify=True) as backend:
+        assert not carries_results(backend)
+        await backend.subscribe(recorder)
+        await stranger.subscribe(hear)
+        await backend.publish(sent)
+        async with asyncio.timeout(10):
+            await seen.wait()
+        assert not [name for name in ("bill", "iban", "results") if name in "".join(heard)]
+        real = heard[-1]
+        for text in (real[64:], real.replace("42", "43"), "0" * 64 + real[64:], real[:-1], '{"ready":true}'):
+            await stranger.publish(text)
+        await stranger.publish(real)
+        await recorder.wait_until(lambda: len(recorder.wakes) == 2)
+        assert recorder.wakes == [Wake(sender="s", items=items)] * 2
+    await stranger.close()
+
+
+def test_a_signature_holds() -> None:
+    one, reader, other = WakeSignature(), WakeSignature(), WakeSignature()
+    one.use("one")
+    reader.use("one")
+    other.use("other")
+    message = one.signed('{"ready":true}')
+    assert reader.checked(message) == '{"ready":true}'
+    assert other.checked(message) is None
+    assert reader.checked(message[:-1]) is None
+    for hostile in ("", "x", "é" * 64, "\ud800" * 70, message[:64], message[64:], message.upper()):
+        assert reader.checked(hostile) is None
 
 
 class ClosablePubSub(MemoryPubSub):

@@ -1,7 +1,6 @@
 """PostgreSQL: other roles of the database, hostile or restricted."""
 
 import asyncio
-import base64
 import re
 import uuid
 from collections.abc import AsyncIterator
@@ -12,11 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from tests.backends.postgres_store import connected, opened
+from tests.backends.postgres_store import connected, opened, wake_channel
 from tests.support.traps import lay_traps
 from treadle import Treadle, work
 from treadle.backends.postgres import PostgresBackend, schema_sql
-from treadle.backends.postgres.sealing import WakeSeal
 from treadle.errors import UntrustedSchema
 from treadle.item import Filter, Submission, Wake, WakeResult
 from treadle.testing.contract.build import item, submit
@@ -26,6 +24,17 @@ SECURITY = ROOT / "SECURITY.md"
 SQL = ROOT / "src" / "treadle" / "backends" / "postgres" / "sql"
 BLOCK = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CALL = re.compile(r"\btreadle\.(\w+)\(")
+SHOWN_TO_ALL = """
+select query, application_name, pg_listening_channels() from pg_stat_activity
+union all select query, application_name, null from pg_stat_activity
+"""
+"""What the server tells any role of the sessions of others, and of its own channels."""
+SENT = Wake(
+    sender="s",
+    items=(("acme", "invoice-42"),),
+    results=(WakeResult("bill", 1.5, b'"iban 7"', ends_group=True),),
+    asking=(("acme", "invoice-43"),),
+)
 UNPINNED = """
 select proname from pg_proc
 where pronamespace = 'treadle'::regnamespace and prosqlbody is null
@@ -197,60 +206,86 @@ async def test_the_grants_of_the_security_page_suffice(roles: Roles) -> None:
 # -- wake-ups ------------------------------------------------------------------------------------------
 
 
-async def test_another_role_hears_no_names(roles: Roles) -> None:
-    """Every role of the database can listen to the wake-ups."""
-    heard: list[str] = []
+@pytest.fixture
+async def monitor(roles: Roles) -> str:
+    """The URL of a role that may see what others do, and nothing of the schema."""
+    async with connected(roles.admin) as admin:
+        await admin.execute(f"grant pg_monitor to {roles.attacker_name}")
+    return roles.attacker
+
+
+async def test_another_role_cannot_name_the_channel(roles: Roles) -> None:
+    """Every role of the database can listen to a channel that it can name, and send to it."""
+    heard: list[object] = []
     async with (
         opened(roles.app) as sender,
         opened(roles.app) as receiver,
+        connected(roles.app) as app,
         connected(roles.attacker) as attacker,
     ):
-        await attacker.add_listener("treadle.treadle", lambda *got: heard.append(str(got[-1])))
         wakes: asyncio.Queue[Wake] = asyncio.Queue()
         await receiver.subscribe(wakes.put_nowait)
-        sent = Wake(
-            sender="s",
-            items=(("acme", "invoice-42"),),
-            results=(WakeResult("bill", 1.5, b'"iban 7"', ends_group=True),),
-            asking=(("acme", "invoice-43"),),
-        )
-        await sender.publish(sent)
+        for guess in ("treadle", "treadle.treadle", "treadle_"):
+            await attacker.add_listener(guess, lambda *got: heard.append(got))
+            await attacker.execute("select pg_notify($1, $2)", guess, '{"everything":true}')
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await attacker.fetch("select * from treadle.meta")
+        shown = str(await attacker.fetch(SHOWN_TO_ALL))
+        await sender.publish(SENT)
         async with asyncio.timeout(20):
-            assert await wakes.get() == sent
+            assert await wakes.get() == SENT
         await attacker.fetchval("select 1")
-        plain = "".join(payload + base64.b64decode(payload).decode("latin-1") for payload in heard)
-    assert len(heard) == 2, "the listener's own, and the one that was sent"
-    assert not [name for name in ("acme", "invoice", "bill", "iban", "items", "asking") if name in plain]
+        heard = [got for got in heard if "everything" not in str(got)]
+        channel = await wake_channel(app)
+    assert heard == []
+    assert wakes.empty()
+    assert channel not in shown
+    assert "pg_notify" not in shown
+
+
+async def test_a_role_that_monitors_does_not_see_the_channel(roles: Roles, monitor: str) -> None:
+    """It sees the last statement of each connection, but not its parameters."""
+    async with (
+        opened(roles.app) as backend,
+        connected(roles.app) as user,
+        connected(monitor) as watching,
+    ):
+        await backend.subscribe(lambda _: None)
+        await backend.publish(SENT)
+        async with user.transaction():
+            await backend.submit([Submission((item("a"),))], tx=user)
+            shown = str(await watching.fetch(SHOWN_TO_ALL))
+        channel = await wake_channel(user)
+    assert "pg_notify" in shown
+    assert channel not in shown
 
 
 async def test_hostile_wake_ups_are_ignored(roles: Roles) -> None:
-    """They are no wake-ups, stop no listener, and cost no read of the store."""
+    """Of a role that knows the channel: they are no wake-ups, stop no listener, and cost no read."""
     hostile = ["", "x", "[" * 7000, '{"items":' * 800, '{"everything":true}', "A" * 7996, "é" * 3900]
-    hostile += ['{"items":[["acme","a"]]}', '{"ready":true,"everything":true}', '{"times":1e308}']
-    async with opened(roles.app) as backend, connected(roles.attacker) as attacker:
+    hostile += ['{"items":[["acme","a"]]}', '{"ready":true,"everything":true}', '{"times":1e308}', "echo x"]
+    async with opened(roles.app) as backend, connected(roles.app) as other:
+        channel = await wake_channel(other)
         wakes: asyncio.Queue[Wake] = asyncio.Queue()
         await backend.subscribe(wakes.put_nowait)
         for payload in hostile:
-            await attacker.execute("select pg_notify('treadle.treadle', $1)", payload)
+            await other.execute("select pg_notify($1, $2)", channel, payload)
         await backend.publish(Wake(ready=True, sender="s"))
         async with asyncio.timeout(20):
             assert await wakes.get() == Wake(ready=True, sender="s")
 
 
-def test_a_seal_holds() -> None:
-    """A wake-up that was changed, or sealed with another key, is not opened."""
-    one, reader, other = WakeSeal(), WakeSeal(), WakeSeal()
-    one.use("one")
-    reader.use("one")
-    other.use("other")
-    for wake in (Wake(ready=True), Wake(items=tuple(("acme", f"id-{n}") for n in range(150)))):
-        text = one.sealed(wake)
-        assert reader.opened(text) == wake
-        assert one.sealed(wake) != text
-        assert other.opened(text) is None
-        changed = bytearray(base64.b64decode(text))
-        changed[-1] ^= 1
-        assert one.opened(base64.b64encode(changed).decode()) is None
-        assert reader.opened(base64.b64encode(changed).decode()) is None
-    many = Wake(sender="s", items=tuple((f"{n**9}", f"{n**8}") for n in range(900)))
-    assert reader.opened(one.sealed(many)) == Wake(sender="s", ready=True, everything=True)
+async def test_a_schema_has_a_channel_of_its_own(roles: Roles) -> None:
+    """Another one of the same database has another. A process of an older version uses neither, and polls."""
+    async with (
+        opened(roles.app) as one,
+        opened(roles.app, schema="other") as other,
+        connected(roles.app) as old,
+    ):
+        wakes: asyncio.Queue[Wake] = asyncio.Queue()
+        await one.subscribe(wakes.put_nowait)
+        await other.publish(Wake(ready=True, sender="other"))
+        await old.execute("select pg_notify('treadle.treadle', 'c2VhbGVk')")
+        await one.publish(Wake(ready=True, sender="one"))
+        async with asyncio.timeout(20):
+            assert (await wakes.get()).sender == "one"

@@ -13,9 +13,10 @@ from tests.backends.postgres_store import connected, opened
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
-from treadle.backends.postgres import PostgresBackend, wakeups
+from treadle.backends.postgres import PostgresBackend
 from treadle.errors import StoreUnavailable
 from treadle.item import Wake
+from treadle.store import listening
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
 from treadle.testing.contract.check import consistent
@@ -84,7 +85,7 @@ async def test_listening_elsewhere(prepared_url: str) -> None:
 
 async def test_listening_through_the_pooler(prepared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is accepted, and then nothing comes. Workers are told once, with what to set."""
-    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.3)
     async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False) as backend:
         await backend.subscribe(WakeRecorder())
         async with asyncio.timeout(5):
@@ -98,7 +99,7 @@ async def test_listening_past_the_pooler_is_no_problem(
     prepared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes back is no wake-up for anyone."""
-    monkeypatch.setattr(wakeups, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.3)
     async with opened(prepared_url) as backend:
         recorder = WakeRecorder()
         await backend.subscribe(recorder)

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from tests.support.valkey import ValkeyServer
-from treadle.backends.redis import RedisBackend, subscription, wakeups
-from treadle.backends.redis.wakeups import MOST_BYTES, decode_wake, encode_wake
+from treadle.backends.redis import RedisBackend, wakeups
+from treadle.backends.redis.wakeups import MOST_BYTES, short_wake
 from treadle.item import Wake
+from treadle.store import listening as listening_module
+from treadle.store.wakeups import decode_wake
 from treadle.testing.contract.wakeups import WakeRecorder
 
 CHANNEL = "{treadle}:wake"
@@ -69,8 +71,8 @@ async def test_a_listener_begins_before_the_server(
 
 
 async def test_a_silent_connection_is_checked(server: ValkeyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "PROBE_SECONDS", 0.02)
-    monkeypatch.setattr(subscription, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(listening_module, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(listening_module, "ANSWER_SECONDS", 0.3)
     recorder = WakeRecorder()
     async with listening(server.url, recorder) as backend:
         await asyncio.sleep(0.1)  # it answers several times
@@ -142,9 +144,9 @@ async def test_a_wake_up_that_is_combined_of_many_makes_room_for_others(server: 
 
 def test_a_long_wake_up_becomes_a_short_one() -> None:
     long = Wake(sender="me", items=tuple(("t", f"item-{number}") for number in range(5000)))
-    assert len(encode_wake(long)) < 100 < MOST_BYTES
-    assert decode_wake(encode_wake(long)) == Wake(sender="me", ready=True, everything=True)
-    assert msgspec.json.decode(encode_wake(Wake(ready=True))) == {"ready": True}
+    assert len(short_wake(long)) < 100 < MOST_BYTES
+    assert decode_wake(short_wake(long)) == Wake(sender="me", ready=True, everything=True)
+    assert msgspec.json.decode(short_wake(Wake(ready=True))) == {"ready": True}
 
 
 def test_a_few_lone_wake_ups_are_sent_at_once() -> None:
@@ -154,7 +156,7 @@ def test_a_few_lone_wake_ups_are_sent_at_once() -> None:
     async def send(payload: bytes) -> None:
         sent.append(payload)
 
-    publisher = wakeups.RedisPublisher(send)
+    publisher = wakeups.redis_publisher(send)
     for _ in range(wakeups.AT_ONCE):
         with pytest.raises(StopIteration):
             publisher.publish(Wake(ready=True)).send(None)

@@ -3,13 +3,13 @@ it."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle.backends.postgres import PostgresBackend, pool, sealing
+from treadle.backends.postgres import PostgresBackend, pool, wakeups
+from treadle.backends.postgres import backend as postgres_backend
 from treadle.backends.postgres.link import LinkWatch
 from treadle.backends.sqlite import process_directory
 from treadle.base import loop_mark
@@ -166,9 +166,14 @@ def link_unwatched(patch: Patch) -> None:
 # --------------------------------------------------------------------------------------------------- security
 
 
-@mutant("a wake-up is believed without its signature", tests="tests/backends/test_postgres_attacks.py")
+@mutant("a wake-up is believed without its signature", tests="tests/backends/test_notify.py")
 def signature_unchecked(patch: Patch) -> None:
-    patch(sealing, "hmac", SimpleNamespace(compare_digest=lambda given, right: True))
+    patch(wakeups.WakeSignature, "checked", lambda self, message: message[wakeups.SIGNATURE :])
+
+
+@mutant("wake-ups go to a channel that can be guessed", tests="tests/backends/test_postgres_attacks.py")
+def channel_known(patch: Patch) -> None:
+    patch(postgres_backend, "channel_name", lambda key: "treadle.treadle")
 
 
 @mutant("passwords are shown", tests="tests/engine/test_hidden_passwords.py")

@@ -12,12 +12,11 @@ from pathlib import Path
 import asyncpg
 from django.db import transaction
 
-from tests.backends.postgres_store import connected
+from tests.backends.postgres_store import connected, wake_channel
 from tests.engine.kit import PATIENCE, Seen, failure, until_status
 from tests.scenarios.shipping import shipping
 from tests.support.django_connection import django_connection
 from treadle import Context, Result, Retry, Treadle, work
-from treadle.backends.postgres.sealing import UNSEALED_WAKE
 from treadle.events import Queued, Started
 
 PROJECT = Path(__file__).parents[2]
@@ -44,8 +43,8 @@ class Channel:
 
     @property
     def wakes(self) -> int:
-        """The wake-ups of users' transactions: they are not sealed."""
-        return self.notifications.count(UNSEALED_WAKE)
+        """The wake-ups of users' transactions."""
+        return self.notifications.count('{"ready":true}')
 
 
 @asynccontextmanager
@@ -53,7 +52,7 @@ async def listening(url: str) -> AsyncGenerator[tuple[Channel, asyncpg.Connectio
     """A listener on our channel, and a connection of the user with its own table."""
     async with connected(url) as listener, connected(url) as user:
         channel = Channel()
-        await listener.add_listener("treadle.treadle", channel)
+        await listener.add_listener(await wake_channel(listener), channel)
         await user.execute("create table orders (id int)")
         yield channel, user
 
@@ -76,7 +75,7 @@ async def test_q01_a_rolled_back_transaction_submits_nothing(prepared_url: str) 
                 raise Undo
         assert await app.get(handle) == [None]
         assert await user.fetchval("select count(*) from orders") == 0
-        await user.execute("""select pg_notify('treadle.treadle', '{"sender": "us"}')""")
+        await user.execute("select pg_notify($1, 'the end')", await wake_channel(user))
         await channel.wait()
         assert channel.wakes == 0
         assert seen.events == []

@@ -6,20 +6,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Final
-
-import msgspec
 
 from treadle.base.loop_mark import LoopMark
 from treadle.item import Wake
 from treadle.store.pubsub import MISSED
+from treadle.store.wakeups import EVERYTHING, decode_wake, encode_wake
 
 from .async_ports import AsyncPorts
 
 log = logging.getLogger("treadle")
 
-EVERYTHING: Final = Wake(ready=True, everything=True)
-_decoder = msgspec.json.Decoder(Wake)
 _UNSUBSCRIBING: set[asyncio.Future[object]] = set()
 
 
@@ -30,7 +26,7 @@ class PortsWakeups:
 
     async def publish(self, wake: Wake) -> None:
         try:
-            await self._ports.publish(msgspec.json.encode(wake).decode())
+            await self._ports.publish(encode_wake(wake).decode())
         except Exception as error:  # noqa: BLE001  wake-ups may be lost: the caller does not fail
             log.warning("a wake-up was not published: %s", error)
 
@@ -66,12 +62,10 @@ class PortsSubscription:
 
     def receive(self, message: str) -> None:
         """Called from any thread."""
-        try:
-            wake = EVERYTHING if message == MISSED else _decoder.decode(message)
-        except (msgspec.DecodeError, RecursionError):
+        wake = EVERYTHING if message == MISSED else decode_wake(message)
+        if wake is None:
             log.warning("ignored a message that is not a wake-up: %.200s", message)
-            return
-        if not self.mark.is_gone:
+        elif not self.mark.is_gone:
             self.mark.loop.call_soon_threadsafe(self._deliver, wake)
 
     def _deliver(self, wake: Wake) -> None:

@@ -9,9 +9,8 @@ statements.py         the SQL that is sent: sql/statements/*.sql
 schema.py             the SQL in the database: migrations/*.sql (tables), sql/functions/*.sql
 item_columns.py columns.py codes.py    items and their words as parameters
 fairness.py           what the last claim served
-wakeups.py            NOTIFY and LISTEN
-pubsub_wakeups.py     wake-ups through another server instead
-sealing.py            wake-ups as payloads that other roles can neither read nor make
+wakeups.py            NOTIFY and LISTEN, on a channel that only the schema knows
+pubsub_wakeups.py     wake-ups through another server instead, signed
 user_transaction.py   statements on the user's own connection, with any driver
 long_transactions.py  transactions that keep vacuum from cleaning up
 errors.py             the driver's errors as treadle's

@@ -26,15 +26,14 @@ from .pool import PostgresConnector, PostgresPool, abandon_dead_pools
 from .pubsub_wakeups import PubSubWakeups
 from .read import PostgresRead
 from .schedules import PostgresSchedules
-from .schema import PostgresSchema
-from .sealing import PORTION, WakeSeal
+from .schema import Connection, PostgresSchema
 from .settle import PostgresSettle
 from .statements import statement
 from .stats import PostgresStats
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
 from .vacuum import Vacuum
-from .wakeups import NotifyWakeups, NoWakeups, PostgresListener, PostgresNotifier
+from .wakeups import NotifyWakeups, NoWakeups, WakeSignature, channel_name
 from .watch import PostgresWatch
 
 NOTIFY: Final = statement("wakeups", "notify")
@@ -76,10 +75,8 @@ class PostgresBackend(
     """
 
     capabilities = CAPABILITIES | {"transactions"}
-    carries_results = True
-    """Wake-ups are sealed: see sealing.py."""
-    wake_portion = 8 * PORTION
-    """One NOTIFY sends several payloads."""
+    wake_portion = 1200
+    """Ids of one kind in a wake-up. One NOTIFY sends several payloads."""
 
     def __init__(
         self,
@@ -100,12 +97,8 @@ class PostgresBackend(
         long_transaction: float | None = 300.0,
     ) -> None:
         self._address = Address(url)
-        self._channel = f"treadle.{schema}"
         self._schema = PostgresSchema(schema, schema_owner)
-        super().__init__(
-            PostgresCalls(self._schema, prepare=prepare, patience=patience),
-            self._channel if notify is True else None,
-        )
+        super().__init__(PostgresCalls(self._schema, prepare=prepare, patience=patience))
         self.apply_schema = apply_schema
         self._takes_newer_schema = False
         """A worker that has the store open during a migration must still get its heartbeats through."""
@@ -113,19 +106,18 @@ class PostgresBackend(
             prepare=prepare, timeout=connect_timeout, statement_timeout=statement_timeout
         )
         listen_address = Address(listen_url) if listen_url else self._address
-        self._seal = WakeSeal()
+        self._signature = WakeSignature()
         self._wakeups: NotifyWakeups | PubSubWakeups | NoWakeups
         if notify is True:
             self._wakeups = NotifyWakeups(
-                PostgresNotifier(self._send, self._seal),
-                PostgresListener(
-                    partial(connector.connect, listen_address), self._send, self._channel, self._seal
-                ),
+                partial(connector.connect, listen_address), self._channel, self._send, self._signature
             )
         elif notify is False or notify is None:
             self._wakeups = NoWakeups()
         else:
-            self._wakeups = PubSubWakeups(notify, self._seal, owned=close_notify)
+            self._wakeups = PubSubWakeups(notify, self._signature, owned=close_notify)
+        self.carries_results = not isinstance(self._wakeups, PubSubWakeups)
+        """Who hears a wake-up may read the schema; but strangers hear those that another server carries."""
         self._new_pool = partial(
             PostgresPool,
             partial(connector.connect, self._address),
@@ -169,7 +161,7 @@ class PostgresBackend(
                         await self._schema.apply(connection)
                     else:
                         await self._schema.check(connection, newer=self._takes_newer_schema)
-                    self._seal.use(await self._schema.wake_key(connection))
+                    key = await self._schema.wake_key(connection)
                     self._calls.store_identity = await connection.fetchval(self._calls.sql(IDENTITY))
             except TreadleError:
                 await pool.close()
@@ -178,6 +170,9 @@ class PostgresBackend(
                 await pool.close()
                 cause = cause_of(error)
                 raise translated(cause) from cause
+            self._signature.use(key)
+            if isinstance(self._wakeups, NotifyWakeups):
+                self._calls.wake_channel = channel_name(key)
             self._calls.start(pool)
 
     def begins_at_once(self, verb: str) -> bool:
@@ -228,8 +223,12 @@ class PostgresBackend(
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
         return await self._wakeups.subscribe(receive)
 
+    async def _channel(self, connection: Connection) -> str:
+        return channel_name(await self._schema.wake_key(connection))
+
     async def _send(self, payloads: list[str]) -> None:
+        channel = self._calls.wake_channel
         if len(payloads) == 1:
-            await self._calls.rows(NOTIFY, self._channel, payloads[0])
+            await self._calls.rows(NOTIFY, channel, payloads[0])
         else:
-            await self._calls.rows(NOTIFY_ALL, self._channel, payloads)
+            await self._calls.rows(NOTIFY_ALL, channel, payloads)

@@ -49,6 +49,8 @@ class PostgresCalls:
         self.patience = patience
         self.store_identity = ""
         """Tells this store from that of another database. Known while the backend is open."""
+        self.wake_channel: str | None = None
+        """Where submits inside a user's transaction send their wake-ups. None: nowhere."""
         self._pool: PostgresPool | None = None
         self._texts: dict[str, str] = {}
         self._random = random.Random()
@@ -191,7 +193,7 @@ class ConnectionCalls(PostgresCalls):
 
     def __init__(self, calls: PostgresCalls, connection: Connection) -> None:
         super().__init__(calls.schema, prepare=calls.prepare, patience=calls.patience)
-        self.store_identity = calls.store_identity
+        self.store_identity, self.wake_channel = calls.store_identity, calls.wake_channel
         self._connection = connection
 
     async def _attempt(
@@ -202,9 +204,7 @@ class ConnectionCalls(PostgresCalls):
 
 
 class PostgresVerbs:
-    """Base of the classes that hold the backend's verbs. `wake_channel`: where submits inside a user's
-    transaction send their wake-ups; None: nowhere."""
+    """Base of the classes that hold the backend's verbs."""
 
-    def __init__(self, calls: PostgresCalls, wake_channel: str | None) -> None:
+    def __init__(self, calls: PostgresCalls) -> None:
         self._calls = calls
-        self._wake_channel = wake_channel

@@ -1,7 +1,7 @@
 """Wake-ups through a PubSub of another server, instead of NOTIFY and LISTEN.
 
-They are sealed as those of NOTIFY are (sealing.py): other users of that server can neither read nor make
-them, and what strangers publish is ignored.
+The users of that server are strangers. They can read what is published, so it has ids and no results. They
+cannot make it: each text has a signature by a key in the schema, and what has none is ignored.
 
 The other server may be away, and a PubSub need not tell. So a process checks that what it publishes arrives
 at itself: each wake-up of its own is a check, and after a silence it publishes one that says nothing. While
@@ -13,38 +13,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from treadle.backend import store_name
 from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError
 from treadle.item import Wake
 from treadle.retry import STORE_BACKOFF
+from treadle.store.listening import ANSWER_SECONDS, PROBE_SECONDS
 from treadle.store.pubsub import MISSED, Answer, PubSub, resolved
+from treadle.store.wakeups import (
+    EVERYTHING,
+    NOTHING,
+    WakePublisher,
+    WakeReceivers,
+    WakeupsAbsence,
+)
 
 from .errors import brief
-from .sealing import EVERYTHING, MOST_BYTES, UNSEALED_WAKE, WakeSeal
-from .wakeups import ANSWER_SECONDS, PROBE_SECONDS, PostgresNotifier, WakeReceivers, WakeupsAbsence
+from .wakeups import LONE_PER_SECOND, MOST_BYTES, WHEN_BUSY, WakeSignature, payloads
 
 log = logging.getLogger("treadle.postgres")
 
 PER_SECOND: Final = 1000
-"""More often than NOTIFY: a PubSub takes no lock of the database."""
-_NOTHING: Final = Wake()
+"""Occasions. More than with NOTIFY: a PubSub takes no lock of the database."""
 
 
 class PubSubWakeups:
     """Publishes wake-ups through a PubSub, and delivers those that arrive. `owned`: close it too."""
 
-    def __init__(self, pubsub: PubSub, seal: WakeSeal, *, owned: bool) -> None:
+    def __init__(self, pubsub: PubSub, signature: WakeSignature, *, owned: bool) -> None:
         self.carrier = store_name(pubsub)
         self._pubsub = pubsub
-        self._seal = seal
+        self._signature = signature
         self._owned = owned
         self._receivers = WakeReceivers()
-        self.publish = PostgresNotifier(self._send, seal, per_second=PER_SECOND).publish
+        self.publish = WakePublisher(
+            self._send, lone=LONE_PER_SECOND, per_second=PER_SECOND, when_busy=WHEN_BUSY
+        ).publish
         self._absence = WakeupsAbsence(self.carrier)
         self._task: asyncio.Task[None] | None = None
         self._mark: LoopMark | None = None
@@ -101,17 +112,20 @@ class PubSubWakeups:
 
     # -- publishing ------------------------------------------------------------------------------------
 
-    async def _send(self, payloads: list[str]) -> None:
+    async def _send(self, wake: Wake) -> None:
         if self._absence.lasts:
             return  # `_run` tells when it is worth while again
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                for payload in payloads:
-                    self._sent = payload
-                    await resolved(self._pubsub.publish(payload))
+                for text in payloads(replace(wake, results=())):
+                    await self._publish(text)
         except Exception:
             self._check_now.set()
             raise
+
+    async def _publish(self, text: str) -> None:
+        self._sent = self._signature.signed(text)
+        await resolved(self._pubsub.publish(self._sent))
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -139,8 +153,7 @@ class PubSubWakeups:
         if self._end is None:
             self._end = await resolved(self._pubsub.subscribe(self._on_message))
         self._arrived.clear()
-        self._sent = self._seal.sealed(_NOTHING)
-        await resolved(self._pubsub.publish(self._sent))
+        await self._publish(f"check {secrets.token_hex(8)}")
         await self._arrived.wait()
 
     async def _pause(self, failures: int) -> None:
@@ -174,10 +187,8 @@ class PubSubWakeups:
         if text == self._sent:
             self._arrived_at = time.monotonic()
             self._arrived.set()
-        if len(text) > MOST_BYTES or text == UNSEALED_WAKE:
-            return  # no process of treadle sends it here
-        wake = self._seal.opened(text)
-        if wake is not None and wake != _NOTHING:
+        wake = self._signature.opened(text) if len(text) <= MOST_BYTES else None
+        if wake is not None and wake != NOTHING:
             self._receivers.deliver(wake)
 
 

@@ -78,7 +78,10 @@ class PostgresSchema:
 
     async def wake_key(self, connection: Connection) -> str:
         """The key of the wake-ups of this schema."""
-        return (await self._meta(connection))["wake_key"]
+        meta = await self._meta(connection)
+        if "wake_key" not in meta:
+            raise SchemaError(None, VERSION)
+        return meta["wake_key"]
 
     async def _check_roles(self, connection: Connection) -> None:
         found = await connection.fetchrow(_sql("untrusted_roles"), self.name, self._owner)

@@ -55,8 +55,8 @@ MOST_UNSURE: Final = 10_000
 
 
 class PostgresSubmit(PostgresWorkers):
-    def __init__(self, calls: PostgresCalls, wake_channel: str | None) -> None:
-        super().__init__(calls, wake_channel)
+    def __init__(self, calls: PostgresCalls) -> None:
+        super().__init__(calls)
         self._random = random.Random()
         self._unsure: dict[int, tuple[Submission | Fire, int]] = {}
         """Requests whose outcome is unknown, and their nonces, by the id() of the request."""
@@ -89,7 +89,7 @@ class PostgresSubmit(PostgresWorkers):
         note = _note_values(submissions, wave)
         sql = self._calls.sql(SUBMIT_NOTED if note else SUBMIT_IN_TRANSACTION)
         store = self._calls.store_identity
-        record = await row_in_transaction(tx, sql, (*call.arguments, self._wake_channel, store, *note))
+        record = await row_in_transaction(tx, sql, (*call.arguments, self._calls.wake_channel, store, *note))
         if record["refused"] is not None:
             refused = _refusals(record["refused"], record["detail"])
             raise rejection_error(refused[min(refused)])

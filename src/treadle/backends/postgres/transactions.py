@@ -26,14 +26,12 @@ class PostgresTransaction:
     Each request has a savepoint: a refusal must not undo what the user wrote.
     """
 
-    def __init__(
-        self, calls: PostgresCalls, connection: asyncpg.Connection[Any], wake_channel: str | None
-    ) -> None:
+    def __init__(self, calls: PostgresCalls, connection: asyncpg.Connection[Any]) -> None:
         self._calls = ConnectionCalls(calls, connection)
         self._connection = connection
-        self._read = PostgresRead(self._calls, wake_channel)
-        self._limits = PostgresLimits(self._calls, wake_channel)
-        self._submit = PostgresSubmit(self._calls, wake_channel)
+        self._read = PostgresRead(self._calls)
+        self._limits = PostgresLimits(self._calls)
+        self._submit = PostgresSubmit(self._calls)
 
     @property
     def connection(self) -> asyncpg.Connection[Any]:
@@ -72,7 +70,7 @@ class PostgresTransactions(PostgresVerbs):
         try:
             async with self._calls.pool.transaction() as connection:
                 begun = True
-                yield PostgresTransaction(self._calls, connection, self._wake_channel)
+                yield PostgresTransaction(self._calls, connection)
         except TreadleError:
             raise
         except NothingSent as error:

@@ -30,7 +30,7 @@ from .settle import RedisSettle
 from .stage import UNFOLD_STAGE
 from .submit import RedisSubmit
 from .updates import RedisUpdates
-from .wakeups import RedisListener, RedisPublisher
+from .wakeups import RedisListener, redis_publisher
 from .watch import RedisWatch
 from .workers import RedisWorkers
 
@@ -93,7 +93,7 @@ class RedisBackend(
         self._opening = asyncio.Lock()
         # Channels are shared by all numbered databases of a server.
         channel = self._link.key(f"wake:{address.db}" if address.db else "wake")
-        self._publisher = RedisPublisher(partial(self._link.publish, channel))
+        self._publisher = redis_publisher(partial(self._link.publish, channel))
         self._listener = RedisListener(connector.connect, channel, sharded=connector.is_cluster)
         damage = RedisDamage(self._link)
         self._link.why_failed = damage.error

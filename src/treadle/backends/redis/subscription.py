@@ -3,139 +3,84 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import hiredis
 
 from treadle.base.loop_mark import LoopMark
 from treadle.errors import TreadleError
-from treadle.retry import STORE_BACKOFF
+from treadle.store.listening import Listening
 
 from .connection import RedisConnection
-from .connector import OnPush
+from .connector import OnPush, RedisConnector
 from .errors import brief
 
-log = logging.getLogger("treadle.redis")
-
-PROBE_SECONDS: Final = 20.0
-"""After this time a silent listening connection is checked."""
-ANSWER_SECONDS: Final = 3.0
-"""How long the server may take to answer on the listening connection."""
-ABSENCE_SECONDS: Final = 60.0
-"""Only an absence of the listener that lasts so long is logged."""
+SWITCHES: Final = (b"+switch-master", b"+promoted-slave")
+"""Channels of Sentinels. The one that leads names the new primary on the second, and sends the first when all
+replicas follow it. The others send the first only."""
 
 
-class RedisSubscription:
-    """Listens while it is started.
+class SubscribedConnection:
+    """A connection that subscribes with these commands."""
 
-    commands: what subscribes.
-    on_push: called with each message.
-    on_begin: called whenever it has subscribed, with whether messages may have been missed before.
-    listens_for, instead: words for the log, for an absence.
-    """
-
-    def __init__(
-        self,
-        connect: Callable[[OnPush], Awaitable[RedisConnection]],
-        commands: Sequence[tuple[bytes, bytes]],
-        on_push: OnPush,
-        on_begin: Callable[[bool], Awaitable[None]],
-        *,
-        listens_for: str,
-        instead: str,
-    ) -> None:
-        self._connect = connect
+    def __init__(self, connection: RedisConnection, commands: Sequence[tuple[bytes, bytes]]) -> None:
+        self._connection = connection
         self._commands = commands
-        self._on_push = on_push
-        self._on_begin = on_begin
-        self._words = (listens_for, instead)
-        self._task: asyncio.Task[None] | None = None
-        self._mark: LoopMark | None = None
-        """Where the task runs."""
-        self._connection: RedisConnection | None = None
-        self.tried = asyncio.Event()
-        """Whether the first try to connect is over."""
+        self.close = connection.close
+        self.abort = connection.abort
 
-    def start(self) -> None:
-        if self._task is None:
-            self.tried, self._mark = asyncio.Event(), LoopMark()
-            self._task = asyncio.create_task(self._run(), name="treadle-listen")
+    @property
+    def lost(self) -> asyncio.Event:
+        return self._connection.lost
 
-    async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+    async def begin(self) -> None:
+        for command in self._commands:
+            await self._connection.call(*command)
 
-    def renew(self) -> None:
-        """Drop the connection: the next one begins anew."""
-        if self._connection is not None:
-            self._connection.abort()
+    async def probe(self) -> None:
+        await self._connection.call(b"PING")
 
-    def abandon(self) -> None:
-        """Forget the connection if its event loop is gone."""
-        if self._mark is not None and self._mark.is_gone:
-            if self._connection is not None:
-                self._connection.abandon()
-            self._task = self._mark = self._connection = None
-
-    async def _run(self) -> None:
-        failures = 0
-        absence = ListenerOutage(*self._words)
-        while True:
-            missed = self.tried.is_set()
-            try:
-                connection = self._connection = await self._connect(self._on_push)
-                try:
-                    await self._listen(connection, missed, absence)
-                finally:
-                    self._connection = None
-                    await connection.close()
-                failures = 0
-            except (TreadleError, hiredis.ReplyError, TimeoutError) as error:
-                failures += 1
-                absence.failed(error, first_ever=not missed)
-            self.tried.set()
-            await asyncio.sleep(STORE_BACKOFF.delay(max(1, failures)))
-
-    async def _listen(self, connection: RedisConnection, missed: bool, absence: ListenerOutage) -> None:
-        """Listen until the connection is lost."""
-        async with asyncio.timeout(ANSWER_SECONDS):
-            for command in self._commands:
-                await connection.call(*command)
-        absence.over()
-        self.tried.set()
-        await self._on_begin(missed)
-        while not connection.lost.is_set():
-            try:
-                await asyncio.wait_for(connection.lost.wait(), PROBE_SECONDS)
-            except TimeoutError:
-                # A connection can be dead without a sign of it.
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await connection.call(b"PING")
+    def abandon(self, _mark: LoopMark) -> None:
+        self._connection.abandon()
 
 
-class ListenerOutage:
-    """Logs, once, that messages have not been received for a while. The calls of the engine tell of an outage
-    of the server sooner: only what lasts longer, or is there from the beginning, is worth a line."""
+def subscription(
+    connect: Callable[[OnPush], Awaitable[RedisConnection]],
+    commands: Sequence[tuple[bytes, bytes]],
+    on_push: OnPush,
+    on_begin: Callable[[bool], Awaitable[None]],
+    **words: str,
+) -> Listening:
+    """commands: what subscribes. on_push: called with each message. The rest: see `Listening`."""
 
-    def __init__(self, listens_for: str, instead: str) -> None:
-        self._listens_for = listens_for
-        self._instead = instead
-        self._since: float | None = None
-        self._logged = False
+    async def subscribed() -> SubscribedConnection:
+        return SubscribedConnection(await connect(on_push), commands)
 
-    def failed(self, error: BaseException, *, first_ever: bool) -> None:
-        now = time.monotonic()
-        self._since = self._since or now
-        if not self._logged and (first_ever or now - self._since >= ABSENCE_SECONDS):
-            self._logged = True
-            log.warning("cannot listen for %s, %s: %s", self._listens_for, self._instead, brief(error))
+    return Listening(subscribed, on_begin, (TreadleError, hiredis.ReplyError, TimeoutError), brief, **words)
 
-    def over(self) -> None:
-        if self._logged:
-            log.warning("listening for %s again", self._listens_for)
-        self._since, self._logged = None, False
+
+def primary_switches(connector: RedisConnector) -> Listening | None:
+    """Follow the primary that Sentinels name, also while the old one answers. None: there are no Sentinels.
+
+    After `SENTINEL FAILOVER` the old primary takes writes for about ten seconds, and loses them when it
+    becomes a replica. So each link listens at one Sentinel, and leaves the old primary when the Sentinel
+    names another.
+    """
+    if not connector.has_sentinels:
+        return None
+    service = connector.address.service.encode()
+
+    def on_push(message: list[Any]) -> None:
+        if message[0] == b"message" and service in message[2].split():
+            switches.renew()  # it begins with the question that has to be asked now
+
+    switches = subscription(
+        connector.connect_sentinel,
+        [(b"SUBSCRIBE", channel) for channel in SWITCHES],
+        on_push,
+        lambda _: connector.follow(),
+        listens_for="a planned failover",
+        instead="it may lose what is stored meanwhile",
+    )
+    return switches

@@ -2,7 +2,8 @@
 
 It is asked for whenever a connection is opened, so there is nothing to go stale: after a failover, or when
 the slot has moved, connections break or calls are refused, and the next connection goes to the right server.
-Only a primary that Sentinels replace while it is well goes on as if nothing had happened: see `switches`.
+Only a primary that Sentinels replace while it is well goes on as if nothing had happened: see
+`primary_switches`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@
 -- reason   and verdict: 1 exhausted 2 aborted 3 expired 4 lease_lost 5 unsatisfiable 6 undecodable
 --          7 bad_result 8 unknown_type
 
--- Wake-ups are sealed with it: every role of the database can listen to them. See sealing.py.
+-- The channel of the wake-ups is named after it: every role of the database can listen to one that it can name.
 insert into treadle.meta values ('wake_key', gen_random_uuid()::text || gen_random_uuid()::text);
 
 create sequence treadle.number;
