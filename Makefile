@@ -174,5 +174,5 @@ model: $(READY)  ## every backend beside the memory one, verb by verb: EXAMPLES=
 soak: $(READY)  ## a mixed load for long, and a chart of what must not grow: MINUTES=30 RATE=5000 ON=postgres
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),30) --rate $(or $(RATE),5000) --on $(or $(ON),postgres) $(ARGS)
 
-reliability: $(READY)  ## put what the long runs came to into docs/reliability.md
+reliability: $(READY)  ## put what the long runs came to into tests/README.md
 	$(BIN)/python -m tests.support.records

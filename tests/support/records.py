@@ -1,4 +1,4 @@
-"""Records of long runs. `make reliability` writes them as a table into docs/reliability.md."""
+"""Records of long runs. `make reliability` writes them as a table into tests/README.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[2]
 RECORDS = PROJECT / ".proof"
-PAGE = PROJECT / "docs" / "reliability.md"
+PAGE = PROJECT / "tests" / "README.md"
 BEGIN, END = "<!-- runs: made by `make reliability` -->", "<!-- end of runs -->"
 
 

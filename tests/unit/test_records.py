@@ -1,4 +1,4 @@
-"""The table of long runs in docs/reliability.md."""
+"""The table of long runs in tests/README.md."""
 
 from pathlib import Path
 
