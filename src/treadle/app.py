@@ -16,8 +16,9 @@ from treadle.define.work_type import MaybeAsync, WorkType, substitute_for
 from treadle.doers import Doer
 from treadle.engine.core import Core, replace_handler
 from treadle.engine.registry import AnyType
-from treadle.engine.settings import Lifespan, Middleware
+from treadle.engine.settings import Lifespan
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
+from treadle.handler.call_next import Middleware
 from treadle.handler.context import Context
 from treadle.handler.result import Result
 from treadle.item import Lease

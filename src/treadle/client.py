@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast, overload
 
+from msgspec.structs import replace
 from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend, store_name
@@ -26,12 +27,13 @@ from treadle.engine.registry import AnyType, Registry
 from treadle.engine.schedule.entry import RunFn
 from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
+from treadle.engine.submit.build_item import encode_stored, read_stored
 from treadle.engine.submit.enqueue import named, submit
-from treadle.errors import InputError
+from treadle.errors import ConflictError, InputError
 from treadle.flow_control import OnUnhandledGroup
-from treadle.handle import EnqueueCall, Handle, submitted_handles
+from treadle.handle import EnqueueCall, Handle, submitted_handle, submitted_handles
 from treadle.handler.telemetry import Telemetry
-from treadle.item import AuditNote
+from treadle.item import AuditNote, Item, ItemState
 from treadle.manual_lease import ClaimedLease, claim_one
 from treadle.metrics import Metrics
 from treadle.operate.bulk import Bulk
@@ -210,10 +212,33 @@ class Client(Operator):
             lease=seconds(lease, field="lease"),
         )
 
-    def handle(self, id: str) -> Handle[Any, Any]:
-        """Return a handle for an item that was submitted before, by any process. `InputError` if this cannot
-        be an id."""
-        return Handle(self._core, check_id(id), None, tenant=self._tenant, note=self._note)
+    async def edit(self, item: ItemState, work: Work[S, G], /, *, key: str | None = None) -> Handle[S, G]:
+        """Submit work in place of an item that has ended: in the same tenant, queue, lane and workflow, with
+        the same priority, attempts, timeout, headers and compensation. The new item is the root of a group of
+        its own, and the old one is its parent, and stays as it is.
+
+        key: its idempotency key. `ConflictError` if an item of an open group has it.
+        """
+        await self._begin_change("edit")
+        now = await self._core.backend.now()
+        options = check_options(_edited_options(item, key, now), "enqueue", ENQUEUE_OPTIONS)
+        note = self._note
+        if note is not None:
+            note = replace(note, verb="edit", about=f"edit of {item.id}")
+        (answer,) = await submit(
+            self._core, item.tenant, (work,), options, note=note, change=lambda new: _as_child(new, item)
+        )
+        if answer.existing:
+            raise ConflictError(f"nothing was queued: the item {answer.id} has the key {key!r}")
+        return submitted_handle(self._core, item.tenant, answer, self._note)
+
+    def handle(self, item: str | ItemState) -> Handle[Any, Any]:
+        """Return a handle for an item that was submitted before, by any process: by its id, or as it was
+        read. `InputError` if this cannot be an id."""
+        if isinstance(item, ItemState) and self._tenant in (None, item.tenant):
+            return Handle(self._core, item.id, item.group_id, tenant=item.tenant, note=self._note)
+        id = item.id if isinstance(item, ItemState) else check_id(item)
+        return Handle(self._core, id, None, tenant=self._tenant, note=self._note)
 
     # -- schedules -------------------------------------------------------------------------------------
 
@@ -268,6 +293,27 @@ class Client(Operator):
     def schedules(self) -> Schedules:
         """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
         return Schedules(self._core, self._tenant, self._note)
+
+
+def _edited_options(old: ItemState, key: str | None, now: float) -> dict[str, Any]:
+    return {
+        "queue": old.queue,
+        "lane": old.lane,
+        "priority": old.priority,
+        "workflow": old.workflow,
+        "workflow_type": old.workflow_type,
+        "headers": dict(old.headers),
+        "key_policy": "existing",
+        **({"unique": False} if key is None else {"key": key, "key_scope": "open"}),
+        **({"deadline": old.deadline} if old.deadline is not None and old.deadline > now else {}),
+    }
+
+
+def _as_child(item: Item, old: ItemState) -> Item:
+    """The new item, with what is stored about the old one."""
+    stored, own = read_stored(old.options), read_stored(item.options)
+    options = replace(own, retry=stored.retry, timeout=stored.timeout, on_dead=stored.on_dead)
+    return replace(item, parent=old.id, attempts=old.attempts, options=encode_stored(options))
 
 
 def sync_loop_of(client: Client) -> SyncLoop:

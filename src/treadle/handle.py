@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from typing_extensions import TypeIs
 
 from treadle.base.timing import Duration, seconds
+from treadle.codec.large_values import is_large, read_value
 from treadle.define.work import G_co, S_co, Work
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
 from treadle.engine.submit.enqueue import submit
-from treadle.engine.wait.wait_result import decode_state, group_outcome, is_large, item_value, read_value
+from treadle.engine.wait.wait_result import decode_state, group_outcome, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
 from treadle.item import AuditNote, ItemState, Ref, Submitted
@@ -55,6 +56,12 @@ class Handle(Generic[S_co, G_co]):
         """The group it belongs to: the id of its root item."""
         return self.id if self._group_id is None else self._group_id
 
+    @property
+    def queued_at(self) -> float | None:
+        """When the enqueue that gave this handle has stored the item, in epoch seconds. None: it was stored
+        before."""
+        return self._queued_at or None
+
     async def result(self, timeout: Duration | None = None) -> S_co:
         """Wait until the item has succeeded, and return its own value.
 
@@ -89,6 +96,27 @@ class Handle(Generic[S_co, G_co]):
         group = await _await_end(waiters, waiters.groups, ref, future, timeout, self.id)
         value: G_co = await group_outcome(self._core.backend, self._core.registry, group, partial=partial)
         return value
+
+    async def wait(self, timeout: Duration | None = None, *, group: bool = False) -> bool:
+        """Wait until the item has ended, however it did. With `group`: and every member of its group. It
+        reads no value. False if that has not happened after `timeout` seconds. Raises `NotFound`."""
+        refuse_in_transaction(self._core.backend, "handle.wait()")
+        await self._core.connect()
+        if self._tenant is None or (group and self._group_id is None):
+            await self._attach()
+        waiters = self._core.waiters
+        try:
+            if group:
+                ref = (self._tenant or "", self.group_id)
+                await _await_end(waiters, waiters.groups, ref, waiters.group(ref), timeout, self.id)
+            else:
+                ref = (self._tenant or "", self.id)
+                await _await_end(waiters, waiters.items, ref, waiters.item(ref), timeout, self.id)
+        except WaitTimeout:
+            return False
+        finally:
+            await waiters.stop_if_unused()
+        return True
 
     def __await__(self) -> Generator[Any, None, G_co]:
         return self.group().__await__()

@@ -19,18 +19,19 @@ from treadle.define.work_type import needed_arguments
 from treadle.doers.base import check_whole
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
-from treadle.engine.schedule.entry import Recurrence, RunFn, ScheduleEntry
+from treadle.engine.schedule.entry import Recurrence, ScheduleEntry
+from treadle.engine.schedule.entry import RunFn as RunFn
 from treadle.engine.schedule.occurrence import (
     CATCH_UPS,
     BoundedTiming,
-    CatchUp,
     CronTiming,
     EveryTiming,
-    NextFn,
     NextTiming,
     Timing,
     user_function,
 )
+from treadle.engine.schedule.occurrence import CatchUp as CatchUp
+from treadle.engine.schedule.occurrence import NextFn as NextFn
 from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
 from treadle.handle import EnqueueCall, Handle
 from treadle.item import DEFAULT_TENANT, AuditNote
@@ -191,6 +192,10 @@ class Schedules:
         errors = await self._stored.errors(rows)
         now, fleet = await self._fleet()
         return self._stored.states(rows, fleet, now, errors)
+
+    def has_code(self, name: str) -> bool:
+        """Whether this process has the code of a schedule, so that `trigger` can run it."""
+        return self._full(name) in self._scheduler.entries
 
     async def why(self, name: str) -> Why:
         """Say why a schedule has not fired, and when it will."""

@@ -38,40 +38,24 @@ class StoreMetrics:
     They are those of all tenants, so a client that is bound to one is refused.
     """
 
-    def __init__(self, app: Operator) -> None:
+    def __init__(self, app: Operator, *, connect: bool = True) -> None:
+        """connect: connect first, if need be. False is for the worker command, which has connected, and
+        serves the values of all tenants for an app of one tenant too."""
         if not isinstance(app, Operator):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError.of("app", app, "must be a Treadle app or a Client")
-        if tenant_of(app) is not None:
+        if connect and tenant_of(app) is not None:
             raise InputError.of("app", app, "is bound to a tenant; these values are those of all tenants")
         self._core = core_of(app)
-        self._reader = StoreReader(self._core, connect=True)
+        self._connect = connect
+        self._labels = StoreRows()
+        self._answer = KeptAnswer(self._read)
 
     async def prometheus(self) -> str:
         """The text to scrape. If the store does not answer, only `treadle_store_up` is there, with 0."""
         return store_exposition(await self.rows())
 
     async def rows(self) -> Sequence[MetricRow]:
-        """All values as plain data."""
-        return await self._reader.rows()
-
-
-def store_exposition(rows: Sequence[MetricRow]) -> str:
-    """The text for values of the store. Metrics without a value are left out."""
-    found = {row.name for row in rows}
-    return exposition(rows, [metric for metric in STORE_METRICS if metric.exported in found])
-
-
-class StoreReader:
-    """Reads the values, at most every `EVERY` seconds. connect: connect first, if need be."""
-
-    def __init__(self, core: Core, *, connect: bool) -> None:
-        self._core = core
-        self._connect = connect
-        self._labels = StoreRows()
-        self._answer = KeptAnswer(self._read)
-
-    async def rows(self) -> Sequence[MetricRow]:
-        """The values, up to `EVERY` seconds old."""
+        """All values as plain data, up to `EVERY` seconds old."""
         return await self._answer.get(EVERY)
 
     async def _read(self) -> Sequence[MetricRow]:
@@ -102,6 +86,12 @@ class StoreReader:
         if overview is None and not rows:
             await backend.now()  # whether it answers
         return rows
+
+
+def store_exposition(rows: Sequence[MetricRow]) -> str:
+    """The text for values of the store. Metrics without a value are left out."""
+    found = {row.name for row in rows}
+    return exposition(rows, [metric for metric in STORE_METRICS if metric.exported in found])
 
 
 async def _schedules(core: Core, overview: Overview | None) -> list[MetricRow]:

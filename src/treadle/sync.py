@@ -108,6 +108,15 @@ class SyncHandle(SyncSide, Generic[S, G]):
         """As `Handle.group`."""
         return self._loop.run(self._handle.group(timeout, partial=partial))
 
+    @property
+    def queued_at(self) -> float | None:
+        """As `Handle.queued_at`."""
+        return self._handle.queued_at
+
+    def wait(self, timeout: Duration | None = None, *, group: bool = False) -> bool:
+        """As `Handle.wait`."""
+        return self._loop.run(self._handle.wait(timeout, group=group))
+
     def state(self) -> ItemState:
         """As `Handle.state`."""
         return self._loop.run(self._handle.state())
@@ -169,6 +178,11 @@ class SyncSchedules(SyncSide):
     """The schedules of the store: `app.sync.schedules`."""
 
     list = blocking(Schedules.list)
+
+    def has_code(self, name: str) -> bool:
+        """As `Schedules.has_code`."""
+        return bool(self._target.has_code(name))
+
     why = blocking(Schedules.why)
     runs = blocking(Schedules.runs)
     pause = blocking(Schedules.pause)
@@ -210,6 +224,7 @@ class SyncOperator(SyncSide):
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
     problems = blocking(Operator.problems)
+    look = blocking(Operator.look)
     lines = blocking(Operator.lines)
     related = blocking(Operator.related)
     statistics = blocking(Operator.statistics)
@@ -345,11 +360,12 @@ class SyncClient(SyncOperator):
         return [SyncHandle(self._loop, submitted_handle(core, tenant, answer, note)) for answer in answers]
 
     claim_one = blocking_as(Client.claim_one, _sync_lease)
+    edit = blocking_as(Client.edit, _sync_handle)
     schedule = on_loop_if_any(Client.schedule, SyncScheduleHandle)
 
-    def handle(self, id: str) -> SyncHandle[Any, Any]:
+    def handle(self, item: str | ItemState) -> SyncHandle[Any, Any]:
         """As `Client.handle`."""
-        return SyncHandle(self._loop, self._client.handle(id))
+        return SyncHandle(self._loop, self._client.handle(item))
 
     def close(self) -> None:
         """End the background loop, if there is one, and close the app on it. An app on the user's own loop is

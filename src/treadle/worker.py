@@ -25,9 +25,10 @@ from treadle.doers.base import check_whole, managed
 from treadle.engine.registry import AnyType
 from treadle.engine.run.loops import who_asked
 from treadle.engine.run.runtime import Runtime
-from treadle.engine.settings import HandlerScope, Lifespan, Middleware, WorkerSettings
+from treadle.engine.settings import HandlerScope, Lifespan, WorkerSettings
 from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
+from treadle.handler.call_next import Middleware
 from treadle.item import Lease
 from treadle.logs.lines import INFO, log_line
 from treadle.operate.operator import core_of

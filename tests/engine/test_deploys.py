@@ -11,9 +11,9 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until, until_status
 from treadle import Context, DuplicateWorkError, Failure, InputError, Retry, UnknownWorkError, Worker, work
+from treadle.codec.large_values import LARGE
 from treadle.doers import concurrency
 from treadle.engine.run import undecodable
-from treadle.engine.wait.wait_result import LARGE
 from treadle.events import Started, Succeeded
 from treadle.testing import ManualClock, run_inline
 

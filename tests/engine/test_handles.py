@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, no_new_tasks
-from treadle import Client, Context, InputError, Result, Treadle, WaitTimeout, work
+from treadle import Abort, Client, Context, InputError, NotFound, Result, Treadle, WaitTimeout, work
 from treadle.backends.memory import MemoryBackend
 from treadle.errors import BackendError
 from treadle.handle import Handle, submitted_handle, submitted_handles
@@ -51,6 +51,37 @@ async def test_a_handle_can_be_made_in_another_process(make_app: MakeApp) -> Non
         assert await asyncio.gather(*waiting) == [5, 5, 5]
         assert second.handle(one.id).id == one.id
         assert await second.handle(handle.id) == 5
+
+
+async def test_a_wait_for_the_end_gives_no_value_and_raises_no_error_of_the_work(make_app: MakeApp) -> None:
+    """`handle.wait()`: True when the item has ended, with `group` its whole group, however it did."""
+    barrier = Barrier()
+
+    @work(name="child")
+    async def child() -> None:
+        await barrier.wait()
+        raise Abort("no")
+
+    @work(name="root")
+    async def root(ctx: Context) -> Result[None, None]:
+        return ctx.queue(child())
+
+    async with make_app(root, child) as app:
+        handle = await app.enqueue(root())
+        assert handle.queued_at
+        same = app.handle(await handle.state())
+        assert (same.id, same.group_id, same.queued_at) == (handle.id, handle.group_id, None)
+        assert await same.wait(PATIENCE)
+        await barrier.reached()
+        with no_new_tasks():
+            assert not await same.wait(0.01, group=True)
+        barrier.go.set()
+        assert await same.wait(PATIENCE, group=True)
+        with pytest.raises(NotFound):
+            await app.handle("unknown").wait(PATIENCE)
+        other = app.tenant("other").handle(await handle.state())
+        with pytest.raises(NotFound):  # it is not that tenant's
+            await other.wait(PATIENCE)
 
 
 async def test_a_wait_that_times_out_leaves_nothing_behind(make_app: MakeApp) -> None:

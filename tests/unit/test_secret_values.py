@@ -24,7 +24,7 @@ from treadle import (
 )
 from treadle.define.secret_values import SecretMask, holds_secret
 from treadle.define.work_type import declared_types
-from treadle.operate.item_json import group_json, item_json
+from treadle.operate.item_json import Values
 from treadle.operate.operator import core_of
 
 T = TypeVar("T")
@@ -182,16 +182,16 @@ async def test_handlers_get_secrets_and_items_are_shown_without_them() -> None:
         assert first is not None
         assert second is not None
         registry = core_of(app).registry
-        shown = item_json(registry, first)
+        shown = Values(registry).item(first)
         assert shown["input"] == {
             "login": {"userName": "u", "passCode": "***"},
             "pin": "***",
             "codes": ["***", "***"],
         }
         assert (shown["result"], shown["headers"]) == ("***", {"auth-token": "***", "n": "1"})
-        revealed = item_json(registry, first, reveal=True)
+        revealed = Values(registry).item(first, reveal=True)
         assert (revealed["input"]["pin"], revealed["result"]) == (42, "code42ab")
-        shown = item_json(registry, second)
+        shown = Values(registry).item(second)
         assert shown["input"] == {
             "model": {"name": "n", "theCode": "***", "more": ["***"]},
             "more": {"second": {"userName": "v", "passCode": "***"}},
@@ -205,11 +205,11 @@ async def test_what_cannot_be_read_shows_no_secrets_either() -> None:
     (state,) = await app.get(handle)
     assert state is not None
     state.input = b'{"login": 3, "pin": "1234", "password": "x"}'
-    shown = item_json(core_of(app).registry, state)
+    shown = app.values.item(state)
     assert shown["input"] == {"login": "***", "pin": "***", "password": "***"}
     assert "1234" not in shown["unreadable"]
     state.input = b"\xff1234"
-    assert item_json(core_of(app).registry, state)["input"] == "***"
+    assert app.values.item(state)["input"] == "***"
     await app.close()
 
 
@@ -225,9 +225,9 @@ async def test_an_argument_that_has_another_name_today_may_be_a_secret() -> None
         (state,) = await app.get("a")
         assert state is not None
         state.input = b'{"number": 1, "code": "1234"}'
-        assert item_json(core_of(app).registry, state)["input"] == {"number": 1, "code": "***"}
+        assert app.values.item(state)["input"] == {"number": 1, "code": "***"}
         state.type = plain.name
-        assert item_json(core_of(app).registry, state)["input"] == {"number": 1, "code": "1234"}
+        assert app.values.item(state)["input"] == {"number": 1, "code": "1234"}
 
 
 async def test_without_the_code_of_a_type_all_of_it_is_masked() -> None:
@@ -243,18 +243,18 @@ async def test_without_the_code_of_a_type_all_of_it_is_masked() -> None:
             assert decoded is not None
             registry = core_of(bare).registry
             for state in (stored, decoded):
-                shown = item_json(registry, state)
+                shown = Values(registry).item(state)
                 assert (shown["input"], shown["result"]) == ("***", "***")
                 assert f"the code of {sign_in.name!r} is not here" in shown["unreadable"]
-                revealed = item_json(registry, state, reveal=True)
+                revealed = Values(registry).item(state, reveal=True)
                 assert revealed["input"]["pin"] == 42
                 assert "unreadable" not in revealed
-            assert group_json(registry, group)["value"] == "***"
+            assert Values(registry).group(group)["value"] == "***"
             bare.register(sign_in)  # the way to see what is no secret
-            assert item_json(registry, stored)["input"]["login"] == {"userName": "u", "passCode": "***"}
+            assert Values(registry).item(stored)["input"]["login"] == {"userName": "u", "passCode": "***"}
             stored.type, stored.input = "gone", b"\xff"
-            assert item_json(registry, stored)["input"] == "***"
-            assert item_json(registry, stored, reveal=True)["input"] == {"$base64": "/w=="}
+            assert Values(registry).item(stored)["input"] == "***"
+            assert Values(registry).item(stored, reveal=True)["input"] == {"$base64": "/w=="}
 
 
 @work
@@ -281,9 +281,9 @@ async def test_the_value_of_a_group_is_masked_as_the_member_that_gave_it_declare
             assert await handle.group() == value
             (group,) = await app.backend.group([handle.id])
             assert group is not None
-            assert group_json(core_of(app).registry, group)["value"] == shown
-            assert group_json(core_of(app).registry, group, reveal=True)["value"] == value
-            assert group_json(core_of(bare).registry, group)["value"] == "***"
+            assert app.values.group(group)["value"] == shown
+            assert app.values.group(group, reveal=True)["value"] == value
+            assert bare.values.group(group)["value"] == "***"
 
 
 def test_a_declaration_and_its_handler_may_both_mark_secrets() -> None:
@@ -324,15 +324,15 @@ async def test_the_input_in_a_failure_is_masked_as_its_own_type_declares_it() ->
                 await app.enqueue(work_, on_dead=on_dead).group()
         registry, shown = core_of(app).registry, {"order": 1, "card": "***"}
         (item,) = (await app.list(type=undo.name)).items
-        assert item_json(registry, item)["input"]["failure"]["input"] == shown
-        assert item_json(registry, item)["result"]["input"] == shown
-        assert item_json(registry, item, reveal=True)["input"]["failure"]["input"]["card"] == "4711"
+        assert Values(registry).item(item)["input"]["failure"]["input"] == shown
+        assert Values(registry).item(item)["result"]["input"] == shown
+        assert Values(registry).item(item, reveal=True)["input"]["failure"]["input"]["card"] == "4711"
         (item,) = (await app.list(type=notify.name)).items
-        assert item_json(registry, item)["input"]["failures"][0]["input"] == shown
+        assert Values(registry).item(item)["input"]["failures"][0]["input"] == shown
         (item,) = (await app.list(type=undo_plainly.name)).items
-        assert item_json(registry, item)["input"]["failure"]["input"] == {"order": 2, "card": "***"}
+        assert Values(registry).item(item)["input"]["failure"]["input"] == {"order": 2, "card": "***"}
         async with Client(app.backend, work=[undo_plainly]) as bare:  # it has no code for the item that died
-            shown = item_json(core_of(bare).registry, item)["input"]["failure"]
+            shown = bare.values.item(item)["input"]["failure"]
             assert (shown["type"], shown["input"]) == (charge.name, "***")
 
 
@@ -345,5 +345,5 @@ async def test_the_failure_of_a_compensation_holds_another_one() -> None:
             with pytest.raises(WorkFailed):
                 await each.group()
         (item, _) = (await app.list(type=undo.name)).items
-        inner = item_json(core_of(app).registry, item)["input"]["failure"]["input"]["failure"]
+        inner = app.values.item(item)["input"]["failure"]["input"]["failure"]
         assert inner["input"] == {"order": 1, "card": "***"}

@@ -39,8 +39,12 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
 
 # Plain attributes and methods: code that is not async uses them as they are.
 PLAIN: dict[type[Any], set[str]] = {
-    Client: {"backend", "metrics", "register", "sync", "types"},
-    Treadle: {"active", "backend", "metrics", "register", "replace", "stats", "sync", "types"},
+    Operator: {"store_clock", "values"},
+    Client: {"backend", "metrics", "register", "store_clock", "sync", "types", "values"},
+    Treadle: {
+        *("active", "backend", "metrics", "register", "replace", "stats", "store_clock", "sync", "types"),
+        "values",
+    },
     Schedules: {"add", "remove", "run_now"},  # of the package
     ClaimedLease: {"attempt", "headers", "id", "tenant", "type"},  # attributes of the instance
     Handle: {"existing", "id"},

@@ -12,7 +12,7 @@ from treadle.backend import store_name
 from treadle.base.wording import duration, listed, one_line, plural
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
-from treadle.engine.registry import BUILT_IN
+from treadle.define.dependency import BUILT_IN
 from treadle.operate.operator import core_of
 from treadle.worker import settings_of
 

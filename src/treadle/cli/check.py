@@ -10,8 +10,8 @@ import msgspec
 import typer
 
 from treadle.base.wording import close_names, first_line, plain, plural
-from treadle.define.dependency import DEPENDENCY
-from treadle.engine.registry import BUILT_IN, Registry
+from treadle.define.dependency import BUILT_IN, DEPENDENCY
+from treadle.engine.registry import Registry
 from treadle.errors import InputError
 from treadle.item import Filter, Item, ItemState, Status
 from treadle.operate.filters import names_in, read_statuses

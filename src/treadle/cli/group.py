@@ -13,7 +13,7 @@ from treadle.define.condition import GroupRef, shown_names
 from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound
 from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
-from treadle.operate.item_json import group_json, member_json, read_group_value
+from treadle.operate.item_json import member_json
 
 from .filters import RevealOption
 from .pages import first_items
@@ -53,10 +53,10 @@ async def group(
     _check_forms(dot, mermaid)
     found = await _find_group(shell, check_id(id))
     tree = await group_members(shell, found, limit)
-    if _shown_to_programs(shell, group_json(shell.registry, found, reveal=reveal), tree, dot, mermaid):
+    if _shown_to_programs(shell, shell.client.values.group(found, reveal=reveal), tree, dot, mermaid):
         return None
     now = await shell.now()
-    value, problem = read_group_value(shell.registry, found, reveal=reveal)
+    value, problem = shell.client.values.group_value(found, reveal=reveal)
     shell.lines(
         fact_lines(
             [

@@ -12,7 +12,7 @@ from treadle.define.condition import GroupRef, shown_name
 from treadle.errors import NotFound
 from treadle.item import Filter, GroupState, ItemState
 from treadle.operate.filters import read_condition
-from treadle.operate.item_json import group_json, item_headers, item_json, read_input, read_result, ref_json
+from treadle.operate.item_json import ref_json
 from treadle.store.rules.watching import died_unrun
 
 from .exit_codes import REFUSED
@@ -65,7 +65,7 @@ async def list_items(
     )
     if shell.json:
         for item in found.items:
-            shell.emit(item_json(shell.registry, item, reveal=reveal))
+            shell.emit(shell.client.values.item(item, reveal=reveal))
     else:
         now = await shell.now()
         shell.lines(item_lines(found.items, now) if found.items else ["no items"])
@@ -111,7 +111,7 @@ async def show(
             continue
         around = await _around(shell, state)
         if shell.json:
-            fields = item_json(shell.registry, state, history=True, reveal=reveal)
+            fields = shell.client.values.item(state, history=True, reveal=reveal)
             shell.emit({**fields, **around.json(shell, reveal)})
         else:
             if index:
@@ -132,7 +132,7 @@ class _Around(NamedTuple):
 
     def json(self, shell: Shell, reveal: bool) -> dict[str, Any]:
         return {
-            "group": None if self.group is None else group_json(shell.registry, self.group, reveal=reveal),
+            "group": None if self.group is None else shell.client.values.group(self.group, reveal=reveal),
             "prerequisites": [
                 {"id": name, "status": _standing(found), "type": "" if found is None else found.type}
                 for name, found in self.prerequisites
@@ -180,12 +180,12 @@ def _standing(found: ItemState | GroupState | None) -> str:
 
 async def _show(shell: Shell, state: ItemState, around: _Around, reveal: bool) -> None:
     now = await shell.now()
-    registry = shell.registry
-    headers = item_headers(registry, state, reveal=reveal)
+    values = shell.client.values
+    headers = values.headers(state, reveal=reveal)
     shell.facts([*_facts(state, around.group, now), ("headers", value_text(headers) if headers else "")])
-    _value(shell, "Input", *read_input(registry, state, reveal=reveal), len(state.input))
+    _value(shell, "Input", *values.input(state, reveal=reveal), len(state.input))
     if isinstance(state.result, bytes):
-        _value(shell, "Result", *read_result(registry, state, reveal=reveal), len(state.result))
+        _value(shell, "Result", *values.result(state, reveal=reveal), len(state.result))
     if around.prerequisites:
         shell.print()
         shell.print(f"Waits for {plural(len(state.after), 'item')}", "bold")
@@ -283,6 +283,6 @@ async def export(
     where = await filter_of(shell, filters)
     async for page in pages(shell, where, most=limit, history=history):
         for item in page.items:
-            shell.emit(item_json(shell.registry, item, history=history, reveal=reveal))
+            shell.emit(shell.client.values.item(item, history=history, reveal=reveal))
         shell.flush()
     return None

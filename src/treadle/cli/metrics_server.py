@@ -20,7 +20,7 @@ from treadle.cli.reports import ChildReport
 from treadle.errors import InputError
 from treadle.logs.lines import INFO, log_line
 from treadle.metrics.prometheus import CONTENT_TYPE, exposition
-from treadle.store_metrics import KeptAnswer, StoreReader, store_exposition
+from treadle.store_metrics import KeptAnswer, StoreMetrics, store_exposition
 
 LOOP_SECONDS: Final = 10.0
 """A child whose event loop has not turned for so long is not ready."""
@@ -91,7 +91,7 @@ class Health:
 class MetricsServer:
     """store: reads how the store stands. None: the store of this process is not that of its children."""
 
-    def __init__(self, supervisor: Supervised, health: Health, store: StoreReader | None) -> None:
+    def __init__(self, supervisor: Supervised, health: Health, store: StoreMetrics | None) -> None:
         self._supervisor = supervisor
         self._health = health
         self._store = store

@@ -12,7 +12,6 @@ from treadle.errors import InputError, WaitTimeout, WorkFailed
 from treadle.handle import Handle
 from treadle.item import ItemState
 from treadle.operate.filters import names_in, read_duration, read_start
-from treadle.operate.item_json import group_json, item_json, read_group_value, read_result
 from treadle.operate.why.wording import command
 
 from .completion import complete_queue, complete_type
@@ -123,7 +122,7 @@ def _say(shell: Shell, handle: Handle[Any, Any], state: ItemState | None, reveal
     if shell.json:
         shell.emit(
             {"id": handle.id, "existing": handle.existing}
-            | ({} if state is None else item_json(shell.registry, state, reveal=reveal))
+            | ({} if state is None else shell.client.values.item(state, reveal=reveal))
         )
         return
     shell.print(handle.id)
@@ -154,17 +153,17 @@ async def _wait(
 
 async def _print(shell: Shell, handle: Handle[Any, Any], *, whole_group: bool, reveal: bool) -> None:
     """Print what has ended: for a person its value, as JSON."""
-    registry, state = shell.registry, await handle.state()
+    values, state = shell.client.values, await handle.state()
     (stored,) = await shell.backend.get([handle.id], tenant=state.tenant)
     group = None
     if whole_group:
         (group,) = await shell.backend.group([state.group_id], tenant=state.tenant)
     if shell.json:
-        fields = item_json(registry, stored or state, reveal=reveal) | {"existing": handle.existing}
+        fields = values.item(stored or state, reveal=reveal) | {"existing": handle.existing}
         if whole_group:
-            fields["group"] = None if group is None else group_json(registry, group, reveal=reveal)
+            fields["group"] = None if group is None else values.group(group, reveal=reveal)
         shell.emit(fields)
     elif group is not None:
-        shell.lines([json_line(read_group_value(registry, group, reveal=reveal)[0])])
+        shell.lines([json_line(values.group_value(group, reveal=reveal)[0])])
     else:
-        shell.lines([json_line(read_result(registry, stored or state, reveal=reveal)[0])])
+        shell.lines([json_line(values.result(stored or state, reveal=reveal)[0])])

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from treadle.engine.registry import Registry
 from treadle.item import Filter, ItemState
 from treadle.operate.filters import WhereCondition
-from treadle.operate.item_json import item_json
+from treadle.operate.item_json import Values
 
 from .shell import Shell
 
@@ -43,7 +42,7 @@ async def find(
         page = await shell.backend.list(where, limit=size, cursor=cursor, oldest_first=oldest_first)
         for index, item in enumerate(page.items, 1):
             looked_at, last = looked_at + 1, item
-            if not conditions or matches(shell.registry, item, conditions):
+            if not conditions or matches(shell.client.values, item, conditions):
                 items.append(item)
             if len(items) == limit and index < len(page.items):
                 # The same page, cut here: its cursor goes on after this item.
@@ -54,6 +53,6 @@ async def find(
             return Found(items, looked_at, last, cursor)
 
 
-def matches(registry: Registry, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
-    fields = item_json(registry, item, reveal=True)
+def matches(values: Values, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
+    fields = values.item(item, reveal=True)
     return all(condition.holds(fields) for condition in conditions)

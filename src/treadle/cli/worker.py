@@ -34,7 +34,7 @@ from treadle.errors import InputError, TreadleError, message_of
 from treadle.logs.lines import INFO, WARNING, log_line
 from treadle.operate.filters import names_in
 from treadle.operate.operator import core_of
-from treadle.store_metrics import StoreReader
+from treadle.store_metrics import StoreMetrics
 
 
 def worker(
@@ -211,12 +211,12 @@ def _serving(
     """What serves the metrics, while it is entered."""
     if address is None:
         return contextlib.nullcontext()
-    core, backend = core_of(app), app.backend
+    backend = app.backend
     from treadle.backends.memory import MemoryBackend
 
     # A store in memory is that of this process, which is empty, and not that of the child.
     shown = store_metrics and not isinstance(backend, MemoryBackend)
-    store = StoreReader(core, connect=False) if shown else None
+    store = StoreMetrics(app, connect=False) if shown else None
     return MetricsServer(supervisor, Health(supervisor, backend), store).serve(address)
 
 

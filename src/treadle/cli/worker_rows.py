@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from treadle.base.wording import listed, plural
-from treadle.engine.registry import BUILT_IN
+from treadle.define.dependency import BUILT_IN
 from treadle.item import WorkerState
 from treadle.store.fleet import Fleet, WorkerStanding, last_beat
 

@@ -12,8 +12,7 @@ import msgspec
 from treadle.base.wording import first_line
 from treadle.errors import shown
 from treadle.item import ItemState
-from treadle.operate.item_json import exact_json, item_headers, item_json, read_input, read_result
-from treadle.operate.operator import core_of
+from treadle.operate.item_json import exact_json
 from treadle.problems import Problem, ProblemKind
 from treadle.why import Reason, ReasonKind, Why
 
@@ -53,8 +52,9 @@ class Payload(msgspec.Struct, frozen=True):
 def read_payload(visit: Visit, state: ItemState, what: What, *, reveal: bool = False) -> tuple[Any, str]:
     """A JSON value without secrets, and why this code could not read it, or "". reveal: with its secrets,
     which no visitor may see."""
-    read = read_input if what == "input" else read_result
-    value, problem = read(core_of(visit.client).registry, state, reveal=reveal)
+    values = visit.client.values
+    read = values.input if what == "input" else values.result
+    value, problem = read(state, reveal=reveal)
     return value if reveal else visit.site.secrets.masked(value), problem
 
 
@@ -73,10 +73,7 @@ def shown_headers(visit: Visit, state: ItemState) -> dict[str, str] | None:
     """The headers of an item. None: this visitor sees no payloads."""
     if not visit.access.payloads:
         return None
-    return cast(
-        "dict[str, str]",
-        visit.site.secrets.masked(item_headers(core_of(visit.client).registry, state)),
-    )
+    return cast("dict[str, str]", visit.site.secrets.masked(visit.client.values.headers(state)))
 
 
 def shown_error(visit: Visit, state: ItemState) -> str:
@@ -99,7 +96,7 @@ def shown_reasons(visit: Visit, why: Why) -> list[Reason]:
 def shown_item_json(visit: Visit, state: ItemState, *, history: bool = False) -> dict[str, Any]:
     """An item for programs, as `treadle show --json` has it. What is not shown is null, and `hidden` says so;
     what is long is null, and `cut` says so."""
-    fields = item_json(core_of(visit.client).registry, state, history=history)
+    fields = visit.client.values.item(state, history=history)
     if not visit.access.payloads:
         fields |= {"input": None, "result": None, "headers": None, "error": None, "hidden": True}
         fields.pop("unreadable", None)

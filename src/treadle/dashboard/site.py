@@ -32,7 +32,7 @@ from treadle.errors import (
     UnsupportedError,
 )
 from treadle.logs.lines import ERROR, error_text, log_line, traceback_of
-from treadle.operate.operator import core_of, tenant_of
+from treadle.operate.operator import tenant_of
 from treadle.operate.server_stop import server_stop
 
 from . import template_filters
@@ -125,7 +125,7 @@ class Site:
 
     def now(self) -> float:
         """The store's clock, as far as it is known."""
-        return core_of(self.client).store_clock.now()
+        return self.client.store_clock.now()
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Site:
         visit = Visit(self, request, access)
         try:
             await self.client.connect()
-            await core_of(self.client).store_clock.refresh()
+            await self.client.store_clock.refresh()
             return await handler(visit)
         except TreadleError as error:
             return await self._error(request, visit, error)

@@ -13,8 +13,10 @@ from typing_extensions import TypeVar
 
 from treadle.base.ids import generate_id
 from treadle.base.timing import Duration
+from treadle.bulk_action import BULK_TYPE
 from treadle.errors import InputError
 from treadle.handler.result import flatten
+from treadle.item import GROUP_TYPE
 from treadle.options import After, Input, Options, check_options
 
 from .condition import When
@@ -48,3 +50,11 @@ def _signature(on: Any, queue: Any, when: Any, timeout: Any) -> None: ...
 
 
 DEPENDENCY: Final = work.declare("treadle.dependency", _signature, options=_options)
+
+
+BUILT_IN: Final = {
+    DEPENDENCY.name: "use dependency(...)",
+    GROUP_TYPE: "use ctx.group(...)",
+    BULK_TYPE: "use app.bulk.start(...)",
+}
+"""The types that every worker has without code of the user, and how their items are made."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from treadle.define.dependency import BUILT_IN
 from treadle.doers.base import AdaptedDoer
 from treadle.doers.limit_rules import LimitRule
 from treadle.doers.limited import LimitedDoer
@@ -15,7 +16,6 @@ from treadle.item import ItemState, Limit, WorkerState
 from treadle.item_facts import LimitUse
 
 from .core import Core
-from .registry import BUILT_IN
 
 
 def declared_limits(core: Core) -> dict[str, LimitRule]:

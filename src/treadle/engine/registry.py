@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
 from treadle.bulk_action import BULK_TYPE
 from treadle.codec import Codec, JsonCodec, check_size
-from treadle.define.dependency import DEPENDENCY
+from treadle.define.dependency import BUILT_IN, DEPENDENCY
 from treadle.define.secret_values import SecretMask
 from treadle.define.signature import GROUP_VALUE, Handler
 from treadle.define.work import Work, WorkTypeBase, check_takes_failure, is_work
@@ -24,16 +24,8 @@ from treadle.define.work_type import (
     own_compensation,
 )
 from treadle.errors import DefinitionError, DuplicateWorkError, InputError, UnknownWorkError
-from treadle.item import GROUP_TYPE
 
 AnyType = WorkType[..., Any, Any]
-
-BUILT_IN: Final = {
-    DEPENDENCY.name: "use dependency(...)",
-    GROUP_TYPE: "use ctx.group(...)",
-    BULK_TYPE: "use app.bulk.start(...)",
-}
-"""The types that every worker has without code of the user, and how their items are made."""
 
 
 class Registry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random as random_module
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from treadle.codec import Codec, default_codec
 from treadle.doers.base import BaseDoer
 from treadle.errors import InputError
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
-from treadle.handler.context import Context
+from treadle.handler.call_next import Middleware
 from treadle.retry import Retry
 
 MAX_PAYLOAD = 1024 * 1024
@@ -68,8 +68,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Lifespan: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-CallNext: TypeAlias = Callable[[], Awaitable[Any]]
-Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
 HandlerScope: TypeAlias = Callable[[], AbstractContextManager[Any]]
 """What is entered around each call of a handler, where the handler runs: in its thread, if it has one."""
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from treadle.base.callables import is_awaitable
+
+from .context import Context
+
+CallNext: TypeAlias = Callable[[], Awaitable[Any]]
+"""What a middleware calls to run what is further inside."""
+Middleware: TypeAlias = Callable[[Context, CallNext], Awaitable[Any]]
+"""What is called around each handler: `async def m(ctx, call_next)`."""
 
 
 class NextCall:

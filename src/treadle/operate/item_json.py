@@ -35,35 +35,93 @@ LARGEST_EXACT: Final = 2**53
 """Programs that read numbers of JSON as floats read larger integers wrongly."""
 
 
-# -- reading -------------------------------------------------------------------------------------------
+class Values:
+    """What items and groups hold, as JSON values without secrets: `app.values`. reveal: with their secrets.
+    See `treadle.operate.item_json`."""
 
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
-def read_input(registry: Registry, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
-    """The arguments of an item as a JSON value, read as a worker with this code would, and why that could
-    not be done, or "". reveal: with their secrets. Without the code of its type, all of it is secret."""
-    type = registry.get(state.type)
-    declared = registry.declared_types(state.type)
-    if not (declared or reveal):
-        return MASK, _unknown(state.type)
-    try:
-        value = (
-            registry.codec.decode(state.input)
-            if type is None
-            else type.decode_input(state.input, registry.codec)
-        )
-        return _shown(registry, to_json(value), declared, reveal=reveal), ""
-    except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
-        return _stored(registry, state.input, declared, reveal=reveal), _why(error, declared, reveal=reveal)
+    def arguments(self, state: ItemState) -> Mapping[str, Any]:
+        """The arguments of an item as its handler would get them, by name. `DecodeError` if the code here
+        cannot read them, `UnknownWorkError` if it does not have the type."""
+        registry = self._registry
+        return registry.find(state.type).decode_input(state.input, registry.codec)
 
+    def input(self, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
+        """The arguments of an item as a JSON value, read as a worker with this code would, and why that could
+        not be done, or "". Without the code of its type, all of it is secret."""
+        registry = self._registry
+        type = registry.get(state.type)
+        declared = registry.declared_types(state.type)
+        if not (declared or reveal):
+            return MASK, _unknown(state.type)
+        try:
+            value = (
+                registry.codec.decode(state.input)
+                if type is None
+                else type.decode_input(state.input, registry.codec)
+            )
+            return _shown(registry, to_json(value), declared, reveal=reveal), ""
+        except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
+            return _stored(registry, state.input, declared, reveal=reveal), _why(
+                error, declared, reveal=reveal
+            )
 
-def read_result(registry: Registry, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
-    """The same for its result."""
-    return _read_value(registry, state.type, state.result, reveal=reveal, group=state.type == GROUP_TYPE)
+    def result(self, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
+        """The same for its result."""
+        group = state.type == GROUP_TYPE
+        return _read_value(self._registry, state.type, state.result, reveal=reveal, group=group)
 
+    def group_value(self, group: GroupState, *, reveal: bool = False) -> tuple[object, str]:
+        """The same for the value of a group, best as the store has it: `app.group(id, decode=False)`."""
+        return _read_value(self._registry, group.type, group.value, reveal=reveal, group=True)
 
-def read_group_value(registry: Registry, group: GroupState, *, reveal: bool = False) -> tuple[object, str]:
-    """The same for the value of a group, as the store has it."""
-    return _read_value(registry, group.type, group.value, reveal=reveal, group=True)
+    def headers(self, state: ItemState, *, reveal: bool = False) -> dict[str, str]:
+        """The headers of an item, also as the store has it."""
+        headers = dict(state.headers or headers_of(state.options))
+        return headers if reveal else self._registry.mask.masked(headers)
+
+    def item(self, state: ItemState, *, history: bool = False, reveal: bool = False) -> dict[str, Any]:
+        """An item for programs. `history` and `waiting_for` are there only if asked for: a list has
+        neither."""
+        fields: dict[str, Any] = {}
+        for name in state.__struct_fields__:
+            if name not in LEFT_OUT:
+                value = getattr(state, name)
+                fields[name] = iso(value) if name in INSTANTS else value
+        fields["after"] = names_json(state.after)
+        fields["headers"] = self.headers(state, reveal=reveal)
+        fields["input"], bad_input = self.input(state, reveal=reveal)
+        fields["result"], bad_result = self.result(state, reveal=reveal)
+        if bad_input or bad_result:
+            fields["unreadable"] = "; ".join(
+                f"{what}: {why}" for what, why in (("input", bad_input), ("result", bad_result)) if why
+            )
+        if history:
+            fields["waiting_for"] = names_json(state.waiting_for)
+            fields["history"] = [attempt_json(each) for each in state.history]
+        return fields
+
+    def group(self, group: GroupState, *, reveal: bool = False) -> dict[str, Any]:
+        """A group for programs: the names of `GroupState`."""
+        value, problem = self.group_value(group, reveal=reveal)
+        fields: dict[str, Any] = {
+            "id": group.id,
+            "tenant": group.tenant,
+            "type": group.type,
+            "open": group.open,
+            "failed": group.failed,
+            "ended_at": iso(group.ended_at),
+            "contributed": group.contributed,
+            "final": group.final,
+            "version": group.version,
+            "value": value,
+            "deaths": [ref_json(each) for each in group.deaths],
+            "cancelled": None if group.cancelled is None else ref_json(group.cancelled),
+            "outer": group.outer,
+        }
+        return {**fields, "unreadable": f"value: {problem}"} if problem else fields
 
 
 def _read_value(
@@ -158,36 +216,6 @@ def why_not(error: Exception) -> str:
 # -- JSON ----------------------------------------------------------------------------------------------
 
 
-def item_json(
-    registry: Registry, state: ItemState, *, history: bool = False, reveal: bool = False
-) -> dict[str, Any]:
-    """An item for programs. `history` and `waiting_for` are there only if asked for: a list has neither.
-    reveal: with the secrets in its input, result and headers."""
-    fields: dict[str, Any] = {}
-    for name in state.__struct_fields__:
-        if name not in LEFT_OUT:
-            value = getattr(state, name)
-            fields[name] = iso(value) if name in INSTANTS else value
-    fields["after"] = names_json(state.after)
-    fields["headers"] = item_headers(registry, state, reveal=reveal)
-    fields["input"], bad_input = read_input(registry, state, reveal=reveal)
-    fields["result"], bad_result = read_result(registry, state, reveal=reveal)
-    if bad_input or bad_result:
-        fields["unreadable"] = "; ".join(
-            f"{what}: {why}" for what, why in (("input", bad_input), ("result", bad_result)) if why
-        )
-    if history:
-        fields["waiting_for"] = names_json(state.waiting_for)
-        fields["history"] = [attempt_json(each) for each in state.history]
-    return fields
-
-
-def item_headers(registry: Registry, state: ItemState, *, reveal: bool = False) -> dict[str, str]:
-    """The headers of an item, also as the store has it."""
-    headers = dict(state.headers or headers_of(state.options))
-    return headers if reveal else registry.mask.masked(headers)
-
-
 def attempt_json(attempt: Attempt) -> dict[str, Any]:
     return {**msgspec.structs.asdict(attempt), "at": iso(attempt.at)}
 
@@ -219,27 +247,6 @@ def member_json(item: ItemState) -> dict[str, Any]:
         "parent": item.parent,
         "after": names_json(item.after),
     }
-
-
-def group_json(registry: Registry, group: GroupState, *, reveal: bool = False) -> dict[str, Any]:
-    """A group for programs: the names of `GroupState`."""
-    value, problem = read_group_value(registry, group, reveal=reveal)
-    fields: dict[str, Any] = {
-        "id": group.id,
-        "tenant": group.tenant,
-        "type": group.type,
-        "open": group.open,
-        "failed": group.failed,
-        "ended_at": iso(group.ended_at),
-        "contributed": group.contributed,
-        "final": group.final,
-        "version": group.version,
-        "value": value,
-        "deaths": [ref_json(each) for each in group.deaths],
-        "cancelled": None if group.cancelled is None else ref_json(group.cancelled),
-        "outer": group.outer,
-    }
-    return {**fields, "unreadable": f"value: {problem}"} if problem else fields
 
 
 def mark_json(mark: DeadMark) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import declared_limits, with_limit
+from treadle.engine.timers import StoreClock
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import WorkerState
 from treadle.item_facts import LimitUse, Overview
@@ -22,7 +23,8 @@ from treadle.store.audit_note import check_recording
 from treadle.store.fleet import Fleet
 from treadle.why import Why
 
-from .store_look import look_at
+from .item_json import Values
+from .store_look import StoreLook, look_at
 from .tenant_view import seen_limits, seen_workers
 from .why import why_item, why_queue
 
@@ -36,6 +38,17 @@ class Observer:
     def connect(self) -> Coroutine[Any, Any, None]:
         """Open the backend. All methods do it when they need it. Idempotent."""
         return self._core.connect()
+
+    @property
+    def values(self) -> Values:
+        """What items and groups hold, as JSON values without secrets: `app.values.item(state)`."""
+        return Values(self._core.registry)
+
+    @property
+    def store_clock(self) -> StoreClock:
+        """The clock of the store, as far as it is known: `now()`. `await refresh()` asks for it, at most once
+        a minute."""
+        return self._core.store_clock
 
     async def why(self, id: str | HasId) -> Why:
         """Say why an item is where it is: the most binding reason first, and what to do about it. If it waits
@@ -116,9 +129,14 @@ class Observer:
         quick: look at no more than the 10,000 oldest open items for those that wait for ids that were never
             submitted.
         """
+        return list((await self.look(max_wait, quick)).problems)
+
+    async def look(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> StoreLook:
+        """Return all that `treadle status` shows, by at most six reads: the overview, the workers, the
+        problems and the schedules. The arguments are those of `problems`."""
         longest = seconds(max_wait, field="max_wait")
         await self._begin_read()
-        return list((await look_at(self._core, self._tenant, longest, quick=quick)).problems)
+        return await look_at(self._core, self._tenant, longest, quick=quick)
 
     async def statistics(
         self,

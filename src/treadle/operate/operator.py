@@ -10,10 +10,11 @@ from typing_extensions import Unpack
 
 from treadle.base.ids import check_id, check_name, ids_of
 from treadle.base.timing import Instant
+from treadle.codec.large_values import read_value
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core, announce_ended, event_time
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
-from treadle.engine.wait.wait_result import decode_group_value, decode_states, read_value
+from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
 from treadle.item import (
     DEFAULT_TENANT,
@@ -58,13 +59,17 @@ class Operator(Observer):
         states = await (current_transaction(backend) or backend).get(wanted, tenant=self._tenant)
         return await decode_states(self._core.registry, states)
 
-    async def group(self, id: str | HasId) -> GroupState | None:
-        """Return a group as it is now, by the id of its root. None for an unknown id."""
+    async def group(self, id: str | HasId, *, decode: bool = True) -> GroupState | None:
+        """Return a group as it is now, by the id of its root. None for an unknown id.
+
+        decode: False leaves its value as it is stored. So it names its type, which says what is secret in it:
+            see `values`.
+        """
         (id,) = ids_of(id)
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
-        if group is None:
-            return None
+        if group is None or not decode:
+            return group
         registry, data = self._core.registry, group.value
         await decode_states(registry, (*group.deaths, group.cancelled))
         if isinstance(data, bytes):

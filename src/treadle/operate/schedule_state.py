@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from treadle.engine.core import Core
-from treadle.engine.schedule.scheduler import ScheduleStanding, is_orphaned, standing_of
+from treadle.engine.schedule.scheduler import ScheduleStanding as ScheduleStanding
+from treadle.engine.schedule.scheduler import is_orphaned, standing_of
 from treadle.item import Schedule
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why

@@ -68,6 +68,11 @@ class SyncLoop:
         """Whether the app is in use on an event loop, its own or another."""
         return (self.core.live_loop() or self._loop) is not None
 
+    @property
+    def connected(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that the app is connected on."""
+        return self.core.loop
+
     def close(self) -> None:
         """End the background loop, if there is one, and close the app on it. An app on the user's own loop is
         not closed. Calls of other threads may end first: a submit that is under way is answered. Those that

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from treadle.client import Client
+from treadle.define.dependency import BUILT_IN
 from treadle.define.work import Work
 from treadle.define.work_type import WorkType
-from treadle.engine.registry import BUILT_IN, AnyType
+from treadle.engine.registry import AnyType
 from treadle.errors import PayloadError
 from treadle.item import ItemState
 from treadle.operate.operator import core_of

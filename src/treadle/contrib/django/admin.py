@@ -10,8 +10,6 @@ from treadle.base.timing import to_datetime
 from treadle.base.wording import capped, plural
 from treadle.errors import InputError, TreadleError, message_of
 from treadle.item import TERMINAL, ItemState, Status
-from treadle.operate.item_json import item_json
-from treadle.operate.operator import core_of
 from treadle.sync import SyncClient
 
 from .admin_api import (
@@ -81,7 +79,7 @@ class ItemAdmin(ModelAdmin):
             return self._act(request, app, [object_id])
         self._check_view(request)
         state = _read(app, object_id)
-        shown = item_json(core_of(app).registry, state)
+        shown = app.values.item(state)
         context = {
             "item": _row(state),
             "facts": [(name, value) for name, value in shown.items() if value not in (None, "", [], {})],

@@ -7,7 +7,7 @@ from typing import Any
 
 from treadle.app import Treadle
 from treadle.backend import Backend
-from treadle.engine.settings import Middleware
+from treadle.handler.call_next import Middleware
 from treadle.worker import set_scope
 
 from .connections import close_connections, handler_scope

@@ -7,14 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from treadle.app import Treadle
-from treadle.client import Client
-from treadle.define.work import Work
-from treadle.engine.submit.enqueue import submit
 from treadle.errors import InputError
-from treadle.item import Submitted
-from treadle.operate.operator import core_of, note_of, submits_to
-from treadle.operate.sync_loop import run_without_loop
 from treadle.options import ENQUEUE_OPTIONS, check_options
+from treadle.sync import SyncHandle
 
 from .databases import in_transaction, is_store, raw_connection
 from .django_api import ImproperlyConfigured, connections, timezone, transaction
@@ -80,20 +75,21 @@ class TreadleBackend(BaseTaskBackend):
         work = type_of(task, app, self.alias).from_input(input)
         result = new_result(task, work.id, input["args"], input["kwargs"], self.alias)
         client = app if (tenant := getattr(task, "tenant", None)) is None else app.tenant(tenant)
-        options = check_options(item_options(task), "enqueue", ENQUEUE_OPTIONS)
+        options = item_options(task)
+        check_options(options, "enqueue", ENQUEUE_OPTIONS)  # here, and not only after the commit
         alias = getattr(task, "database", None) or self.database
         if self.transaction == "now" or not in_transaction(connections[alias]):
-            return self._submitted(result, _submit(client, work, options))
+            return self._submitted(result, client.sync.enqueue(work, **options))
         if self._is_same(alias, app):
             tx = raw_connection(connections[alias])
-            answer = _submit_within(client, work, {**options, "tx": tx})
-            if answer.existing:
-                return self._existing(result, answer)
-            self._tell_at_commit(alias, functools.partial(self._stored, result, answer))
+            handle = client.sync.enqueue(work, **options, tx=tx)
+            if handle.existing:
+                return self._existing(result, handle)
+            self._tell_at_commit(alias, functools.partial(self._stored, result, handle))
             return result
 
         def store() -> None:
-            self._submitted(result, _submit(client, work, options))
+            self._submitted(result, client.sync.enqueue(work, **options))
 
         transaction.on_commit(PendingSubmit(self.alias, store), using=alias)
         return result
@@ -105,17 +101,17 @@ class TreadleBackend(BaseTaskBackend):
         # If it was asked for, a connection to another database is refused by the store itself.
         return self.transaction == "same" or is_store(alias, app.backend)
 
-    def _submitted(self, result: TaskResult, answer: Submitted) -> TaskResult:
-        if answer.existing:
-            return self._existing(result, answer)
-        self._stored(result, answer)
+    def _submitted(self, result: TaskResult, handle: SyncHandle[Any, Any]) -> TaskResult:
+        if handle.existing:
+            return self._existing(result, handle)
+        self._stored(result, handle)
         return result
 
-    def _existing(self, result: TaskResult, answer: Submitted) -> TaskResult:
+    def _existing(self, result: TaskResult, handle: SyncHandle[Any, Any]) -> TaskResult:
         """The result of an earlier item with the same key."""
-        object.__setattr__(result, "id", answer.id)
+        object.__setattr__(result, "id", handle.id)
         try:
-            return self.get_result(answer.id)
+            return self.get_result(handle.id)
         except TaskResultDoesNotExist:
             return result  # it is in this transaction too, which only the caller can see
 
@@ -125,9 +121,9 @@ class TreadleBackend(BaseTaskBackend):
         else:
             tell()  # without autocommit Django makes no call
 
-    def _stored(self, result: TaskResult, answer: Submitted) -> None:
+    def _stored(self, result: TaskResult, handle: SyncHandle[Any, Any]) -> None:
         """Tell the result when it was stored, and send the signal."""
-        at = to_time(answer.queued_at) if answer.queued_at else timezone.now()
+        at = to_time(handle.queued_at) if handle.queued_at else timezone.now()
         object.__setattr__(result, "enqueued_at", at)
         task_enqueued.send_robust(type(self), task_result=result)
 
@@ -161,21 +157,3 @@ class PendingSubmit:
 
     def __call__(self) -> None:
         self._store()
-
-
-def _submit(client: Client, work: Work[Any, Any], options: dict[str, Any]) -> Submitted:
-    async def store() -> Submitted:
-        await client.connect()
-        answers = await submit(core_of(client), submits_to(client), [work], options, note=note_of(client))
-        return answers[0]
-
-    return client.sync.call(store())
-
-
-def _submit_within(client: Client, work: Work[Any, Any], options: dict[str, Any]) -> Submitted:
-    """Submit in the transaction of the caller, in its thread."""
-    core = core_of(client)
-    core.check_unopened(options["tx"])
-    client.sync.connect()
-    answers = run_without_loop(submit(core, submits_to(client), [work], options, note=note_of(client)))
-    return answers[0]

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.errors import SchemaError, TreadleError, message_of
-from treadle.operate.operator import core_of
 
 from .backend import TreadleBackend
 from .databases import is_store
@@ -92,7 +91,7 @@ def _check_store(backend: TreadleBackend, databases: Sequence[str]) -> Iterator[
         app = backend.app
     except (ImproperlyConfigured, ImportError):
         return  # `check_backend` says it
-    store: Any = core_of(app).backend
+    store: Any = app.backend
     if not any(is_store(each, store) for each in databases):
         return
     applies, store.apply_schema = store.apply_schema, False  # a check changes nothing

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
-from treadle.engine.settings import CallNext
+from treadle.handler.call_next import CallNext
 from treadle.handler.context import Context
 
 from .django_api import (

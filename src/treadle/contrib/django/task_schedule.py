@@ -10,9 +10,8 @@ from typing_extensions import Unpack
 
 from treadle.base.timing import Duration, Instant
 from treadle.define.work import Work
-from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.options import Options
-from treadle.schedule import Schedule
+from treadle.schedule import CatchUp, NextFn, Schedule
 
 from .backend import TreadleBackend
 from .django_api import ImproperlyConfigured

@@ -21,7 +21,6 @@ from treadle.errors import Abort, TreadleError
 from treadle.events import Cancelled, Dead, Event, Queued, Released, Started, Succeeded, WorkerEvent
 from treadle.handler.context import Context
 from treadle.item import ItemState
-from treadle.operate.operator import core_of
 
 from .connections import fresh_async_connections, fresh_connections
 from .finished import send_finished, send_later, sender_of
@@ -135,9 +134,9 @@ def read_result(app: Treadle, state: ItemState, alias: str) -> TaskResult | None
     task = find_task(state.type) if is_task_type(app, state.type) else None
     if task is None:
         return None
-    type = type_of(task, app, alias)
+    type_of(task, app, alias)
     try:
-        input: Mapping[str, Any] = type.decode_input(state.input, core_of(app).settings.codec)
+        input: Mapping[str, Any] = app.values.arguments(state)
     except TreadleError:
         input = {"args": [], "kwargs": {}}
     return result_of(state, task, input, alias)

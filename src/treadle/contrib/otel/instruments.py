@@ -13,9 +13,9 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 
 from treadle import __version__
 from treadle.base.callables import runs_here
+from treadle.client import Client, sync_loop_of
 from treadle.metrics.names import METRICS, PROCESS_METRICS, STORE_METRICS, Metric
 from treadle.metrics.rows import MetricRow, rows_of_metric
-from treadle.operate.operator import Operator, core_of
 from treadle.store_metrics import TIMEOUT, StoreMetrics
 
 DURATION_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -45,16 +45,14 @@ class MessagingInstruments:
         )
 
 
-def export_metrics(
-    app: Operator, *, store: bool = False, meter_provider: MeterProvider | None = None
-) -> None:
+def export_metrics(app: Client, *, store: bool = False, meter_provider: MeterProvider | None = None) -> None:
     """Make the metrics of this process instruments of OpenTelemetry: `treadle_queued_total` is
     `treadle.queued`. Each histogram is two counters, as in `treadle.wait.count` and `treadle.wait.sum`.
 
     store: those of the store too. One process of a fleet is enough.
     meter_provider: default: the global one.
     """
-    meter, counts = meter_of(meter_provider), core_of(app).metrics
+    meter, counts = meter_of(meter_provider), app.metrics
     for metric in (*METRICS, *PROCESS_METRICS):
         _observe(meter, metric, lambda each: rows_of_metric(each, counts.series(), counts.process))
     if store:
@@ -103,8 +101,8 @@ def _count(row: MetricRow) -> float:
 class StoreValues:
     """The values of the store, for the thread that collects. It asks on the event loop of the app."""
 
-    def __init__(self, app: Operator) -> None:
-        self._core = core_of(app)
+    def __init__(self, app: Client) -> None:
+        self._loop = sync_loop_of(app)
         self._store = StoreMetrics(app)
         self._silent_until = 0.0
         """Until then the loop is not asked: it has not answered."""
@@ -113,7 +111,7 @@ class StoreValues:
         return [row for row in self._rows() if row.name == metric.exported]
 
     def _rows(self) -> Sequence[MetricRow]:
-        loop = self._core.loop
+        loop = self._loop.connected
         if loop is None or not loop.is_running() or time.monotonic() < self._silent_until:
             return ()
         if runs_here(loop):  # a flush by the app itself: the loop cannot wait for itself

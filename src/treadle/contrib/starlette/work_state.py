@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
-from treadle.engine.registry import Registry
-from treadle.engine.wait.wait_result import group_ended
 from treadle.item import TERMINAL, DeathReason, GroupState, ItemState, Status
-from treadle.operate.item_json import exact_json, read_group_value, read_result
+from treadle.operate.item_json import Values, exact_json
+from treadle.store.group_end import group_ended
 
 from .member_counts import Progress
 from .work_access import WorkAccess
@@ -81,7 +80,7 @@ class WorkState:
 
 
 def work_state(
-    registry: Registry,
+    values: Values,
     access: WorkAccess,
     item: ItemState,
     group: GroupState | None,
@@ -106,10 +105,10 @@ def work_state(
         due_at=_instant(item.due_at),
         started_at=_instant(item.started_at),
         ended_at=_instant(item.ended_at),
-        result=exact_json(read_result(registry, item)[0]) if access.results else None,
+        result=exact_json(values.result(item)[0]) if access.results else None,
         error_type=item.error_type if access.errors else None,
         error=item.error if access.errors else None,
-        group=None if group is None else _work_group(registry, access, group, outcome, death),
+        group=None if group is None else _work_group(values, access, group, outcome, death),
     )
 
 
@@ -123,9 +122,9 @@ def _outcome(item: ItemState, group: GroupState | None) -> Outcome:
 
 
 def _work_group(
-    registry: Registry, access: WorkAccess, group: GroupState, outcome: Outcome, death: ItemState | None
+    values: Values, access: WorkAccess, group: GroupState, outcome: Outcome, death: ItemState | None
 ) -> WorkGroup:
-    value = exact_json(read_group_value(registry, group)[0]) if access.results else None
+    value = exact_json(values.group_value(group)[0]) if access.results else None
     return WorkGroup(
         open=group.open,
         failed=group.failed,

@@ -1,7 +1,6 @@
 """Work states: reads items for callers, and waits for their end. It knows no routes.
 
-All requests of a process share one table of waiters (`treadle.engine.wait.waiters`), and open streams look
-at their items at the same moments: one read for all of them.
+Open streams look at their items at the same moments: one read for all of them.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from starlette.types import Receive
 
 from treadle.base.ids import check_id
 from treadle.client import Client
-from treadle.engine.wait.wait_result import deaths_of, read_value
-from treadle.engine.wait.waiters import WaiterTable
+from treadle.codec.large_values import read_value
 from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
 from treadle.item import GroupState, ItemState
-from treadle.operate.operator import core_of, tenant_of
+from treadle.operate.operator import tenant_of
 from treadle.operate.server_stop import server_stop
+from treadle.store.group_end import deaths_of
 
 from .member_counts import MemberCounts
 from .work_access import WorkAccess
@@ -68,7 +67,7 @@ class WorkStates:
         self._app = app
         self._stop = server_stop(app)
         self._reads: dict[str | None, SharedRead] = {}
-        self._counts = MemberCounts(core_of(app).backend)
+        self._counts = MemberCounts(app.backend)
         self._open = 0
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -82,12 +81,11 @@ class WorkStates:
             raise WorkNotShown(id) from None
         if item is None or (access.allows is not None and not access.allows(item)):
             raise WorkNotShown(id)
-        core = core_of(self._app)
         progress, death = await self._counts.count(item, group), None
         if access.errors and group is not None and group.deaths:
-            death = (await deaths_of(core.backend, group))[0][0]
+            death = (await deaths_of(self._app.backend, group))[0][0]
         large = item.result if group is None else group.value
-        args = core.registry, access, item, group, progress, death
+        args = self._app.values, access, item, group, progress, death
         return FoundWork(item, group, await read_value(large, work_state, *args))
 
     def _shared_read(self, tenant: str | None) -> SharedRead:
@@ -117,23 +115,14 @@ class WorkStates:
     @contextlib.asynccontextmanager
     async def _end_of(self, found: FoundWork) -> AsyncGenerator[asyncio.Future[Any]]:
         """A future that ends when the item, and the group whose root it is, has ended or is gone."""
-        item, waiters = found.item, core_of(self._app).waiters
-        future: asyncio.Future[Any]
-        if found.group is None:
-            ref = (item.tenant, item.id)
-            table: WaiterTable[Any] = waiters.items
-            future = waiters.item(ref)
-        else:
-            ref = (item.tenant, item.group_id)
-            table = waiters.groups
-            future = waiters.group(ref)
+        handle = self._app.handle(found.item)
+        end = asyncio.ensure_future(handle.wait(group=found.group is not None))
         try:
-            yield future
+            yield end
         finally:
-            table.discard(ref, future)
-            if future.done() and not future.cancelled():
-                future.exception()  # what has become of it is read
-            await waiters.stop_if_unused()
+            end.cancel()
+            await asyncio.wait([end])
+            _retrieve(end)  # what has become of it is read
 
     def check_room(self) -> None:
         """`TooManyWait` if so many requests wait that no other may."""
@@ -207,8 +196,7 @@ class SharedRead:
         items = await self._client.get(dict.fromkeys(self._wanted))
         found = {item.id: item for item in items if item is not None}
         roots = [item.id for item in found.values() if item.group_id == item.id]
-        backend = core_of(self._client).backend
-        groups = await backend.group(roots, tenant=tenant_of(self._client)) if roots else ()
+        groups = await self._client.backend.group(roots, tenant=tenant_of(self._client)) if roots else ()
         by_id = {group.id: group for group in groups if group is not None}
         return {id: (found.get(id), by_id.get(id)) for id in self._wanted}
 

@@ -17,8 +17,7 @@ from treadle.base.wording import one_line
 from treadle.dashboard.forms import Form
 from treadle.define.secret_values import SecretMask, holds_secret
 from treadle.define.signature import type_text
-from treadle.define.work_type import arguments_of
-from treadle.engine.registry import AnyType
+from treadle.define.work_type import AnyWorkType, arguments_of
 from treadle.errors import InputError
 from treadle.logs.masking import MASK
 from treadle.operate.item_json import to_json
@@ -51,7 +50,7 @@ class ArgumentField(msgspec.Struct, frozen=True):
     typed: str = ""
 
 
-def argument_fields(type: AnyType, mask: SecretMask, form: Form | None = None) -> list[ArgumentField]:
+def argument_fields(type: AnyWorkType, mask: SecretMask, form: Form | None = None) -> list[ArgumentField]:
     """The fields, with what was typed. Secrets have to be typed again."""
     return [_field(each, mask, form) for each in arguments_of(type).parameters]
 
@@ -110,7 +109,7 @@ def _json(value: object) -> str:
     return one_line(msgspec.json.encode(to_json(value)).decode("utf-8", "replace"), LONGEST_HINT)
 
 
-def read_arguments(type: AnyType, form: Form) -> dict[str, Any]:
+def read_arguments(type: AnyWorkType, form: Form) -> dict[str, Any]:
     """What was typed, as JSON values by name. An empty field is left out."""
     given: dict[str, Any] = {}
     for parameter in arguments_of(type).parameters:

@@ -10,14 +10,10 @@ from starlette.responses import Response
 
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
-from treadle.define.work_type import json_input
-from treadle.engine.registry import AnyType
+from treadle.define.work_type import AnyWorkType, json_input
 from treadle.errors import ConflictError, InputError, PayloadError
 from treadle.item import TERMINAL, ItemState
 from treadle.logs.masking import MASK
-from treadle.operate.edited_item import submit_edited
-from treadle.operate.item_json import read_input
-from treadle.operate.operator import core_of
 
 from .answers import asking, finished, hiding, reason_of
 from .fields import read_json
@@ -65,12 +61,11 @@ async def edit(visit: Visit) -> Response:
 
 
 def _shown_input(visit: Visit, item: ItemState) -> tuple[object, str]:
-    registry = core_of(visit.client).registry
-    value, unreadable = read_input(registry, item)
+    value, unreadable = visit.client.values.input(item)
     return visit.site.secrets.masked(value), unreadable
 
 
-def _check_editable(visit: Visit, item: ItemState) -> AnyType:
+def _check_editable(visit: Visit, item: ItemState) -> AnyWorkType:
     if item.status not in TERMINAL:
         raise ConflictError(
             f"the item is {item.status}, and would run beside the new one: wait for its end, or cancel it"
@@ -81,8 +76,8 @@ def _check_editable(visit: Visit, item: ItemState) -> AnyType:
     return type
 
 
-async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown: object) -> Response:
-    stored, _ = read_input(core_of(visit.client).registry, item, reveal=True)
+async def _edit(visit: Visit, item: ItemState, type: AnyWorkType, form: Form, shown: object) -> Response:
+    stored, _ = visit.client.values.input(item, reveal=True)
     try:
         typed = with_secrets(read_json(form.text("input"), "input"), shown, stored)
     except RecursionError:
@@ -94,7 +89,7 @@ async def _edit(visit: Visit, item: ItemState, type: AnyType, form: Form, shown:
     except InputError as error:
         raise hiding(error, _secrets(shown, stored)) from None
     client = visit.acting("edit", tenant=item.tenant, reason=reason_of(form))
-    handle = await submit_edited(client, item, work, key=form.get("key") or None)
+    handle = await client.edit(item, work, key=form.get("key") or None)
     return finished(visit, form, "edit", to=visit.item_url(handle.id, item.tenant), id=handle.id)
 
 

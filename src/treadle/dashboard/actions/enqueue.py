@@ -9,8 +9,7 @@ from treadle.base.ids import check_name
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
-from treadle.define.work_type import json_input
-from treadle.engine.registry import AnyType
+from treadle.define.work_type import AnyWorkType, json_input
 from treadle.errors import ConflictError, InputError, PayloadError
 from treadle.item import DEFAULT_TENANT
 from treadle.operate.filters import read_duration
@@ -52,7 +51,7 @@ async def enqueue(visit: Visit) -> Response:
         return asking(visit, "ask_enqueue.html", "types", page, error=error)
 
 
-async def _enqueue(visit: Visit, type: AnyType, form: Form, fields: list[ArgumentField]) -> Response:
+async def _enqueue(visit: Visit, type: AnyWorkType, form: Form, fields: list[ArgumentField]) -> Response:
     options: EnqueueOptions = {}
     if queue := form.get("queue"):
         options["queue"] = queue

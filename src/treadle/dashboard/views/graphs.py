@@ -7,16 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from treadle.base.ids import check_id
 from treadle.bulk_action import BULK_TYPE
+from treadle.codec.large_values import read_value
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.graph import Graph, graph_of
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.engine.wait.wait_result import read_value
 from treadle.item import GroupState, ItemState, Page, Status
-from treadle.operate.item_json import exact_json, group_json, member_json
-from treadle.operate.operator import core_of, tenant_of
+from treadle.operate.item_json import exact_json, member_json
 
 MOST_ITEMS: Final = 5_000
 """So many items of a group or workflow are read, the oldest."""
@@ -42,9 +40,8 @@ class GraphPage(msgspec.Struct, frozen=True):
 
 async def read_group(visit: Visit) -> GraphPage:
     id, client = visit.part("id"), visit.item_client
-    await client.connect()
     # As the store has it: the stored value names its type, which says what is secret.
-    (group,) = await core_of(client).backend.group([check_id(id)], tenant=tenant_of(client))
+    group = await client.group(id, decode=False)
     if group is not None:
         client = visit.client_of(group.tenant)
     found = await client.list(group_id=id, limit=MOST_ITEMS, oldest_first=True)
@@ -100,7 +97,7 @@ def group_verbs(group: GroupState) -> list[Action]:
 
 def group_facts(visit: Visit, group: GroupState) -> dict[str, Any]:
     """What is shown of a group. Its value is a payload."""
-    shown = group_json(core_of(visit.client).registry, group)
+    shown = visit.client.values.group(group)
     if visit.access.payloads:
         shown["value"] = exact_json(visit.site.secrets.masked(shown["value"]))
         return shown

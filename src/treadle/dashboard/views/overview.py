@@ -14,8 +14,6 @@ from treadle.dashboard.queue_states import QueueState, queue_json, queue_states,
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.operate.operator import core_of
-from treadle.operate.store_look import look_at
 from treadle.problems import Problem, ProblemKind
 
 from .limits import limit_rows
@@ -54,9 +52,8 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    await visit.client.connect()
     look, throughput, uses = await asyncio.gather(
-        visit.in_time(look_at(core_of(visit.client), visit.tenant, quick=True)),
+        visit.in_time(visit.client.look(quick=True)),
         read_throughput(visit, span),
         visit.in_time(visit.client.limits()),
     )

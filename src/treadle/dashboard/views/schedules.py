@@ -17,12 +17,10 @@ from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
 from treadle.define.cron import CronSchedule
-from treadle.engine.schedule.scheduler import ScheduleStanding
 from treadle.errors import CronError
 from treadle.item import Status
 from treadle.operate.fleet_json import reason_json, schedule_json
-from treadle.operate.operator import core_of
-from treadle.operate.schedule_state import ScheduleState
+from treadle.operate.schedule_state import ScheduleStanding, ScheduleState
 from treadle.records import ScheduleRun
 from treadle.why import Reason
 
@@ -93,10 +91,11 @@ async def read(visit: Visit) -> SchedulesPage:
     states, runs = await asyncio.gather(schedules.list(), _runs(visit))
     states.sort(key=lambda state: (ORDER.index(state.state), state.name))
     shown, pages = page_of(visit, states, PER_PAGE)
-    known = core_of(visit.client).scheduler.entries
     return SchedulesPage(
         schedules=[
-            schedule_row(_shown(visit, state), _shown_runs(visit, runs, state), here=state.name in known)
+            schedule_row(
+                _shown(visit, state), _shown_runs(visit, runs, state), here=schedules.has_code(state.name)
+            )
             for state in shown
         ],
         pages=pages,

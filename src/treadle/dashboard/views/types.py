@@ -24,8 +24,8 @@ from treadle.dashboard.throughput import (
 )
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
+from treadle.define.dependency import BUILT_IN
 from treadle.define.work_type import AnyWorkType, arguments_of
-from treadle.engine.registry import BUILT_IN
 from treadle.item import WorkerState
 from treadle.item_facts import Overview, UnservedType
 from treadle.operate.fleet_json import unserved_json

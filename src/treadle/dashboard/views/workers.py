@@ -13,7 +13,7 @@ from treadle.base.timing import iso
 from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit
-from treadle.engine.registry import BUILT_IN
+from treadle.define.dependency import BUILT_IN
 from treadle.item import ItemState, WorkerState
 from treadle.operate.fleet_json import worker_json
 from treadle.records import AuditEntry

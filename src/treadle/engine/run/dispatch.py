@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from treadle.bulk_action import BULK_TYPE
+from treadle.codec.large_values import LARGE
 from treadle.doers import Task
 from treadle.doers.base import KeepDenied
 from treadle.doers.permitted import is_over_inside, without_permits
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored
-from treadle.engine.wait.wait_result import LARGE
 from treadle.item import Demand, Lease, SharedRoom
 
 from .attempt import AttemptRunner

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from treadle.base.callables import is_awaitable
-from treadle.engine.settings import HandlerScope, Middleware
-from treadle.handler.call_next import NextCall
+from treadle.engine.settings import HandlerScope
+from treadle.handler.call_next import Middleware, NextCall
 from treadle.handler.context import Context, ContextServices
 
 from .handler_pools import HandlerPools, caught, wait_for_end

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.base.wording import listed
+from treadle.codec.large_values import read_value
 from treadle.define.condition import GroupRef
 from treadle.define.work import WorkTypeBase
 from treadle.engine.combine import Combiner
@@ -18,15 +19,9 @@ from treadle.engine.registry import Registry
 from treadle.engine.tasks import Tasks
 from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
 from treadle.item import GroupState, ItemState, Status
+from treadle.store.group_end import closed_failed_group
 
-from .wait_result import (
-    closed_failed_group,
-    decode_states,
-    group_outcome,
-    group_value,
-    item_value,
-    read_value,
-)
+from .wait_result import decode_states, group_outcome, group_value, item_value
 
 Found: TypeAlias = ItemState | GroupState | None
 

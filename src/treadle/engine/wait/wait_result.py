@@ -12,20 +12,20 @@ group of one item stores no value of its own: its value is the item's result, as
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from treadle.backend import Backend
 from treadle.base.headers import headers_of
 from treadle.bulk_action import BULK_TYPE
+from treadle.codec.large_values import read_value
 from treadle.define.condition import shown_names
 from treadle.define.work import WorkTypeBase
 from treadle.engine.registry import Registry
 from treadle.errors import Death, GroupFailed, NotFound, WorkCancelled, WorkFailed
 from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
-from treadle.store.rules.settlement import SHOWN_DEATHS
+from treadle.store.group_end import deaths_of, group_ended
 
 _RESULT: Final = b"\x01"
 _GIVEN: Final = b"\x02"
@@ -132,21 +132,6 @@ async def decode_states(registry: Registry, states: Iterable[ItemState | None]) 
     return decoded
 
 
-GroupEnd: TypeAlias = Literal["succeeded", "failed", "cancelled"]
-
-MOST_LEVELS: Final = 10
-"""How many levels of nested groups are read to find the deaths inside: one read for each level."""
-
-
-def group_ended(group: GroupState) -> GroupEnd:
-    """How a group that has ended counts."""
-    if group.final and group.contributed:
-        return "succeeded"
-    if group.failed:
-        return "failed"
-    return "cancelled" if group.cancelled is not None and not group.contributed else "succeeded"
-
-
 async def group_outcome(
     backend: Backend, registry: Registry, group: GroupState, *, partial: bool = False
 ) -> Any:
@@ -170,55 +155,3 @@ async def group_failure(backend: Backend, registry: Registry, group: GroupState)
     failed = [Death(each.id, each.type, each.reason or "exhausted", each.error or "") for each in deaths]
     first = error_fields(deaths[0]) if deaths else (group.id, group.type, "", "", 0, "exhausted")
     return GroupFailed(*first, group_id=group.id, value=value, failed=failed, count=count)
-
-
-async def deaths_of(backend: Backend, group: GroupState) -> tuple[list[ItemState], int]:
-    """The first deaths, causes first, and how many there are. A nested group that failed is replaced by the
-    deaths inside."""
-    found, count, level = list(group.deaths), group.failed, 0
-    seen = {group.id}
-    while level < MOST_LEVELS and (closing := _unread(found, seen)):
-        level += 1
-        seen.update(closing)
-        nested = {each.id: each for each in await _read(backend, closing, group.tenant)}
-        count += sum(each.failed - 1 for each in nested.values())
-        found = [
-            death
-            for each in found
-            for death in (
-                nested[each.id].deaths if each.id in nested and closed_failed_group(each) else (each,)
-            )
-        ]
-    found.sort(key=lambda death: death.reason == "unsatisfiable")
-    return found[:SHOWN_DEATHS], count
-
-
-def closed_failed_group(death: ItemState) -> bool:
-    """Whether an item died because the nested group that it closes has failed."""
-    return death.type == GROUP_TYPE and death.reason == "unsatisfiable"
-
-
-def _unread(deaths: Sequence[ItemState], seen: set[str]) -> list[str]:
-    return [death.id for death in deaths if closed_failed_group(death) and death.id not in seen][
-        :SHOWN_DEATHS
-    ]
-
-
-async def _read(backend: Backend, ids: list[str], tenant: str) -> list[GroupState]:
-    """The nested groups that failed. One that failed for another reason than its members is left out."""
-    groups = await backend.group(ids, tenant=tenant)
-    return [group for group in groups if group is not None and group.deaths]
-
-
-T = TypeVar("T")
-
-LARGE: Final = 64 * 1024
-
-
-def is_large(data: object) -> bool:
-    return isinstance(data, bytes) and len(data) >= LARGE
-
-
-async def read_value(data: object, read: Callable[..., T], *args: Any) -> T:
-    """Return `read(*args)`. It decodes `data`, in a thread if that is large."""
-    return await asyncio.to_thread(read, *args) if is_large(data) else read(*args)

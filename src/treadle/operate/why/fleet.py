@@ -7,7 +7,7 @@ from typing import Final
 
 from treadle.base.wording import close_to, duration, listed, plain, plural
 from treadle.bulk_action import BULK_TYPE
-from treadle.engine.registry import BUILT_IN
+from treadle.define.dependency import BUILT_IN
 from treadle.item import WorkerState
 from treadle.store.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.why import Reason
