@@ -34,8 +34,7 @@ from treadle.item import (
     Wake,
 )
 
-from .wrap import WrappedBackend
-from .wrapped_calls import WrappedTransaction
+from .wrap import WrappedBackend, WrappedTransaction
 
 
 class Statement(NamedTuple):

@@ -5,58 +5,72 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
-from typing import TypeVar
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, Protocol, TypeVar, cast
 
-from treadle.backend import Backend, HeartbeatConnection, Transaction
-from treadle.item import (
-    AuditNote,
-    Changed,
-    Claim,
-    Count,
-    Demand,
-    Ended,
-    Filter,
-    Fire,
-    GroupState,
-    Heartbeat,
-    HeartbeatReply,
-    ItemState,
-    ItemUpdate,
-    Lease,
-    Loss,
-    Page,
-    PermitReply,
-    PermitRequest,
-    Ref,
-    Rejected,
-    Schedule,
-    Settled,
-    Settlement,
-    Submission,
-    Submitted,
-    Wake,
-    WorkerState,
-)
-
-from .wrap_reads import WrappedReads
-from .wrapped_calls import WrappedHeartbeatConnection, WrappedTransaction
+from treadle.backend import Backend, HeartbeatConnection, Transaction, carries_results, store_name
+from treadle.item import Settled, Settlement
 
 T = TypeVar("T")
+Verb = TypeVar("Verb", bound=Callable[..., Awaitable[Any]])
 
 
-class WrappedBackend(WrappedReads):
+class _Around(Protocol):
+    """What is around something that has the same methods."""
+
+    @property
+    def inner(self) -> object: ...
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T: ...
+
+
+def passed_on(verb: Verb, name: str | None = None) -> Verb:
+    """A method with the signature of `verb` that makes the same call of `inner`, within `around`.
+
+    name: what `around` is told, by default the name of the verb."""
+    own_name, shown_name = verb.__name__, name or verb.__name__
+    form = signature(verb)
+    positional = [one for one in form.parameters.values() if one.kind is Parameter.POSITIONAL_OR_KEYWORD][1:]
+
+    @wraps(verb)
+    async def pass_on(self: _Around, *args: Any, **options: Any) -> Any:
+        given = args
+        if len(args) < len(positional):
+            bound = form.bind(self, *args, **options)
+            bound.apply_defaults()
+            given = bound.args[1:]
+        return await self.around(shown_name, given, lambda: getattr(self.inner, own_name)(*args, **options))
+
+    return cast(Verb, pass_on)
+
+
+class WrappedBackend(Backend):
     """Calls `inner`. Subclasses override `around`."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+        self.capabilities = inner.capabilities
+        self.carries_results = carries_results(inner)
+
+    @property
+    def address(self) -> str:
+        return store_name(self.inner)
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[T]]) -> T:
+        """Called for every call of every verb. `call` carries it out. `args` are its positional arguments.
+
+        Besides the verbs of `Backend`: `begin`, `settle_within` and `commit` are the three steps of a
+        transaction; `heartbeat_connection` is a heartbeat of a blocked worker, from another thread.
+        """
+        return await call()
 
     # -- lifetime --------------------------------------------------------------------------------------
 
-    async def open(self) -> None:
-        await self.around("open", (), self.inner.open)
-
-    async def close(self) -> None:
-        await self.around("close", (), self.inner.close)
+    open = passed_on(Backend.open)
+    close = passed_on(Backend.close)
 
     def abandon(self) -> None:
         self.inner.abandon()
@@ -64,209 +78,69 @@ class WrappedBackend(WrappedReads):
     def heartbeat_connection(self) -> HeartbeatConnection:
         return WrappedHeartbeatConnection(self.inner.heartbeat_connection(), self)
 
-    # -- the path of work ------------------------------------------------------------------------------
+    # -- the path of work -----------------------------------------------------------------------------
 
-    async def submit(
-        self, submissions: Sequence[Submission], *, tx: object = None
-    ) -> Sequence[tuple[Submitted, ...] | Rejected]:
-        return await self.around("submit", (submissions,), lambda: self.inner.submit(submissions, tx=tx))
+    submit = passed_on(Backend.submit)
+    claim = passed_on(Backend.claim)
+    begin = passed_on(Backend.begin)
+    beat = passed_on(Backend.beat)
+    remove_worker = passed_on(Backend.remove_worker)
+    settle = passed_on(Backend.settle)
+    unknown_leases = passed_on(Backend.unknown_leases)
 
-    async def claim(self, demand: Demand) -> Claim:
-        return await self.around("claim", (demand,), lambda: self.inner.claim(demand))
+    # -- reads ----------------------------------------------------------------------------------------
 
-    async def beat(self, beat: Heartbeat) -> HeartbeatReply:
-        return await self.around("beat", (beat,), lambda: self.inner.beat(beat))
+    get = passed_on(Backend.get)
+    group = passed_on(Backend.group)
+    ended = passed_on(Backend.ended)
+    list = passed_on(Backend.list)
+    counts = passed_on(Backend.counts)
+    workers = passed_on(Backend.workers)
+    explain = passed_on(Backend.explain)
+    overview = passed_on(Backend.overview)
+    limits = passed_on(Backend.limits)
+    marks = passed_on(Backend.marks)
+    lines = passed_on(Backend.lines)
+    related = passed_on(Backend.related)
 
-    async def begin(self, leases: Sequence[Lease]) -> Mapping[int, Loss]:
-        return await self.around("begin", (leases,), lambda: self.inner.begin(leases))
+    # -- records --------------------------------------------------------------------------------------
 
-    async def remove_worker(self, worker: str) -> int:
-        return await self.around("remove_worker", (worker,), lambda: self.inner.remove_worker(worker))
+    add_stats = passed_on(Backend.add_stats)
+    stats = passed_on(Backend.stats)
+    schedule_runs = passed_on(Backend.schedule_runs)
+    audits = passed_on(Backend.audits)
+    drain_worker = passed_on(Backend.drain_worker)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        return await self.around("settle", (settlements,), lambda: self.inner.settle(settlements))
+    # -- operators ------------------------------------------------------------------------------------
 
-    async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
-        return await self.around(
-            "unknown_leases", (worker, known), lambda: self.inner.unknown_leases(worker, known)
-        )
+    cancel = passed_on(Backend.cancel)
+    complete = passed_on(Backend.complete)
+    requeue = passed_on(Backend.requeue)
+    update = passed_on(Backend.update)
+    trigger = passed_on(Backend.trigger)
+    delete = passed_on(Backend.delete)
+    pause = passed_on(Backend.pause)
+    paused = passed_on(Backend.paused)
+    prune = passed_on(Backend.prune)
 
-    # -- reads -----------------------------------------------------------------------------------------
+    # -- coordination ---------------------------------------------------------------------------------
 
-    async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
-        return await self.around("get", (ids,), lambda: self.inner.get(ids, tenant=tenant))
+    claim_key = passed_on(Backend.claim_key)
+    key_owner = passed_on(Backend.key_owner)
+    take_permits = passed_on(Backend.take_permits)
+    return_permits = passed_on(Backend.return_permits)
+    keep_permits = passed_on(Backend.keep_permits)
+    put_schedule = passed_on(Backend.put_schedule)
+    schedules = passed_on(Backend.schedules)
+    drop_schedule = passed_on(Backend.drop_schedule)
+    pause_schedule = passed_on(Backend.pause_schedule)
+    fire = passed_on(Backend.fire)
 
-    async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
-        return await self.around("group", (ids,), lambda: self.inner.group(ids, tenant=tenant))
+    # -- wake-ups -------------------------------------------------------------------------------------
 
-    async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
-        return await self.around("ended", (items, groups), lambda: self.inner.ended(items, groups))
-
-    async def list(
-        self,
-        where: Filter,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-        oldest_first: bool = False,
-        history: bool = False,
-        reach: int | None = None,
-    ) -> Page:
-        return await self.around(
-            "list",
-            (where,),
-            lambda: self.inner.list(
-                where, limit=limit, cursor=cursor, oldest_first=oldest_first, history=history, reach=reach
-            ),
-        )
-
-    async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        return await self.around("counts", (), lambda: self.inner.counts(tenant=tenant, ended=ended))
-
-    async def workers(self) -> Sequence[WorkerState]:
-        return await self.around("workers", (), self.inner.workers)
-
-    # -- operators -------------------------------------------------------------------------------------
-
-    async def cancel(
-        self,
-        ids: Sequence[str],
-        *,
-        tenant: str | None = None,
-        only_open: bool = False,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        call = partial(self.inner.cancel, ids, tenant=tenant, only_open=only_open, note=note)
-        return await self.around("cancel", (ids,), call)
-
-    async def complete(
-        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
-    ) -> Changed:
-        return await self.around(
-            "complete", (id, result), lambda: self.inner.complete(id, result, tenant=tenant, note=note)
-        )
-
-    async def requeue(
-        self,
-        where: Sequence[str] | Filter,
-        *,
-        tenant: str | None = None,
-        limit: int = 1000,
-        redrives: int | None = None,
-        backoff: float = 0.0,
-        alone: bool = False,
-        cancelled: bool = False,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        return await self.around(
-            "requeue",
-            (where,),
-            lambda: self.inner.requeue(
-                where,
-                tenant=tenant,
-                limit=limit,
-                redrives=redrives,
-                backoff=backoff,
-                alone=alone,
-                cancelled=cancelled,
-                note=note,
-            ),
-        )
-
-    async def update(
-        self,
-        ids: Sequence[str],
-        changes: ItemUpdate,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        return await self.around(
-            "update", (ids, changes), lambda: self.inner.update(ids, changes, tenant=tenant, note=note)
-        )
-
-    async def trigger(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
-    ) -> Changed:
-        return await self.around("trigger", (ids,), lambda: self.inner.trigger(ids, tenant=tenant, note=note))
-
-    async def delete(
-        self,
-        group_ids: Sequence[str],
-        *,
-        tenant: str | None = None,
-        cascade: bool = False,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        return await self.around(
-            "delete",
-            (group_ids,),
-            lambda: self.inner.delete(group_ids, tenant=tenant, cascade=cascade, note=note),
-        )
-
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        await self.around(
-            "pause", (queue, paused), lambda: self.inner.pause(queue, paused, tenant=tenant, note=note)
-        )
-
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return await self.around("paused", (), self.inner.paused)
-
-    async def prune(self, limit: int = 1000) -> int:
-        return await self.around("prune", (limit,), lambda: self.inner.prune(limit))
-
-    # -- coordination ----------------------------------------------------------------------------------
-
-    async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
-        return await self.around(
-            "claim_key", (key, owner, ttl), lambda: self.inner.claim_key(key, owner, ttl, tenant=tenant)
-        )
-
-    async def key_owner(self, key: str, *, tenant: str) -> str | None:
-        return await self.around("key_owner", (key,), lambda: self.inner.key_owner(key, tenant=tenant))
-
-    async def take_permits(
-        self, requests: Sequence[PermitRequest], *, worker: str = ""
-    ) -> Sequence[PermitReply]:
-        return await self.around(
-            "take_permits", (requests,), lambda: self.inner.take_permits(requests, worker=worker)
-        )
-
-    async def return_permits(self, requests: Sequence[PermitRequest], *, worker: str) -> None:
-        await self.around(
-            "return_permits", (requests,), lambda: self.inner.return_permits(requests, worker=worker)
-        )
-
-    async def keep_permits(self, held: Sequence[PermitRequest], counted: int, *, worker: str) -> int:
-        return await self.around(
-            "keep_permits", (held, counted), lambda: self.inner.keep_permits(held, counted, worker=worker)
-        )
-
-    async def put_schedule(self, schedule: Schedule, *, again: bool = False) -> Schedule:
-        return await self.around(
-            "put_schedule", (schedule,), lambda: self.inner.put_schedule(schedule, again=again)
-        )
-
-    async def schedules(self) -> Sequence[Schedule]:
-        return await self.around("schedules", (), self.inner.schedules)
-
-    async def drop_schedule(self, name: str, *, note: AuditNote | None = None) -> bool:
-        return await self.around("drop_schedule", (name,), lambda: self.inner.drop_schedule(name, note=note))
-
-    async def pause_schedule(self, name: str, paused: bool, *, note: AuditNote | None = None) -> bool:
-        return await self.around(
-            "pause_schedule", (name, paused), lambda: self.inner.pause_schedule(name, paused, note=note)
-        )
-
-    async def fire(self, fire: Fire) -> tuple[Submitted, ...] | Rejected | None:
-        return await self.around("fire", (fire,), lambda: self.inner.fire(fire))
+    publish = passed_on(Backend.publish)
+    subscribe = passed_on(Backend.subscribe)
+    now = passed_on(Backend.now)
 
     # -- transactions ----------------------------------------------------------------------------------
 
@@ -309,16 +183,39 @@ class WrappedBackend(WrappedReads):
                 await manager.__aexit__(type(error), error, error.__traceback__)
             raise
 
-    # -- wake-ups ---------------------------------------------------------------------------------------
 
-    async def publish(self, wake: Wake) -> None:
-        await self.around("publish", (wake,), lambda: self.inner.publish(wake))
+class WrappedTransaction(Transaction):
+    def __init__(self, inner: Transaction, backend: WrappedBackend) -> None:
+        self.inner = inner
+        self.around = backend.around
+        self.settlements: list[Settlement] = []
+        """What it commits."""
 
-    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return await self.around("subscribe", (receive,), lambda: self.inner.subscribe(receive))
+    @property
+    def connection(self) -> object:
+        return self.inner.connection
 
-    async def now(self) -> float:
-        return await self.around("now", (), self.inner.now)
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        self.settlements += settlements
+        return await self.around("settle_within", (settlements,), lambda: self.inner.settle(settlements))
+
+    submit = passed_on(Transaction.submit, "submit_within")
+    get = passed_on(Transaction.get, "get_within")
+    claim_key = passed_on(Transaction.claim_key, "claim_key_within")
+
+
+class WrappedHeartbeatConnection(HeartbeatConnection):
+    def __init__(self, inner: HeartbeatConnection, backend: WrappedBackend) -> None:
+        self.inner = inner
+        self.around = backend.around
+
+    async def open(self) -> None:
+        await self.inner.open()
+
+    beat = passed_on(HeartbeatConnection.beat, "heartbeat_connection")
+
+    async def close(self) -> None:
+        await self.inner.close()
 
 
 VERBS: frozenset[str] = frozenset(
