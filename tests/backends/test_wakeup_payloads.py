@@ -15,7 +15,7 @@ from treadle.engine.run.built_in import met_dependency
 from treadle.errors import DecodeError
 from treadle.item import Lease, Wake, WakeResult
 from treadle.ports import memory_pubsub
-from treadle.ports.pointers import read_pointer
+from treadle.ports.async_ports import read_pointer
 from treadle.ports.wakeups import PortsSubscription
 from treadle.store.wakeups import decode_wake
 from treadle.testing.contract.wakeups import WakeRecorder

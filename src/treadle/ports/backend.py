@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Never
+from functools import wraps
+from typing import Any, Never, TypeVar, cast
 
-from treadle.backend import HeartbeatConnection, Transaction
+from treadle.backend import Backend, HeartbeatConnection, Transaction
 from treadle.base.clock import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
@@ -15,19 +16,15 @@ from treadle.item import (
     AuditNote,
     Changed,
     Claim,
-    Count,
     Demand,
     Ended,
-    Filter,
     Fire,
     GroupState,
     Heartbeat,
     HeartbeatReply,
     ItemState,
-    ItemUpdate,
     Lease,
     Loss,
-    Page,
     PermitReply,
     PermitRequest,
     Ref,
@@ -38,31 +35,40 @@ from treadle.item import (
     Submission,
     Submitted,
     Wake,
-    WorkerState,
 )
-from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 
-from .async_ports import AsyncPorts
+from .async_ports import AsyncPorts, Pointers
 from .claim import PortsClaim
-from .dependencies import PortsDependencies
-from .effects import PortsEffects
-from .keys import StoreKeys
+from .dependencies import PortsDependencies, PortsEffects
 from .limits import PortsLimits
 from .operate import PortsOperate
-from .pointers import Pointers
 from .protocols import PubSub, Queue, Store
 from .read import PortsRead
-from .records import Records
-from .reserve import Reserver
+from .records import Records, StoreKeys
 from .schedules import PortsSchedules
 from .settle import PortsSettle
-from .submit import PortsSubmit
+from .submit import PortsSubmit, Reserver
 from .wakeups import PortsWakeups
 from .workers import PortsWorkers
 
+Verb = TypeVar("Verb", bound=Callable[..., Awaitable[Any]])
 
-class PortsBackend:
+
+def _unsupported(capability: str) -> Never:
+    raise UnsupportedError(capability, "PortsBackend")
+
+
+def _without(capability: str, verb: Verb) -> Verb:
+    """A verb that needs a capability that this backend does not have."""
+
+    @wraps(verb)
+    async def refuse(*_: object, **_options: object) -> Never:
+        _unsupported(capability)
+
+    return cast(Verb, refuse)
+
+
+class PortsBackend(Backend):
     """A Backend on any three ports. docs/ports.md says what it promises.
 
     prefix: the prefix of every key in the store, so that several backends can share one store.
@@ -154,76 +160,20 @@ class PortsBackend:
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         return await self._read.ended(items, groups)
 
-    async def list(
-        self,
-        where: Filter,
-        *,
-        limit: int = 100,
-        cursor: str | None = None,
-        oldest_first: bool = False,
-        history: bool = False,
-        reach: int | None = None,
-    ) -> Page:
-        _unsupported("listing")
-
-    async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
-        _unsupported("listing")
-
-    async def workers(self) -> Sequence[WorkerState]:
-        _unsupported("listing")
-
-    async def explain(self, id: str, *, tenant: str | None = None) -> Explanation | None:
-        _unsupported("watching")
-
-    async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
-        _unsupported("watching")
-
-    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
-        _unsupported("watching")
-
-    async def marks(
-        self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
-    ) -> Sequence[DeadMark]:
-        _unsupported("watching")
-
-    async def lines(
-        self, queue: str, *, tenant: str | None = None, count: int = 200, cap: int = 1000
-    ) -> Sequence[Line]:
-        _unsupported("watching")
-
-    async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
-        _unsupported("watching")
-
-    async def add_stats(self, stats: Sequence[Stat]) -> None:
-        _unsupported("recording")
-
-    async def stats(
-        self,
-        since: float,
-        *,
-        until: float | None = None,
-        step: int = MINUTE,
-        by: StatsBy = "time",
-        type: str | None = None,
-        queue: str | None = None,
-    ) -> Sequence[Stat]:
-        _unsupported("recording")
-
-    async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
-        _unsupported("recording")
-
-    async def audits(
-        self,
-        *,
-        tenant: str | None = None,
-        bulk: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> AuditPage:
-        _unsupported("recording")
-
-    async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
-        _unsupported("recording")
+    list = _without("listing", Backend.list)
+    counts = _without("listing", Backend.counts)
+    workers = _without("listing", Backend.workers)
+    explain = _without("watching", Backend.explain)
+    overview = _without("watching", Backend.overview)
+    limits = _without("watching", Backend.limits)
+    marks = _without("watching", Backend.marks)
+    lines = _without("watching", Backend.lines)
+    related = _without("watching", Backend.related)
+    add_stats = _without("recording", Backend.add_stats)
+    stats = _without("recording", Backend.stats)
+    schedule_runs = _without("recording", Backend.schedule_runs)
+    audits = _without("recording", Backend.audits)
+    drain_worker = _without("recording", Backend.drain_worker)
 
     # -- operators -------------------------------------------------------------------------------------
 
@@ -239,59 +189,12 @@ class PortsBackend:
             _unsupported("recording")
         return await self._operate.cancel(ids, tenant, only_open=only_open)
 
-    async def complete(
-        self, id: str, result: bytes | None, *, tenant: str | None = None, note: AuditNote | None = None
-    ) -> Changed:
-        _unsupported("operating")
-
-    async def requeue(
-        self,
-        where: Sequence[str] | Filter,
-        *,
-        tenant: str | None = None,
-        limit: int = 1000,
-        redrives: int | None = None,
-        backoff: float = 0.0,
-        alone: bool = False,
-        cancelled: bool = False,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        _unsupported("operating")
-
-    async def update(
-        self,
-        ids: Sequence[str],
-        changes: ItemUpdate,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        _unsupported("updates")
-
-    async def trigger(
-        self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
-    ) -> Changed:
-        _unsupported("operating")
-
-    async def delete(
-        self,
-        group_ids: Sequence[str],
-        *,
-        tenant: str | None = None,
-        cascade: bool = False,
-        note: AuditNote | None = None,
-    ) -> Changed:
-        _unsupported("operating")
-
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        _unsupported("operating")
+    complete = _without("operating", Backend.complete)
+    requeue = _without("operating", Backend.requeue)
+    trigger = _without("operating", Backend.trigger)
+    delete = _without("operating", Backend.delete)
+    pause = _without("operating", Backend.pause)
+    update = _without("updates", Backend.update)
 
     async def paused(self) -> Sequence[tuple[str, str | None]]:
         return ()
@@ -383,7 +286,3 @@ class PortsHeartbeatConnection:
 
     async def close(self) -> None:
         await asyncio.sleep(0)
-
-
-def _unsupported(capability: str) -> Never:
-    raise UnsupportedError(capability, "PortsBackend")

@@ -17,13 +17,21 @@ from treadle.item import Claim, Demand, Item, Lease, Ref, Verdict
 from treadle.store.rules.rooms import SharedRooms
 
 from . import groups
-from .dependencies import PortsDependencies
-from .effects import PortsEffects
-from .pointers import Pointers, read_pointer
+from .async_ports import Pointers, read_pointer
+from .dependencies import PortsDependencies, PortsEffects
 from .protocols import Pulled
 from .read import lease_of
-from .records import GROUP, UNCHANGED, Records, Unchanged
-from .stored import GroupRecord, LeasedItem, OpenMember, StoredItem, WorkerRecord
+from .records import (
+    GROUP,
+    UNCHANGED,
+    GroupRecord,
+    LeasedItem,
+    OpenMember,
+    Records,
+    StoredItem,
+    Unchanged,
+    WorkerRecord,
+)
 from .submit import PortsSubmit
 from .workers import CHECK_INTERVAL, PortsWorkers
 

@@ -12,7 +12,7 @@ from treadle.store.rules import settlement as rules
 from treadle.store.rules.submission import counts, dependency_state, is_tolerant
 from treadle.store.rules.times import began_at, waiting_status
 
-from .stored import EndedMember, GroupRecord, OpenMember, StoredItem
+from .records import EndedMember, GroupRecord, OpenMember, StoredItem
 
 
 class GroupChange(Struct):

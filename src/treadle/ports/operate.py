@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from treadle.item import Changed, ItemState, Ref
 
 from . import groups
-from .effects import PortsEffects
+from .dependencies import PortsEffects
 from .groups import EffectTotals
 from .read import PortsRead
-from .records import GROUP, Records, back_off
-from .stored import GroupRecord, ItemEnd
+from .records import GROUP, GroupRecord, ItemEnd, Records, back_off
 from .workers import PortsWorkers
 
 

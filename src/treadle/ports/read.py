@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from treadle.item import Attempt, Ended, GroupState, ItemState, Lease, Ref
 from treadle.store.rules.settlement import SHOWN_DEATHS
 
-from .records import Records
-from .stored import GroupRecord, ItemEnd, OpenMember, StoredItem
+from .records import GroupRecord, ItemEnd, OpenMember, Records, StoredItem
 
 
 class PortsRead:

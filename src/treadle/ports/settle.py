@@ -21,13 +21,11 @@ from treadle.store.rules import settlement as rules
 from treadle.store.rules.submission import SubmitPlan, as_child
 
 from . import groups
-from .dependencies import PortsDependencies
-from .effects import PortsEffects
+from .async_ports import Pointers
+from .dependencies import PortsDependencies, PortsEffects
 from .groups import EffectTotals, GroupChange, TokenState
-from .pointers import Pointers
-from .records import GROUP, Records, back_off
-from .reserve import Reservation, Reserver
-from .stored import GroupRecord, ItemEnd, OpenMember, StoredValue
+from .records import GROUP, GroupRecord, ItemEnd, OpenMember, Records, StoredValue, back_off
+from .submit import Reservation, Reserver
 from .workers import PortsWorkers
 
 ENDS: dict[str, Status] = {"success": "success", "dead": "dead", "cancelled": "cancelled"}

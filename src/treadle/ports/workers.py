@@ -16,12 +16,23 @@ from treadle.store.rules.settlement import lost_attempt
 from treadle.store.rules.times import is_far
 
 from . import groups
-from .effects import PortsEffects
+from .async_ports import Pointers
+from .dependencies import PortsEffects
 from .limits import PortsLimits
-from .pointers import Pointers
 from .read import lease_of
-from .records import GROUP, ROSTER, UNCHANGED, WORKER, Records, Unchanged, back_off
-from .stored import LeasedItem, OpenMember, WorkerRecord, WorkerRoster
+from .records import (
+    GROUP,
+    ROSTER,
+    UNCHANGED,
+    WORKER,
+    LeasedItem,
+    OpenMember,
+    Records,
+    Unchanged,
+    WorkerRecord,
+    WorkerRoster,
+    back_off,
+)
 
 CHECK_INTERVAL = 1.0
 """Seconds between two checks for workers whose lease has lapsed."""

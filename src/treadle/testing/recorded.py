@@ -71,7 +71,7 @@ class RecordingBackend(WrappedBackend):
         self, submissions: Sequence[Submission], *, tx: object = None
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         if tx is None:
-            return await super().submit(submissions)
+            return await self._pass_on(submissions)
         if self._loop is not None and not is_running_on(self._loop):  # `app.sync`
             return asyncio.run_coroutine_threadsafe(self._submit_at_once(submissions), self._loop).result()
         return await self._submit_at_once(submissions)
@@ -79,13 +79,16 @@ class RecordingBackend(WrappedBackend):
     async def _submit_at_once(
         self, submissions: Sequence[Submission]
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
-        answers = await super().submit(submissions)
+        answers = await self._pass_on(submissions)
         await self.publish(Wake(ready=True))
         return answers
 
+    async def _pass_on(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        return await self.around("submit", (submissions,), lambda: self.memory.submit(submissions))
+
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        await super().open()
+        await self.around("open", (), self.memory.open)
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         return self._recorded()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Verb = TypeVar("Verb", bound=Callable[..., Awaitable[Any]])
 
 
-class _Around(Protocol):
+class AroundCalls(Protocol):
     """What is around something that has the same methods."""
 
     @property
@@ -36,7 +36,7 @@ def passed_on(verb: Verb, name: str | None = None) -> Verb:
     positional = [one for one in form.parameters.values() if one.kind is Parameter.POSITIONAL_OR_KEYWORD][1:]
 
     @wraps(verb)
-    async def pass_on(self: _Around, *args: Any, **options: Any) -> Any:
+    async def pass_on(self: AroundCalls, *args: Any, **options: Any) -> Any:
         given = args
         if len(args) < len(positional):
             bound = form.bind(self, *args, **options)

@@ -48,7 +48,7 @@ class ListQuery:
         self._plan = plan
         self._where = plan.where
         self._front = plan.narrowest(FRONTS) or "i"
-        is_dead = self._front == "e" and plan.statuses == {"dead"}
+        is_dead = self._front == "e" and plan.only_status == "dead"
         self._labels = self._front if is_dead or self._front == "o" else "i"
         """Where tenant, queue and type are. The rows of the dead have them."""
         self._direction = "" if plan.oldest_first else "desc"
@@ -95,7 +95,7 @@ class ListQuery:
         """Counts what an index finds, up to `most`. None: no index finds it all."""
         if self._where.group_id is not None:
             return text("list", "count", table="treadle.item i", conditions=self._part("group_id"))
-        if self._plan.statuses == {"running"} and self._front == "o":
+        if self._plan.only_status == "running" and self._front == "o":
             return text("list", "count", table="treadle.open_item o", conditions=self._part("is_running"))
         return None
 

@@ -79,6 +79,11 @@ class ListPlan(msgspec.Struct, frozen=True, gc=False):
         return {name: value for name, value in found.items() if value is not None and value is not False}
 
     @property
+    def only_status(self) -> Status | None:
+        """The status of all items that match, if there is only one."""
+        return next(iter(self.statuses)) if len(self.statuses) == 1 else None
+
+    @property
     def only_open(self) -> bool:
         return self.statuses <= OPEN
 
