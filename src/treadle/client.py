@@ -19,7 +19,7 @@ from treadle.base.wording import did_you_mean
 from treadle.codec import Codec
 from treadle.connect import check_backend, connect
 from treadle.define.secret_values import check_mask
-from treadle.define.work import Work, is_work, no_work, works_of
+from treadle.define.work import Work, no_work, works_of
 from treadle.define.work_type import WorkType
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
@@ -328,7 +328,7 @@ def noted(client: Client, note: AuditNote | None) -> Client:
 
 def work_of(registry: Registry, work: object, input: object, *more: object) -> Work[Any, Any]:
     """Return the Work that `enqueue` was given, or make it from a name and arguments by name."""
-    if is_work(work):
+    if isinstance(work, Work):
         if input is None:
             return work
         raise InputError(

@@ -13,7 +13,7 @@ from treadle.base.timing import Duration, seconds
 from treadle.codec.large_values import is_large, read_value
 from treadle.define.work import G_co, S_co, Work
 from treadle.engine.core import Core
-from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
+from treadle.engine.open_transaction import CURRENT, current_transaction, refuse_in_transaction
 from treadle.engine.submit.enqueue import submit
 from treadle.engine.wait.wait_result import decode_state, group_outcome, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
@@ -68,15 +68,18 @@ class Handle(Generic[S_co, G_co]):
         Raises `WorkFailed` if it died, `WorkCancelled` or `NotFound`. Raises `WaitTimeout` after `timeout`
         seconds; the work itself goes on.
         """
-        refuse_in_transaction(self._core.backend, "handle.result()")
-        await self._core.connect()
+        core = self._core
+        if CURRENT.get() is not None:
+            refuse_in_transaction(core.backend, "handle.result()")
+        if core.loop is not asyncio.get_running_loop():
+            await core.connect()
         if self._tenant is None:
             await self._attach()
         ref = (self._tenant or "", self.id)
-        waiters = self._core.waiters
+        waiters = core.waiters
         future = waiters.item(ref, queued_at=self._queued_at)
         state = await _await_end(waiters, waiters.items, ref, future, timeout, self.id)
-        value: S_co = await read_value(state.result, item_value, self._core.registry, state, self.id)
+        value: S_co = await read_value(state.result, item_value, core.registry, state, self.id)
         return value
 
     async def group(self, timeout: Duration | None = None, *, partial: bool = False) -> G_co:
@@ -200,7 +203,8 @@ class EnqueueCall(Generic[S_co, G_co]):
         submit that has not ended goes on, and the item may come to exist."""
         # Not a coroutine around another one: that would cost half a microsecond per item.
         self._use()
-        refuse_in_transaction(self._core.backend, "enqueue(...).result()")
+        if CURRENT.get() is not None:
+            refuse_in_transaction(self._core.backend, "enqueue(...).result()")
         return self._result() if timeout is None else self._in_time(self._result, timeout)
 
     async def _result(self) -> S_co:

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from treadle.base.timing import iso
-from treadle.metrics.histogram import Histogram
 from treadle.metrics.names import SECONDS
+from treadle.metrics.series import Histogram
 from treadle.records import Stat
 
 from .access import NotShown

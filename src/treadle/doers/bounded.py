@@ -61,7 +61,8 @@ class StartingDoer(BaseDoer):
     def _start_soon(self) -> None:
         """Start what waits, when the loop goes on."""
         if self._starter is None or self._starter.done():
-            self._starter = self._spawn(self._start())
+            loop = self._loop or asyncio.get_running_loop()
+            self._starter = loop.create_task(self._start(), context=self._context.copy())
             self._running.add(self._starter)
 
     async def _start(self) -> None:

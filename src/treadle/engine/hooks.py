@@ -158,7 +158,8 @@ class StoreOutage:
         """What to call the store, without passwords."""
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._since: float | None = None
+        self.since: float | None = None
+        """When the store became unavailable, as far as is known. None: it is available."""
         self._failing: dict[str, float] = {}
         """The loops whose last call failed, and when."""
         self._last_failure = 0.0
@@ -173,11 +174,6 @@ class StoreOutage:
         self._stall = 0.0
         """When the event loop of this process last went on, and for how long it had been blocked. 0: this was
         said."""
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the store is unavailable, as far as is known."""
-        return self._since is not None
 
     def note_lag(self, seconds: float) -> None:
         """The event loop of this process is late. If it is by much, it was blocked."""
@@ -194,7 +190,7 @@ class StoreOutage:
 
     def answered(self, source: str) -> None:
         """The store has answered `source`."""
-        if self._since is None:
+        if self.since is None:
             return
         with self._lock:
             line = self._answered(source, self._monotonic())
@@ -202,12 +198,12 @@ class StoreOutage:
             log_line(WARNING, line)
 
     def _failed(self, error: BaseException, source: str, now: float) -> str:
-        if self._since is None and now - self._stalled_at < AFTER_STALL:
+        if self.since is None and now - self._stalled_at < AFTER_STALL:
             return self._stall_line(error)
-        if self._since is not None and now - self._last_failure > SUMMARY:
+        if self.since is not None and now - self._last_failure > SUMMARY:
             self._end()  # no call told that it was over
-        if self._since is None:
-            self._since, self._calls, self._said = now, 0, None
+        if self.since is None:
+            self.since, self._calls, self._said = now, 0, None
         self._calls += 1
         self._last_failure = now
         if source in LOOPS:
@@ -218,7 +214,7 @@ class StoreOutage:
             return ""
         self._said = now
         return (
-            f"{self.name} has been unavailable for {duration(now - self._since)}: "
+            f"{self.name} has been unavailable for {duration(now - self.since)}: "
             f"{plural(self._calls, 'call')} failed. {_text(error)}"
         )
 
@@ -241,13 +237,13 @@ class StoreOutage:
         return f"{self.name} is unavailable, trying again: {_text(error)}.{before}"
 
     def _answered(self, source: str, now: float) -> str:
-        if self._since is None:
+        if self.since is None:
             return ""
         self._failing.pop(source, None)
         self._failing = {each: at for each, at in self._failing.items() if now - at < OUTDATED}
         if self._failing:
             return ""
-        lasted, calls, said = now - self._since, self._calls, self._said is not None
+        lasted, calls, said = now - self.since, self._calls, self._said is not None
         self._end()
         if not said:
             self._unsaid += 1
@@ -255,7 +251,7 @@ class StoreOutage:
         return f"{self.name} is available again after {duration(lasted)}: {plural(calls, 'call')} had failed"
 
     def _end(self) -> None:
-        self._since = self._said = None
+        self.since = self._said = None
         self._failing.clear()
 
     @property

@@ -18,7 +18,8 @@ from treadle.errors import InputError
 from treadle.item import AuditNote, Item, ItemState, Rejected, Submission, Submitted
 from treadle.store.rules.submission import may_change
 
-_current: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction", default=None)
+CURRENT: ContextVar[OpenTransaction | None] = ContextVar("treadle_transaction", default=None)
+"""Transaction that the running handler has opened, on any backend. It may have ended."""
 
 
 class OpenTransaction:
@@ -45,12 +46,12 @@ class OpenTransaction:
         self._transaction = await self.stack.enter_async_context(self.backend.transaction())
         self.is_open = True
         self.given = self._transaction.connection
-        _current.set(self)
+        CURRENT.set(self)
         return self.given
 
     def enter(self) -> None:
         """Make it the transaction of the handler that calls this, in a thread."""
-        _current.set(self)
+        CURRENT.set(self)
 
     @property
     def transaction(self) -> Transaction:
@@ -87,7 +88,7 @@ class OpenTransaction:
 
 def current_transaction(backend: Backend) -> OpenTransaction | None:
     """The transaction on this backend that is open in the handler that calls this."""
-    found = _current.get()
+    found = CURRENT.get()
     return found if found is not None and found.is_open and found.backend is backend else None
 
 

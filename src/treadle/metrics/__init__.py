@@ -16,7 +16,6 @@ shown to Prometheus only.
 
 from __future__ import annotations
 
-from .histogram import Histogram
 from .names import (
     ACTIVE,
     ATTEMPTS,
@@ -53,7 +52,7 @@ from .names import (
     Metric,
 )
 from .registry import MAX_TYPES, Metrics, Sample, Value
-from .series import MAX_QUEUES, OTHER, ProcessMetrics, TypeMetrics
+from .series import MAX_QUEUES, OTHER, Histogram, ProcessMetrics, TypeMetrics
 
 __all__ = [
     "ACTIVE",

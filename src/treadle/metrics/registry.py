@@ -13,10 +13,9 @@ from treadle.base.callables import check_not_awaitable, check_plain
 from treadle.errors import InputError
 from treadle.logs.lines import log_error
 
-from .histogram import Histogram, added
 from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric
 from .rows import MetricRow, rows_of_process
-from .series import OTHER, ProcessMetrics, QueueLabels, TypeMetrics
+from .series import OTHER, Histogram, ProcessMetrics, QueueLabels, TypeMetrics, added
 
 MAX_TYPES: Final = 500
 

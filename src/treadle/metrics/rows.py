@@ -7,9 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from .histogram import Histogram
 from .names import METRICS, PROCESS_METRICS, STORE_METRICS, Metric
-from .series import ProcessMetrics, TypeMetrics
+from .series import Histogram, ProcessMetrics, TypeMetrics
 
 _EXPORTED: Final = {metric.exported: metric for metric in (*METRICS, *PROCESS_METRICS, *STORE_METRICS)}
 

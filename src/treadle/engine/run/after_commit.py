@@ -40,7 +40,7 @@ class AfterCommit:
         self._core = core
         self._clock = core.settings.clock
         self._held = held
-        self._on_free = on_free
+        self.on_free = on_free
         self.log = OutcomeLog(core.settings)
         self._confirmed: dict[tuple[Ref, float | None], None] = {}
         """Groups that settlements without an answer have ended, and when: the last `MOST_CONFIRMED`."""
@@ -61,7 +61,7 @@ class AfterCommit:
             return
         held.over = True
         self._count_lost(held, why)
-        self._on_free()
+        self.on_free()
 
     def _conclude(self, batch: Sequence[PendingSettlement], effects: Effects, at: float) -> None:
         """Everything that follows from what is in the store now."""
@@ -91,7 +91,7 @@ class AfterCommit:
         more = bool(effects.doomed or claimable)
         core.wakeups.ended(ended, groups, results=results, more=more)
         core.wakeups.ready(None if effects.doomed else claimable)
-        self._on_free()
+        self.on_free()
 
     def _conclude_one(
         self,

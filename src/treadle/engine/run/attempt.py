@@ -100,6 +100,8 @@ class AttemptRunner:
         self._caller = HandlerCaller(
             services, worker.middleware, self.pools, self._settle_stopped_call, self.tracer, worker.scope
         )
+        self._is_bare = not worker.middleware and worker.scope is None and self.tracer is None
+        """Whether nothing is to be called around a handler."""
         self._invoke: Callable[[HeldLease], Awaitable[Any]] = self._caller.invoke
         if self.tracer is not None:
             self._invoke = functools.partial(self.tracer.invoke, self._caller.invoke)
@@ -129,8 +131,13 @@ class AttemptRunner:
             return
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
+        bound = held.bound
         try:
-            value = await self._invoke(held)
+            if bound.is_direct and self._is_bare:
+                args, kwargs = bound.arguments.call(held.input)
+                value = await bound.fn(*args, **kwargs)
+            else:
+                value = await self._invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
             decision = self.decide(held, None, error)
         else:

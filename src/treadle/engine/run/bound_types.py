@@ -9,7 +9,7 @@ from treadle.bulk_action import BULK_QUEUE, BULK_TYPE
 from treadle.define.signature import Handler
 from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, WorkerDoers
-from treadle.doers.limited import has_strict_lanes
+from treadle.doers.limited import LimitedDoer, has_strict_lanes
 from treadle.doers.on_full import OnFullCalls
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
@@ -67,7 +67,14 @@ class BoundTypes:
         serves_bulk = worker.queues is None or BULK_QUEUE in worker.queues
         self.runs_bulk = core.run_portion is not None and serves_bulk
         """Whether this worker runs items of bulk actions."""
-        self._built_in = (*SETTLED_AT_ONCE, BULK_TYPE) if self.runs_bulk else SETTLED_AT_ONCE
+        self.built_in = dict.fromkeys((*SETTLED_AT_ONCE, BULK_TYPE) if self.runs_bulk else SETTLED_AT_ONCE)
+        """The types that it settles without a handler."""
+        self.shares_room = False
+        """Whether some of its types share room: in a pool, or under several names."""
+        self.has_limits = False
+        """Whether some of its types have fleet-wide limits."""
+        self.has_own_doers = False
+        """Whether some of its types have a doer of their own."""
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
@@ -105,6 +112,7 @@ class BoundTypes:
         self.by_name.update(dict.fromkeys(names, bound))
         if type.batch is not None or doer.buffers:
             self.buffered |= {*names}
+        self._look()
         self._on_free()
 
     def rebind(self, type: AnyType) -> None:
@@ -118,6 +126,13 @@ class BoundTypes:
             self.all.remove(bound)
             for name in bound.names:
                 del self.by_name[name]
+        self._look()
+
+    def _look(self) -> None:
+        """Note what a claim has to ask for, so that it does not look at each type."""
+        self.shares_room = any(bound.pooled or bound.type.aliases for bound in self.all)
+        self.has_limits = any(isinstance(bound.doer, LimitedDoer) for bound in self.all)
+        self.has_own_doers = any(bound.own_doer for bound in self.all)
 
     def _run_in(self, type: AnyType, handler: Handler) -> RunIn:
         """Where it runs. Another process could not import a function that replaces a handler."""
@@ -141,13 +156,9 @@ class BoundTypes:
         phase, message = _REPORTS[failing]
         self._core.hooks.report(error, phase, message)
 
-    def has(self, name: str) -> bool:
-        """Whether this worker settles items of this type."""
-        return name in self.by_name or name in self._built_in
-
     def names(self) -> tuple[str, ...]:
         """All types that this worker settles: those that are built in need no handler."""
-        return (*self.by_name, *self._built_in)
+        return (*self.by_name, *self.built_in)
 
     def doers(self) -> list[BaseDoer]:
         """Each once, always in the same order."""

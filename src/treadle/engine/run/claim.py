@@ -13,6 +13,7 @@ from typing import Any
 
 from treadle.base.timing import seconds
 from treadle.engine.core import Core
+from treadle.engine.guarded_telemetry import NOTHING
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
@@ -143,8 +144,10 @@ class Claimer:
 
     async def _agree(self) -> None:
         """Agree with the store on what this worker holds, if an answer or a heartbeat has left doubt."""
-        await self.ask_unknown_leases()
-        await self._permits.correct()
+        if self._answer_lost or self._has_unknown or self._ask_again is not None:
+            await self.ask_unknown_leases()
+        if self._permits.differs:
+            await self._permits.correct()
 
     async def run_once(self) -> float:
         """Claim once, if there is room. Returns the seconds to wait for a wake-up before the next claim."""
@@ -216,7 +219,8 @@ class Claimer:
             self._answer_lost = True
             raise
         self._failures = 0
-        self._core.hooks.outage.answered("claim")
+        if self._core.hooks.outage.since is not None:
+            self._core.hooks.outage.answered("claim")
         if not claim.alive:
             await self._heartbeat.beat()
             return 0.0
@@ -230,13 +234,15 @@ class Claimer:
             # after a heartbeat it still owns what no other worker has claimed.
             await self._heartbeat.beat()
             sent = self._clock.monotonic()
-        with self._core.store_calls.traced("claim", tuple, demand.limit):
+        calls = self._core.store_calls
+        with calls.traced("claim", tuple, demand.limit) if calls.are_traced else NOTHING:
             claim = await self._backend.claim(demand)
         self._core.metrics.process.called("claim", self._clock.monotonic() - sent, len(claim.leases))
         self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)
-        self._core.wakeups.ready((type, "") for type in claim.left)
+        if claim.left:
+            self._core.wakeups.ready((type, "") for type in claim.left)
         return claim
 
     def _wait_after(self, claim: Claim, demand: Demand, sent: float, wakes: int) -> float:

@@ -19,7 +19,7 @@ from treadle.doers.permitted import is_over_inside, without_permits
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, read_stored
-from treadle.item import Demand, Lease, SharedRoom
+from treadle.item import AvoidedLane, Demand, Lease, SharedRoom
 
 from .attempt import AttemptRunner
 from .batch import Batches
@@ -85,24 +85,31 @@ class Dispatcher:
         """
         if len(self.settler.waiting) >= UNSETTLED:
             return None
-        bound_types, all_types = self._bound, self._types.all
+        types, bound_types = self._types, self._bound
         shared = min(self._doer.available(), PORTION)
-        pools = self._batches.pool_rooms(all_types)
-        rooms = {name: self._room(bound, shared, pools) for name, bound in bound_types.items()}
-        own = sum(rooms[bound.name] for bound in all_types if bound.own_doer)
-        limit = int(min(shared + own, PORTION, self.isolation.room()))
+        pools = self._batches.pool_rooms(types.all) if types.shares_room else {}
+        rooms = {
+            name: shared if bound.is_plain and not bound.own_doer else self._room(bound, shared, pools)
+            for name, bound in bound_types.items()
+        }
+        own = sum(rooms[bound.name] for bound in types.all if bound.own_doer) if types.has_own_doers else 0
+        limit = min(shared + own, PORTION)
+        if not self.isolation.is_idle:
+            limit = int(min(limit, self.isolation.room()))
         rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
-        if self._types.runs_bulk:
+        if types.runs_bulk:
             rooms[BULK_TYPE] = 0 if self._without_attempt.runs_bulk else min(limit, 1)
-        avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
+        avoid: dict[str, frozenset[AvoidedLane]] = {}
+        if types.has_limits:
+            avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,
             limit=limit,
             types=rooms,
-            shared=shared_rooms(all_types, pools, rooms),
+            shared=shared_rooms(types.all, pools, rooms) if types.shares_room else (),
             avoid=avoid,
-            buffered=self._types.buffered,
-            strict=self._types.strict,
+            buffered=types.buffered,
+            strict=types.strict,
             fairness=fairness,
         )
         return demand
@@ -138,7 +145,9 @@ class Dispatcher:
             )
         received = self._now()
         taken: list[HeldLease] = []
-        for lease in self._admit(self._end_lost(to_run)):
+        if not self.isolation.is_idle or [lease for lease in to_run if lease.losses]:
+            to_run = self._admit(self._end_lost(to_run))
+        for lease in to_run:
             if (held := self._read(lease, bound_types[lease.type], sent, received)) is not None:
                 taken.append(held)
         self._held.take(taken)
@@ -154,8 +163,6 @@ class Dispatcher:
 
     def _end_lost(self, leases: list[Lease]) -> list[Lease]:
         """End the items that were lost too often. Returns the others."""
-        if not [lease for lease in leases if lease.losses]:  # a generator would take twice as long
-            return leases
         others: list[Lease] = []
         for lease in leases:
             if lease.losses and is_lost_too_often(lease, self._bound[lease.type].retry):

@@ -42,16 +42,10 @@ class HandlerCaller:
         self._settle_stopped = settle_stopped
         self._tracer = tracer
         self._scope = scope
-        self._is_bare = not middleware and scope is None
-        """Whether nothing is to be called around a handler."""
 
     def invoke(self, held: HeldLease) -> Awaitable[Any]:
         """Run one attempt: the handler, with its context, through the middlewares."""
         bound = held.bound
-        if bound.is_direct and self._is_bare:
-            args, kwargs = bound.arguments.call(held.input)
-            call: Awaitable[Any] = bound.fn(*args, **kwargs)
-            return call
         if bound.wants_context or self._middleware:
             self.new_context(held)
             if self._middleware:

@@ -89,6 +89,8 @@ class Isolation:
         """How often items have waited here in vain."""
         self._ask: float = math.inf
         """How much the next claim may ask for: few, if many items on trial were given back."""
+        self.is_idle = True
+        """Whether no item is on trial, or was lately: `room` has no bound, and `admit` takes all."""
 
     def most_beside(self, lease: Lease) -> float:
         """How many items may be in flight while this one runs, with itself. Without a bound: infinity."""
@@ -113,7 +115,9 @@ class Isolation:
         ]
         if not on_trial and not self._trials:
             self._ask = math.inf if self._ask >= self._limit else self._ask * 2
+            self.is_idle = self._waiting is None and self._ask == math.inf
             return list(leases), []
+        self.is_idle = False
         taken: list[Lease] = []
         refused: list[Lease] = []
         most, flying = self._most(), self._in_flight()
@@ -142,6 +146,7 @@ class Isolation:
     def start(self, held: HeldLease, start: Callable[[], None]) -> None:
         """Start an item on trial: now, or once enough of the others have ended."""
         self._held.on_drop = self._dropped
+        self.is_idle = False
         if self._fits(held.lease, others=self._in_flight() - 1):
             self._begin(held, start)
         else:

@@ -129,7 +129,10 @@ class WorkerLoops:
         queues, types = self._worker.queues, self._types
         if wake.queues and queues is not None and not any(queue in queues for queue in wake.queues):
             return False
-        return not wake.types or any(types.has(type) for type in wake.types)
+        named = wake.types
+        if not named or not types.by_name.keys().isdisjoint(named):
+            return True
+        return not types.built_in.keys().isdisjoint(named)
 
     async def _beat_now(self) -> None:
         """An item that runs here has ended elsewhere: the heartbeat's reply says which."""

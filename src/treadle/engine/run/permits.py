@@ -98,6 +98,8 @@ class PermitLedger:
         self._open.set()
         self._wrong = 0
         """How many heartbeats in a row have counted something else."""
+        self.differs = False
+        """Whether that was so often enough: `correct` is to be called."""
 
     # -- the calls of doers ----------------------------------------------------------------------------
 
@@ -140,14 +142,13 @@ class PermitLedger:
     def compare(self, counted: int, before: int) -> None:
         """Compare what a heartbeat has counted with `total`. before: `total` when it was sent."""
         self._wrong = 0 if counted in (before, self.total) else self._wrong + 1
-        if self._wrong >= WRONG:
+        self.differs = self._wrong >= WRONG
+        if self.differs:
             self._on_wrong()
 
     async def correct(self) -> None:
         """Tell the store what the worker holds, if it has counted something else. Calls of doers wait."""
-        if self._wrong < WRONG:
-            return
-        self._wrong = 0
+        self._wrong, self.differs = 0, False
         self._open.clear()
         try:
             await self._quiet.wait()

@@ -45,11 +45,7 @@ class Runtime:
         self._ending: asyncio.Future[None] | None = None
         failures = FailureDecider(core)
         self.held = held = HeldLeases()
-        self._after_commit = after_commit = AfterCommit(
-            core,
-            held,
-            lambda: self.claimer.freed(),  # noqa: PLW0108  made below
-        )
+        self._after_commit = after_commit = AfterCommit(core, held, self._wake_claimer)
         self.settler = Settler(core, held, SettlementBuilder(core, held, failures), after_commit)
         undecodable = UndecodableItems(core)
         self._services = EngineServices(
@@ -89,6 +85,7 @@ class Runtime:
             lambda: self.claimer.ask_soon(),  # noqa: PLW0108  made below
         )
         self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report, self._types.permits)
+        after_commit.on_free = self.claimer.freed
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet
         )

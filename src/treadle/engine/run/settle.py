@@ -15,6 +15,7 @@ from treadle.backend import Backend, Transaction
 from treadle.codec import check_size
 from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
+from treadle.engine.guarded_telemetry import NOTHING
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.submit.build_children import CompensationBuilder, build_children, carry_on, silenced
 from treadle.engine.tasks import finish
@@ -238,10 +239,15 @@ class Settler:
     ) -> list[PendingSettlement]:
         core, monotonic = self.core, self.core.settings.clock.monotonic
         sent = monotonic()
-        with core.store_calls.traced("settle", lambda: _traces(batch), len(settlements)):
+        calls = core.store_calls
+        traced = (
+            calls.traced("settle", lambda: _traces(batch), len(settlements)) if calls.are_traced else NOTHING
+        )
+        with traced:
             answer = await core.backend.settle(settlements)
         core.metrics.process.called("settle", monotonic() - sent, len(settlements))
-        core.hooks.outage.answered("settle")
+        if core.hooks.outage.since is not None:
+            core.hooks.outage.answered("settle")
         # `committed` runs right after the answer: released items may be claimed in the next loop iteration.
         return self.committed(batch, answer)
 

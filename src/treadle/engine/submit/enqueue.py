@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr, replace
 from treadle.base.loop_mark import is_running_on
 from treadle.define.work import Work
 from treadle.engine.core import Core
-from treadle.engine.open_transaction import OpenTransaction, current_transaction
+from treadle.engine.open_transaction import CURRENT, OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
 from treadle.handler.tx_commit import call_on_commit
 from treadle.item import AuditNote, Item, Lease, Rejected, Submitted
@@ -82,7 +82,7 @@ class SubmitPlace(msgspec.Struct, frozen=True, gc=False):
 
 
 def _place(core: Core, tx: Any, note: AuditNote | None, change: Callable[[Item], Item] | None) -> SubmitPlace:
-    open_transaction = current_transaction(core.backend)
+    open_transaction = None if CURRENT.get() is None else current_transaction(core.backend)
     if open_transaction is not None and open_transaction.is_connection(tx):
         tx = None
     runtime = core.runtimes[0] if core.runtimes and tx is None and open_transaction is None else None

@@ -60,7 +60,7 @@ class Statistics:
     async def send(self) -> None:
         """Send what has changed. Nothing is sent twice: if the store does not answer, it may have added the
         counts, so they are given up. While it is known to be unavailable, they are kept."""
-        if self._hooks.outage.lasts or not any(True for _ in self._changed()):
+        if self._hooks.outage.since is not None or not any(True for _ in self._changed()):
             return
         try:
             await self._store_clock.refresh()

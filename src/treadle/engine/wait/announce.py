@@ -58,13 +58,13 @@ class Announcer:
     ) -> None:
         """These items were stored, except those in `existing`, for which an earlier item was found. `at`:
         when, by the store's clock; 0 if unknown."""
-        now = self._clock.now()
+        now, hooks = self._clock.now(), self._hooks
         stored = [item for item in items if item.id not in existing] if existing else list(items)
         types = list(map(_type, stored))
         listening: set[str] = set()
         for type in dict.fromkeys(types):
             self._metrics.of(self._registry.name_of(type)).queued_some(types.count(type), now)
-            if self._hooks.listening(type):
+            if (hooks.on_event is not None or hooks.by_type) and hooks.listening(type):
                 listening.add(type)
         if not listening:
             return

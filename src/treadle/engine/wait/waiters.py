@@ -260,7 +260,8 @@ class Waiters:
                 return await self._read_apart(items, groups)
             self._hooks.report(error, "signal", "could not read the items that are waited for; will retry")
             return False
-        self._hooks.outage.answered("signal")
+        if self._hooks.outage.since is not None:
+            self._hooks.outage.answered("signal")
         for ref, item in ended.items.items():
             self.answer_item(ref, item)
         for ref, group in ended.groups.items():
