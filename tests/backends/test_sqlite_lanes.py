@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from treadle.backends.sqlite import SqliteBackend
+from treadle.backends.sqlite.claim import claim_facts
 from treadle.backends.sqlite.fairness import LastServed, pick_items
 from treadle.backends.sqlite.statements import Tx
 from treadle.item import Demand
@@ -40,7 +41,8 @@ def steps(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         connection.set_progress_handler(step, 10)
         demand = Demand(worker="w", limit=WANTED, types={"work": WANTED}, strict=STRICT)
-        assert len(pick_items(Tx(connection, 2e9), demand, LastServed()).nos) == WANTED
+        tx = Tx(connection, 2e9)
+        assert len(pick_items(tx, demand, LastServed(), claim_facts(tx, "w")).nos) == WANTED
     return count
 
 

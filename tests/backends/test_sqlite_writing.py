@@ -278,6 +278,32 @@ async def test_a_claim_reads_the_claim_index(backend: SqliteBackend, path: Path)
                 assert "TEMP B-TREE" not in found, (name, found)
 
 
+@pytest.mark.parametrize(("lines", "most"), [(0, 3), (1, 6), (2, 22)])
+async def test_a_claim_takes_few_statements(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, most: int
+) -> None:
+    """It looks for other queues, tenants and lanes only if there are some."""
+    seen: list[str] = []
+    connect = connection_module.sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(seen.append)
+        return connection
+
+    monkeypatch.setattr(connection_module.sqlite3, "connect", traced)
+    backend = SqliteBackend(path)
+    await backend.open()
+    await backend.beat(Heartbeat(worker="w", lease=LONG, types=("work",)))
+    for n in range(lines):
+        await submit(backend, f"a{n}", f"b{n}", lane=f"lane-{n}")
+    seen.clear()
+    found = await backend.claim(Demand(worker="w", limit=10, types={"work": 10}))
+    assert len(found.leases) == 2 * lines
+    assert len(seen) <= most, seen
+    await backend.close()
+
+
 # -- retention -----------------------------------------------------------------------------------------
 
 

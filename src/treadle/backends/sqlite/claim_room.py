@@ -48,23 +48,23 @@ class ClaimRoom:
                 nos.append(no)
         return nos
 
-    def admitted(self, rows: Sequence[Row], tenant: str, lane: str) -> list[int]:
-        """The numbers of the rows that are handed out. The others are set aside."""
+    def admitted(self, rows: Sequence[Row], tenant: str, lane: str) -> list[Row]:
+        """The rows that are handed out. The others are set aside."""
         types = self._types
         if types is None or self._leaves_out_some or self._shared is not None:
-            return [row[0] for row in rows if self._admit(row, tenant, lane)]
-        nos: list[int] = []
+            return [row for row in rows if self._admit(row, tenant, lane)]
+        found: list[Row] = []
         for row in rows:
             type = row[3]
             if row[4] is None and types.get(type, 0) > 0 and type not in self.left_out:
                 types[type] -= 1  # as `_admit` does, in a third of the time
-                nos.append(row[0])
+                found.append(row)
             elif self._admit(row, tenant, lane):
-                nos.append(row[0])
-        return nos
+                found.append(row)
+        return found
 
     def _admit(self, row: Row, tenant: str, lane: str) -> bool:
-        no, _, _, type, deadline = row
+        no, _, _, type, deadline = row[:5]
         if deadline is not None and deadline <= self._now:
             self.overdue.append(no)
         elif self._leaves_out_some and self._leaves_out(type, tenant, lane):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from treadle.item import AvoidedLane, Demand
 
@@ -27,6 +27,8 @@ K = TypeVar("K", bound=Hashable)
 _MOST_ROWS = 1000
 _FIRST_LANES = 16
 _MOST_NAMES = 10_000
+# As far as the place of a row: before all others.
+_BEFORE_FIRST: Final[Row] = (0, -(2**62), 0)
 # Once no more rows can be set aside: how many lanes are left before the claim gives up.
 _MOST_BLOCKED_LANES = 100
 
@@ -42,6 +44,26 @@ class LastServed:
         self.lanes: dict[tuple[str, str], str] = {}
 
 
+class ClaimFacts(NamedTuple):
+    """What one statement tells a claim about the store before it begins."""
+
+    worker: int | None
+    """The number of the worker that claims. None: it is not alive."""
+    lock_file: str | None
+    """The lock file of the process that claimed for it last."""
+    any_gone: int
+    """Whether workers have lapsed, or were removed and still have items."""
+    first_due: float | None
+    first_deadline: float | None
+    any_paused: int
+    any_parked: int
+    any_doomed: int
+    first_line: str | None
+    """The line of the first row in the claim index. None: no item is ready, except parked ones."""
+    last_line: str | None
+    last_token: int
+
+
 class PickedItems(NamedTuple):
     """The numbers of the items that a claim hands out, and what it found on its way to them."""
 
@@ -50,18 +72,30 @@ class PickedItems(NamedTuple):
     """Items whose deadline has passed."""
     exhausted: bool
     """As many items were set aside as one claim may. The next claim goes on."""
+    line: tuple[str, str, str] | None = None
+    """The queue, tenant and lane of all these items, if no other line was looked for."""
+    rows: Sequence[Row] = ()
+    """What was read of these items then."""
 
 
-def pick_items(tx: Tx, demand: Demand, last: LastServed) -> PickedItems:
+def pick_items(tx: Tx, demand: Demand, last: LastServed, facts: ClaimFacts) -> PickedItems:
     """Choose the items that a claim hands out. Park ready ones that its worker cannot run. Updates `last`."""
     strict = HeldLanes(tx, demand) if demand.strict and demand.limit else None
     room = ClaimRoom(demand, tx.now, strict)
     nos = [] if strict is None else room.admitted_holders(strict)
+    line: tuple[str, str, str] | None = None
+    rows: list[Row] = []
     if room.left > len(nos):
-        nos += _FairPick(tx, demand, room, last).serve(room.left - len(nos))
+        pick = _FairPick(tx, demand, room, last, facts)
+        line = pick.only_line if strict is None else None
+        if line is None:
+            nos += pick.serve(room.left - len(nos))
+        else:
+            rows = pick.serve_only_line(line, room.left)
+            nos = [row[0] for row in rows]
     if room.parked:
         tx.run(_SQL["park"], array(room.parked))
-    return PickedItems(nos, room.overdue, room.exhausted)
+    return PickedItems(nos, room.overdue, room.exhausted, line, rows)
 
 
 RoundRobinMember: TypeAlias = "RoundRobin | LaneRows"
@@ -122,9 +156,17 @@ class ClaimIndex:
     """A part of the claim index: all rows that are ready, or those that are parked under one type.
 
     avoid: lanes of the type that the claim leaves out.
+    with_items: read what leases need of the items too.
     """
 
-    def __init__(self, tx: Tx, type: str | None = None, avoid: Collection[AvoidedLane] = ()) -> None:
+    def __init__(
+        self,
+        tx: Tx,
+        type: str | None = None,
+        avoid: Collection[AvoidedLane] = (),
+        *,
+        with_items: bool = False,
+    ) -> None:
         self._tx = tx
         self.type = type
         self._avoid = avoid
@@ -135,7 +177,8 @@ class ClaimIndex:
         self._prefix = () if type is None else (type,)
         kind = "ready" if type is None else "parked"
         self._names = _SQL[f"{kind}_queue"], _SQL[f"{kind}_tenant"]
-        self._lane, self._rows = _SQL[f"{kind}_lane"], _SQL[f"{kind}_rows"]
+        self._lane = _SQL[f"{kind}_lane"]
+        self._rows = _SQL["ready_items" if with_items else f"{kind}_rows"]
 
     def next_name(self, within: tuple[str, ...], begin: str) -> str | None:
         """The next queue; within a queue: its next tenant."""
@@ -204,14 +247,17 @@ class LaneRows:
     """The rows of one lane from all parts of the index, in order, as far as there is room for them."""
 
     def __init__(
-        self, lane: tuple[str, str, str], heads: list[tuple[ClaimIndex, Row]], room: ClaimRoom
+        self, lane: tuple[str, str, str], heads: Sequence[tuple[ClaimIndex, Row | None]], room: ClaimRoom
     ) -> None:
         self._room = room
         self._tenant, self._lane = lane[1:]
         self._streams = [_RowStream(part, lane, head) for part, head in heads]
 
     def serve(self, count: int) -> list[int]:
-        served: list[int] = []
+        return [row[0] for row in self.serve_rows(count)]
+
+    def serve_rows(self, count: int) -> list[Row]:
+        served: list[Row] = []
         while len(served) < count:
             rows = self._next(count - len(served))
             if not rows:
@@ -238,12 +284,13 @@ class LaneRows:
 class _RowStream:
     """The rows of a lane from one part of the index. Each read fetches more rows than the one before."""
 
-    def __init__(self, part: ClaimIndex, lane: tuple[str, str, str], head: Row) -> None:
+    def __init__(self, part: ClaimIndex, lane: tuple[str, str, str], head: Row | None) -> None:
+        """head: the first row, if it was read."""
         self._part = part
         self.type = part.type
         self._lane = lane
-        self._rows = [head]
-        self._begin = 0
+        self._rows = [_BEFORE_FIRST if head is None else head]
+        self._begin = 1 if head is None else 0
         self._size = 1
         self._more = True
 
@@ -272,21 +319,46 @@ class _RowStream:
 class _FairPick:
     """The round robins of one claim."""
 
-    def __init__(self, tx: Tx, demand: Demand, room: ClaimRoom, last: LastServed) -> None:
+    def __init__(self, tx: Tx, demand: Demand, room: ClaimRoom, last: LastServed, facts: ClaimFacts) -> None:
+        self._tx = tx
         self._room = room
         self._last = last
-        self._paused: set[Row] = set(tx.rows(_SQL["paused"]))
-        self._parts = [
-            ClaimIndex(tx),
-            *(
-                ClaimIndex(tx, type, room.left_out.get(type, demand.avoid.get(type, ())))
-                for type in _parked_types(tx, demand, room)
-            ),
+        self._facts = facts
+        self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if facts.any_paused else set()
+        self._parked = [
+            ClaimIndex(tx, type, room.left_out.get(type, demand.avoid.get(type, ())))
+            for type in (_parked_types(tx, demand, room) if facts.any_parked else ())
         ]
+        self._parts = self._parked if facts.first_line is None else [ClaimIndex(tx), *self._parked]
         self._queues = None if demand.queues is None else sorted(set(demand.queues))
         self._tenants = None if demand.tenants is None else sorted(set(demand.tenants))
         self._of_tenants: list[tuple[str, RoundRobin]] = []
         self._of_lanes: list[tuple[tuple[str, str], RoundRobin]] = []
+
+    @property
+    def only_line(self) -> tuple[str, str, str] | None:
+        """The only line that has items for this claim. None: there are several, or none."""
+        facts = self._facts
+        if facts.first_line is None or facts.first_line != facts.last_line or self._parked:
+            return None
+        queue, tenant, lane = facts.first_line.split(NEXT)
+        wanted = (self._queues is None or queue in self._queues) and (
+            self._tenants is None or tenant in self._tenants
+        )
+        if not wanted or self._paused.intersection(((queue, ""), (queue, tenant))):
+            return None
+        return queue, tenant, lane
+
+    def serve_only_line(self, line: tuple[str, str, str], count: int) -> list[Row]:
+        """As `serve`, without a search for other lines: what was read of the items."""
+        part = ClaimIndex(self._tx, with_items=True)
+        rows = LaneRows(line, [(part, None)], self._room).serve_rows(count)
+        if rows:
+            queue, tenant, lane = line
+            self._last.queue = queue
+            _move_to_end(self._last.tenants, queue, tenant)
+            _move_to_end(self._last.lanes, (queue, tenant), lane)
+        return rows
 
     def serve(self, count: int) -> list[int]:
         """Up to `count` items, in fair order. Updates the names that were served last."""

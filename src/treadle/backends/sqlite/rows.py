@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -45,12 +45,15 @@ def numbers(tx: Tx, ids: Sequence[str], tenant: str | None) -> dict[str, int]:
 
 def states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
     """The items of these numbers, in this order, without their history."""
-    return {row[0]: _state(row) for row in tx.rows(_SQL["states"], array(nos))}
+    wanted = list(nos)
+    return {row[0]: _state(row) for row in tx.rows(_SQL["states"], array(wanted))} if wanted else {}
 
 
 def full_states(tx: Tx, nos: Iterable[int]) -> dict[int, ItemState]:
     """As `states`, with their history and the ids that they wait for and that do not exist."""
     found = states(tx, nos)
+    if not found:
+        return found
     history: defaultdict[int, list[Attempt]] = defaultdict(list)
     for row in tx.rows(_SQL["histories"], array(found)):
         history[row[0]].append(_attempt(row))
@@ -137,6 +140,48 @@ def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
                 ready_at or 0.0, more.deferrals,
             )  # fmt: skip
         found.append(lease)
+    return found
+
+
+def new_leases(
+    rows: Iterable[Row], line: tuple[str, str, str], token: int, now: float, buffered: Container[str]
+) -> list[Lease]:
+    """The leases on the items of one line that a claim hands out now, as it found them before."""
+    queue, tenant, lane = line
+    found: list[Lease] = []
+    for (
+        no,
+        _,
+        _,
+        type,
+        deadline,
+        id,
+        input,
+        attempt,
+        priority,
+        attempts,
+        options,
+        queued,
+        due,
+        ready,
+        rare,
+    ) in rows:
+        begun = type not in buffered
+        if rare is None:
+            lease = Lease(
+                id, tenant, token, type, input, attempt, id, queue, lane, priority, attempts, None, None,
+                None, (), options, queued, due, now, deadline, None, no, 0, 0, begun, ready or 0.0,
+            )  # fmt: skip
+        else:
+            more = _rare_fields.decode(rare)
+            lease = Lease(
+                id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
+                more.parent, more.workflow, more.workflow_type, more.after or (), options, queued, due, now,
+                deadline, None, no, more.failures, more.losses, begun and more.begun == 1, ready or 0.0,
+                more.deferrals,
+            )  # fmt: skip
+        found.append(lease)
+        token += 1
     return found
 
 

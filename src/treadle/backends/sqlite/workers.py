@@ -25,7 +25,7 @@ _LONG_WAIT = 1.0
 
 
 def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply:
-    _end_leases_of_dead(tx, directory)
+    end_leases_of_dead(tx, directory)
     found = tx.row(_SQL["worker_to_renew"], beat.worker)
     until = tx.now + beat.lease
     if found is None and not beat.registers:
@@ -98,21 +98,7 @@ def workers(tx: Tx) -> list[WorkerState]:
 # -- what a claim does first ---------------------------------------------------------------------------
 
 
-def begin_claim(tx: Tx, worker: str, directory: ProcessDirectory) -> tuple[int | None, bool]:
-    """Remove the workers whose leases have lapsed. Return the number of the worker that claims (None if it is
-    not alive), and whether there are more items of removed workers to free."""
-    _end_leases_of_dead(tx, directory)
-    more = _remove_lapsed(tx)
-    found = tx.row(_SQL["worker"], worker)
-    if found is None:
-        return None, more
-    if found[2] != directory.lock_file:
-        # Another process has claimed for this worker so far.
-        tx.run(_SQL["set_lock_file"], directory.lock_file, found[0])
-    return int(found[0]), more
-
-
-def _end_leases_of_dead(tx: Tx, directory: ProcessDirectory) -> None:
+def end_leases_of_dead(tx: Tx, directory: ProcessDirectory) -> None:
     """End the leases of workers whose processes have died. Looks only now and then."""
     if not directory.probe_is_due():
         return
@@ -123,13 +109,22 @@ def _end_leases_of_dead(tx: Tx, directory: ProcessDirectory) -> None:
     directory.sweep(names)
 
 
-def _remove_lapsed(tx: Tx) -> bool:
+def set_lock_file(tx: Tx, no: int, directory: ProcessDirectory) -> None:
+    """Note that this process claims for a worker."""
+    tx.run(_SQL["set_lock_file"], directory.lock_file, no)
+
+
+def lapsed_until(tx: Tx) -> float:
+    """The time up to which leases of workers have lapsed."""
+    return tx.now - (tx.waited if tx.waited > _LONG_WAIT else 0.0)
+
+
+def remove_lapsed(tx: Tx) -> bool:
     """Remove the workers whose leases have lapsed. Their items are freed in portions; True: there are more.
 
     The tokens of a removed worker are stale at once, whether its items are freed already or not.
     """
-    grace = tx.waited if tx.waited > _LONG_WAIT else 0.0
-    found = tx.rows(_SQL["lapsed_or_removed"], tx.now - grace, tx.now)
+    found = tx.rows(_SQL["lapsed_or_removed"], lapsed_until(tx), tx.now)
     rows: list[Row] = []
     for no, id, types, removed, renewed_at in found:
         if not removed and renewed_at is not None and renewed_at > tx.now:

@@ -1,3 +1,25 @@
+-- What a claim has to know before it begins, in one step: the columns of fairness.ClaimFacts. A line is the queue, the
+-- tenant and the lane of ready items. If the first row of the claim index is in the same line as the last row, there is
+-- no other line.
+-- :name facts
+SELECT w.no, w.lock_file,
+       EXISTS (SELECT 1 FROM treadle_worker WHERE removed = 1 OR lease_until <= ?1 OR lease_until > ?2 + 2 * lease),
+       (SELECT due FROM treadle_open INDEXED BY treadle_open_scheduled WHERE status = 1 ORDER BY due LIMIT 1),
+       (SELECT deadline FROM treadle_open INDEXED BY treadle_open_deadline
+           WHERE deadline IS NOT NULL AND status >= 0 AND status < 4 ORDER BY deadline LIMIT 1),
+       EXISTS (SELECT 1 FROM treadle_pause),
+       EXISTS (SELECT 1 FROM treadle_open INDEXED BY treadle_open_parked WHERE status = 3),
+       EXISTS (SELECT 1 FROM treadle_open INDEXED BY treadle_open_doomed WHERE status < 0),
+       (SELECT queue || char(0) || tenant || char(0) || lane FROM treadle_open INDEXED BY treadle_open_ready
+           WHERE status = 2 ORDER BY queue, tenant, lane LIMIT 1),
+       (SELECT queue || char(0) || tenant || char(0) || lane FROM treadle_open INDEXED BY treadle_open_ready
+           WHERE status = 2 ORDER BY queue DESC, tenant DESC, lane DESC LIMIT 1),
+       c.token
+FROM treadle_counter AS c LEFT JOIN treadle_worker AS w ON w.id = ?3 AND w.removed = 0 WHERE c.one = 1
+
+-- :name take_tokens
+UPDATE treadle_counter SET token = ? WHERE one = 1
+
 -- Tokens are assigned in the order of the list.
 -- :name lease
 UPDATE treadle_open SET status = 4, attempt = attempt + (losses = 0), begun = (losses = 0), token = ? + e.key,

@@ -18,6 +18,21 @@ SELECT no, rank, seq, type, deadline FROM treadle_open INDEXED BY treadle_open_r
 WHERE status = 2 AND queue = ? AND tenant = ? AND lane = ? AND (rank, seq) > (?, ?)
 ORDER BY rank, seq LIMIT ?
 
+-- As ready_rows, with what a lease needs of the item. The last column is as in `leases` of rows.sql.
+-- :name ready_items
+SELECT o.no, o.rank, o.seq, o.type, o.deadline, i.id, i.input, o.attempt + 1, i.priority, i.attempts, i.options, i.queued_at,
+       o.due, o.ready_since,
+       CASE WHEN coalesce(o.group_no, i.parent, i.workflow, i.workflow_type, i.after) IS NOT NULL
+                OR o.failures > 0 OR o.losses > 0 OR o.deferrals > 0
+           THEN json_array(g.id, i.parent, i.workflow, i.workflow_type, json(i.after), NULL, o.failures, o.losses,
+                           o.losses = 0, o.deferrals)
+       END
+FROM treadle_open AS o INDEXED BY treadle_open_ready
+CROSS JOIN treadle_item AS i ON i.no = o.no
+LEFT JOIN treadle_group AS g ON g.no = o.group_no
+WHERE o.status = 2 AND o.queue = ? AND o.tenant = ? AND o.lane = ? AND (o.rank, o.seq) > (?, ?)
+ORDER BY o.rank, o.seq LIMIT ?
+
 -- :name parked_queue
 SELECT queue FROM treadle_open INDEXED BY treadle_open_parked
 WHERE status = 3 AND type = ? AND queue >= ? ORDER BY queue LIMIT 1
