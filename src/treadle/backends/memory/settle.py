@@ -76,6 +76,8 @@ def succeed_plain(
 
     Does what `settle_one` does, without looking for what most items do not have. None: this settlement needs
     `settle_one`.
+
+    A claim and a settle take half the time together.
     """
     lease, contribution = settlement.lease, settlement.contribution
     row = store.items.get(lease.id)

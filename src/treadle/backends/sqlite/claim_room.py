@@ -50,18 +50,7 @@ class ClaimRoom:
 
     def admitted(self, rows: Sequence[Row], tenant: str, lane: str) -> list[Row]:
         """The rows that are handed out. The others are set aside."""
-        types = self._types
-        if types is None or self._leaves_out_some or self._shared is not None:
-            return [row for row in rows if self._admit(row, tenant, lane)]
-        found: list[Row] = []
-        for row in rows:
-            type = row[3]
-            if row[4] is None and types.get(type, 0) > 0 and type not in self.left_out:
-                types[type] -= 1  # as `_admit` does, in a third of the time
-                found.append(row)
-            elif self._admit(row, tenant, lane):
-                found.append(row)
-        return found
+        return [row for row in rows if self._admit(row, tenant, lane)]
 
     def _admit(self, row: Row, tenant: str, lane: str) -> bool:
         no, _, _, type, deadline = row[:5]
