@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.backends.sqlite import SqliteBackend, lines, lists, overview, read, related, watch
+from treadle.backends.sqlite import SqliteBackend, lists, read, watch
 from treadle.backends.sqlite.statements import Tx
 from treadle.item import Demand, ErrorInfo, Filter, Heartbeat, Item, Lease, Settlement, Submission
 from treadle.testing import ManualClock
@@ -34,8 +34,8 @@ def page(reach: int | None = None, **where: object) -> Look:
 
 
 LOOKS: dict[str, Look] = {
-    "overview": lambda tx: overview.overview(tx, None, quick=True),
-    "overview of a tenant": lambda tx: overview.overview(tx, "a", quick=True),
+    "overview": lambda tx: watch.overview(tx, None, quick=True),
+    "overview of a tenant": lambda tx: watch.overview(tx, "a", quick=True),
     "explain ready": lambda tx: watch.explain(tx, "ready-200", None),
     "explain ready, of a tenant": lambda tx: watch.explain(tx, "ready-200", "c"),
     "explain blocked": lambda tx: watch.explain(tx, "blocked-200", None),
@@ -52,8 +52,8 @@ LOOKS: dict[str, Look] = {
     "items of a time": page(since=1e9, until=1e9 + 1),
     "items of the future": page(since=1e10),
     "cancelled items": page(status=("cancelled",)),
-    "lines": lambda tx: lines.ready_lines(tx, "q", None, 200, CAP),
-    "related to one that all wait for": lambda tx: related.related(tx, "first", None, 20),
+    "lines": lambda tx: watch.ready_lines(tx, "q", None, 200, CAP),
+    "related to one that all wait for": lambda tx: read.related(tx, "first", None, 20),
     "with a reach: a type": page(50, type="none"),
     "with a reach: labels": page(50, tenant="a", queue="none"),
     "with a reach: a type that succeeded": page(50, status=("success",), type="none"),
@@ -160,8 +160,8 @@ def test_what_there_is_no_time_to_count_is_estimated(tmp_path: Path) -> None:
     path = tmp_path / "large.db"
     asyncio.run(fill_ready(path, 14_993))
     with closing(sqlite3.connect(path)) as connection:
-        counts = overview.overview(Tx(connection, 2e9), None, quick=False, seconds=0.0).counts
-        exact = overview.overview(Tx(connection, 2e9), None, quick=False, seconds=60.0).counts
+        counts = watch.overview(Tx(connection, 2e9), None, quick=False, seconds=0.0).counts
+        exact = watch.overview(Tx(connection, 2e9), None, quick=False, seconds=60.0).counts
     assert [(one.queue, one.count, one.estimated) for one in exact] == [
         ("few", 7, False),
         ("many", 14_993, False),

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import fair_order
-from treadle.backends.sqlite import overview
+from treadle.backends.sqlite import watch
 from treadle.cli.change_items import BulkVerb
 from treadle.engine.submit import build_children, enqueue
 from treadle.logs import tracebacks
@@ -55,8 +55,8 @@ def any_queue_served(patch: Patch) -> None:
     tests="tests/backends/test_sqlite.py::TestSqlite::test_a_quick_look_says_which_counts_are_estimates",
 )
 def estimates_untold(patch: Patch) -> None:
-    real = overview.shown_counts
-    patch(overview, "shown_counts", lambda found, estimated=(): real(found))
+    real = watch.shown_counts
+    patch(watch, "shown_counts", lambda found, estimated=(): real(found))
 
 
 @mutant("lanes that were avoided lose their turns", tests=f"{CONTRACT}test_avoided_lanes_keep_their_place")

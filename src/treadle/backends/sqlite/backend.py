@@ -46,7 +46,6 @@ from . import (
     claim,
     limits,
     operate,
-    overview,
     read,
     requeue,
     retention,
@@ -59,12 +58,12 @@ from . import (
     workers,
 )
 from .database import SqliteDatabase
-from .lines import ready_lines
 from .lists import list_items
-from .related import related as related_items
+from .read import related as related_items
 from .statements import Tx
 from .stats import add_stats, read_stats
-from .user_connection import call_with_connection
+from .transactions import call_with_connection
+from .watch import ready_lines
 
 A = TypeVar("A", Changed, bool)
 P = ParamSpec("P")
@@ -165,7 +164,7 @@ class SqliteBackend(SqliteDatabase):
         return await self._read(watch.explain, id, tenant)
 
     async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
-        return await self._read(overview.overview, tenant, quick)
+        return await self._read(watch.overview, tenant, quick)
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
         return await self._read(watch.limits, names, count)

@@ -25,14 +25,12 @@ from .connection import (
     usable_path,
 )
 from .process_directory import ProcessDirectory
-from .reader import ReaderThread
 from .schema import apply_schema, check_schema, is_current, wanted_version
 from .statements import Tx
-from .threads import DatabaseThread
+from .threads import DatabaseThread, ReaderThread
 from .transactions import SqliteTransactions, check_is_prepared
 from .wakeups import SqliteWakeups
-from .write_lock import WriteLock, forget_waiting
-from .writer import WriterThread
+from .writer import WriteLock, WriterThread, forget_waiting
 
 T = TypeVar("T")
 P = ParamSpec("P")

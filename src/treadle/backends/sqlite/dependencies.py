@@ -16,9 +16,8 @@ from treadle.store.rules.submission import (
     joined_group,
 )
 
-from .rows import decode_ids
+from .rows import BLOCKED, READY, SCHEDULED, STATUS, SUCCESS, decode_ids, doomed
 from .statements import NULL, Row, Tx, array, statements
-from .status_codes import BLOCKED, READY, SCHEDULED, STATUS, SUCCESS, doomed
 
 _SQL = statements("dependencies")
 

@@ -15,9 +15,8 @@ from treadle.store.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_gro
 from .dependencies import any_blocked, count_ends, tolerated
 from .groups import SqliteGroups
 from .retention import let_prerequisites_expire
-from .rows import encode_text
+from .rows import CANCELLED, DEAD, RUNNING, SUCCESS, encode_text
 from .statements import NULL, Tx, array, blob, statements
-from .status_codes import CANCELLED, DEAD, RUNNING, SUCCESS
 
 _SQL = statements("endings")
 

@@ -10,8 +10,8 @@ import msgspec
 from treadle.item import EndedGroup
 from treadle.store.rules.settlement import GroupValue, group_status
 
+from .rows import DEAD, SUCCESS
 from .statements import NULL, Tx, array, blob, statements
-from .status_codes import DEAD, SUCCESS
 
 _SQL = statements("groups")
 

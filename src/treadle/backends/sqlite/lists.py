@@ -15,9 +15,8 @@ from treadle.item import Filter, Page
 from treadle.store.rules.listing import ListPlan, Source, WalkEnd, plan_list
 
 from .read import root
-from .rows import full_states, states
+from .rows import codes, full_states, states
 from .statements import Row, Tx, array, statements
-from .status_codes import codes
 
 _LIST = statements("list")
 

@@ -12,9 +12,8 @@ from .dependencies import find_known
 from .endings import EndingBatch, OpenItem, open_items
 from .read import root
 from .retention import remove
-from .rows import numbers, states
+from .rows import CANCELLED, STATUS, SUCCESS, numbers, states
 from .statements import Tx, array, statements
-from .status_codes import CANCELLED, STATUS, SUCCESS
 
 _SQL = statements("operate")
 

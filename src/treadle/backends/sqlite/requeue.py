@@ -15,9 +15,8 @@ from treadle.store.rules.submission import Dependencies, count_dependencies, is_
 from .dependencies import WaitingItem, find_known, replace_dependencies
 from .groups import SqliteGroups
 from .lists import oldest_numbers
-from .rows import decode_ids, numbers, states
+from .rows import BLOCKED, CANCELLED, READY, SCHEDULED, STATUS, decode_ids, numbers, states
 from .statements import NULL, Tx, array, statements
-from .status_codes import BLOCKED, CANCELLED, READY, SCHEDULED, STATUS
 
 _SQL = statements("requeue")
 

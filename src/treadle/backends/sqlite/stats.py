@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from typing import Any, Final
 
 from treadle.records import Stat, StatsBy
 from treadle.store.rules.statistics import STEPS, kept_step, labels, rows_to_add
 
-from .histograms import decode_histogram, encode_histogram
 from .statements import Row, Tx, blob, statements
 
 _SQL = statements("stats")
@@ -63,3 +64,52 @@ def prune_stats(tx: Tx, limit: int) -> None:
     """Remove what is not kept any more, up to `limit` rows each."""
     for step, kept in STEPS.items():
         tx.run(_SQL["prune"], step, tx.now - kept, limit)
+
+
+# -- histograms as numbers -----------------------------------------------------------------------------
+#
+# The counts of a histogram are the digits of one number, in the base 2 ** 48, the first count last. So the
+# sum of two such numbers has the sums of their counts. They are stored as bytes, the lowest first, without
+# the zeros at the end: an empty histogram has none.
+
+
+_BYTES: Final = 6
+_MOST: Final = 2 ** (8 * _BYTES) - 1
+"""No process counts this far: that would take a million items a second for nine years."""
+
+
+def encode_histogram(counts: Sequence[int]) -> bytes:
+    return b"".join(min(count, _MOST).to_bytes(_BYTES, "little") for count in counts).rstrip(b"\0")
+
+
+def decode_histogram(stored: bytes) -> tuple[int, ...]:
+    parts = (stored[begin : begin + _BYTES] for begin in range(0, len(stored), _BYTES))
+    return tuple(int.from_bytes(part, "little") for part in parts)
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Define the functions of SQL that statements call with histograms."""
+    connection.create_function("treadle_add", 2, _added, deterministic=True)
+    aggregate: Any = _HistogramSum  # the stubs know aggregates of integers only
+    connection.create_aggregate("treadle_sum", 1, aggregate)
+
+
+def _added(first: bytes, second: bytes) -> bytes:
+    return _to_bytes(int.from_bytes(first, "little") + int.from_bytes(second, "little"))
+
+
+def _to_bytes(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "little")
+
+
+class _HistogramSum:
+    """The sum of the histograms in a group of rows."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def step(self, stored: bytes) -> None:
+        self._sum += int.from_bytes(stored, "little")
+
+    def finalize(self) -> bytes:
+        return _to_bytes(self._sum)

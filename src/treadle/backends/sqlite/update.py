@@ -12,9 +12,8 @@ from treadle.item import Changed, Item, ItemUpdate, Ref
 from treadle.store.rules.submission import changers
 from treadle.store.rules.times import changed_due_at, deadline_at
 
-from .rows import decode_ids, numbers, states
+from .rows import BLOCKED, READY, SCHEDULED, decode_ids, numbers, states
 from .statements import Tx, array, statements
-from .status_codes import BLOCKED, READY, SCHEDULED
 
 _SQL = statements("update")
 

@@ -10,7 +10,7 @@ from treadle.item import Wake
 from treadle.store.wakeups import EVERYTHING, NOTHING, Receive, WakeReceivers, decode_wake, encode_wake
 
 from .process_directory import ProcessDirectory
-from .reader import ReaderThread
+from .threads import ReaderThread
 
 _LARGEST = 4096
 """Bytes that a write to a pipe delivers in one piece on every system (PIPE_BUF may be larger)."""

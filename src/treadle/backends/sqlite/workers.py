@@ -12,10 +12,9 @@ from treadle.worker_info import decode_worker_info
 
 from .endings import record_attempts
 from .process_directory import ProcessDirectory
-from .rows import decode_ids, leases
+from .rows import decode_ids, leased, leases
 from .settle import loss, owned, waiting_columns
 from .statements import NULL, Row, Tx, array, statements
-from .status_codes import leased
 
 _SQL = statements("workers")
 

@@ -1,4 +1,4 @@
--- What workers counted. The functions treadle_add and treadle_sum are those of histograms.py.
+-- What workers counted. The functions treadle_add and treadle_sum are those of stats.py.
 
 -- :name add
 INSERT INTO treadle_stat AS s
