@@ -346,6 +346,60 @@ async def test_an_answer_that_is_lost_is_not_asked_for_again(server: ValkeyServe
         assert await link.run(COUNT, [1]) == 3
 
 
+async def test_an_answer_that_breaks_off_is_not_asked_for_again(server: ValkeyServer) -> None:
+    """Also if half of it was there."""
+    async with RedisProxy(server.socket) as proxy, linked(f"redis://127.0.0.1:{proxy.port}") as link:
+        await link.run(COUNT, [10])
+        proxy.lose_answer(after=2)
+        with pytest.raises(StoreUnavailable, match="may or may not have happened"):
+            await link.run(COUNT, [10])
+        assert await link.run(COUNT, [10]) == 30
+
+
+async def test_an_answer_in_pieces_is_put_together(server: ValkeyServer) -> None:
+    async with RedisProxy(server.socket) as proxy, linked(f"redis://127.0.0.1:{proxy.port}") as link:
+        proxy.in_pieces = True
+        assert await asyncio.gather(*(link.run(COUNT, [10]) for _ in range(3))) == [10, 20, 30]
+        assert await link.command(b"ECHO", b"x" * 1000) == b"x" * 1000
+        assert await link.command(b"GET", link.key("none")) is None
+
+
+async def test_half_an_answer_exhausts_the_patience(server: ValkeyServer) -> None:
+    async with (
+        RedisProxy(server.socket) as proxy,
+        linked(f"redis://127.0.0.1:{proxy.port}?patience=0.3") as link,
+    ):
+        await link.run(COUNT, [10])
+        proxy.hold(0, after=2)
+        with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.3 s"):
+            await link.run(COUNT, [10])
+        proxy.release()
+        assert await link.run(COUNT, [10]) == 30
+
+
+async def test_calls_on_their_way_are_not_sent_again_after_a_loss(server: ValkeyServer) -> None:
+    """All of them were carried out, and none was answered."""
+    async with RedisProxy(server.socket) as proxy, linked(f"redis://127.0.0.1:{proxy.port}") as link:
+        await link.run(COUNT, [1])
+        proxy.hold(0)
+        calls = [asyncio.create_task(link.run(COUNT, [1])) for _ in range(5)]
+        await proxy.holding.wait()
+        await asyncio.to_thread(_wait_until, lambda: server.call("GET", "{ns}:mark") == b"6")
+        await proxy.cut()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in found} == {StoreUnavailable}
+        assert await link.run(COUNT, [1]) == 7
+
+
+async def test_a_connection_that_is_lost_while_it_is_opened_is_opened_again(server: ValkeyServer) -> None:
+    """Nothing was sent on it yet."""
+    async with RedisProxy(server.socket) as proxy, linked(f"redis://127.0.0.1:{proxy.port}") as link:
+        for after in (0, 3):
+            proxy.lose_answer(after)
+            assert await link.run(COUNT, [1], on="claim" if after else "read") >= 1
+        assert server.call("GET", "{ns}:mark") == b"2"
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
 async def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
     """The certificate is checked, unless the URL says otherwise."""
@@ -361,6 +415,25 @@ async def test_tls(server: ValkeyServer, tmp_path: Path) -> None:
             async with linked(f"{url}?{query}") as link:
                 assert await link.command(b"ECHO", b"hello") == b"hello"
                 assert len(await link.command(b"ECHO", b"x" * 1_000_000)) == 1_000_000
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+async def test_an_answer_that_is_lost_under_tls_is_not_asked_for_again(
+    server: ValkeyServer, tmp_path: Path
+) -> None:
+    pem = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem)
+    async with (
+        RedisProxy(server.socket, context) as proxy,
+        linked(f"rediss://127.0.0.1:{proxy.port}?ca={pem}") as link,
+    ):
+        await link.run(COUNT, [10])
+        for after, count in ((0, 30), (2, 50)):
+            proxy.lose_answer(after)
+            with pytest.raises(StoreUnavailable, match="may or may not have happened"):
+                await link.run(COUNT, [10])
+            assert await link.run(COUNT, [10]) == count
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")

@@ -1,7 +1,7 @@
 """The link to one Redis server: calls, lost connections, refusals."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from tests.backends.redis_links import COUNT, ECHO, ScriptOfTest, linked, within
 from tests.support.valkey import ValkeyServer
 from treadle.backends.redis.connector import check_version_text
+from treadle.backends.redis.errors import NotConnected
 from treadle.errors import AccessDenied, BackendError, NotStarted, StoreFull, StoreUnavailable
 
 WRONG = ScriptOfTest("wrong", "return redis.call('LPUSH', KEYS[1], 'x')")
@@ -263,6 +264,61 @@ async def test_a_long_script_of_another_client_is_waited_for(server: ValkeyServe
         with pytest.raises(BackendError, match="Redis refused"):
             await endless
         assert await link.run(COUNT, [1]) == 1
+
+
+async def test_a_server_that_reads_its_data_is_waited_for(server: ValkeyServer) -> None:
+    with server.client() as client:
+        client.call_all([("SET", f"key-{number}", "x") for number in range(4000)])
+    again = ValkeyServer(server.home, settings={"key-load-delay": "300"})  # microseconds
+    async with linked(server.url) as link:
+        await link.run(COUNT, [1])
+        server.kill()
+        await asyncio.sleep(0.05)  # until the loss is noticed
+        starting = asyncio.create_task(asyncio.to_thread(again.start))
+        with pytest.raises(StoreUnavailable, match=r"LOADING .*it is reading its data after a start"):
+            await unless_connecting_fails(lambda: link.run(COUNT, [1]))
+        await starting
+        assert await link.run(COUNT, [1]) == 2
+
+
+async def unless_connecting_fails(call: Callable[[], Awaitable[object]]) -> None:
+    """Repeat a call until it was sent."""
+    while True:
+        with suppress(NotConnected):
+            await call()
+            return
+
+
+async def test_a_server_with_too_many_clients_is_unavailable(server: ValkeyServer) -> None:
+    """It says so, and closes the connection. Nothing was sent: it is tried again."""
+    async with linked(server.url) as link:
+        server.call("CONFIG", "SET", "maxclients", "2")
+        with server.client() as other:
+            other.call("PING")
+            with (
+                within(3),
+                pytest.raises(StoreUnavailable, match=r"no more connections: .*: raise maxclients"),
+            ):
+                await link.run(COUNT, [1], on="claim")
+            assert await link.run(COUNT, [1]) == 1
+            call = asyncio.create_task(link.run(COUNT, [1], on="claim"))
+            await asyncio.sleep(0.05)
+        assert await call == 2
+
+
+async def test_a_user_that_was_removed_is_refused_until_it_is_there_again(server: ValkeyServer) -> None:
+    """The server ends its connections. That is no outage: it is not tried again."""
+    rules = ("ACL", "SETUSER", "me", "on", ">secret", "~{ns}:*", "&{ns}:*", "+@all")
+    server.call(*rules)
+    place = server.url.removeprefix("redis+unix://")
+    async with linked(f"redis+unix://me:secret@{place}") as link:
+        assert await link.run(COUNT, [1]) == 1
+        server.call("ACL", "DELUSER", "me")
+        await asyncio.sleep(0.05)  # until the loss is noticed
+        with within(1), pytest.raises(AccessDenied, match="refuses the user or the password"):
+            await link.run(COUNT, [1])
+        server.call(*rules)
+        assert await link.run(COUNT, [1]) == 2
 
 
 async def test_a_login_is_needed(server: ValkeyServer) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.backends.redis_links import COUNT, ONCE, linked, within
+from tests.backends.redis_links import COUNT, ONCE, ScriptOfTest, linked, within
 from tests.support.valkey import ValkeyServer, free_ports
 from tests.support.valkey_cluster import ValkeyCluster, ValkeySentinels, wait_until
 from treadle import StoreUnavailable
@@ -15,10 +15,13 @@ from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import Endpoint, parse_address
 from treadle.backends.redis.connector import RedisConnector
 from treadle.backends.redis.topology import check_primary, slot_of
+from treadle.errors import AccessDenied
 from treadle.item import Wake
 from treadle.testing.contract.wakeups import WakeRecorder
 
 T = TypeVar("T")
+
+TWO_KEYS = ScriptOfTest("two_keys", "return redis.call('INCR', KEYS[1])", keys=("mark", "none"))
 
 
 async def until_answered(call: Callable[[], Awaitable[T]], seconds: float = 20) -> T:
@@ -117,9 +120,46 @@ async def test_a_slot_that_is_being_moved_is_unavailable(cluster: ValkeyCluster)
             assert await link.run(COUNT, [1]) == 2
             with pytest.raises(StoreUnavailable, match=r"ASK .* \(its slot is being moved to another node\)"):
                 await link.command(b"GET", link.key("none"))
+            with pytest.raises(StoreUnavailable, match=r"TRYAGAIN .* \(its slot is being moved"):
+                await link.run(TWO_KEYS)
         finally:
             for server in (new, old):
                 server.call("CLUSTER", "SETSLOT", slot, "STABLE")
+        assert await link.run(TWO_KEYS) == 3
+
+
+async def test_a_slot_without_a_node_is_unavailable(cluster: ValkeyCluster) -> None:
+    """Until a node has it: nothing was done meanwhile."""
+    slot = slot_of("nowhere")
+    owner = cluster.owner_of(slot)
+    async with linked(cluster.url, "nowhere") as link:
+        await link.run(COUNT, [1])
+        for server in cluster.servers:
+            server.call("CLUSTER", "DELSLOTS", slot)
+        try:
+            with within(4), pytest.raises(StoreUnavailable, match=r"CLUSTERDOWN|found no node with the slot"):
+                await link.run(COUNT, [1])
+        finally:
+            owner.call("CLUSTER", "ADDSLOTS", slot)
+        assert await until_answered(lambda: link.run(COUNT, [1])) == 2
+    await asyncio.to_thread(wait_until, cluster.is_up)
+
+
+async def test_a_call_that_a_node_did_not_answer_is_not_sent_again(cluster: ValkeyCluster) -> None:
+    """Though the node is looked up, and is there again."""
+    owner = cluster.owner_of(slot_of("dying"))
+    cluster.keep_primaries()
+    async with linked(cluster.url, "dying") as link:
+        await link.run(COUNT, [1])
+        owner.freeze()
+        call = asyncio.create_task(link.run(COUNT, [1]))
+        await asyncio.sleep(0.05)
+        owner.kill()
+        owner.start()
+        with pytest.raises(StoreUnavailable, match="may or may not have happened"):
+            await call
+        assert await until_answered(lambda: link.run(COUNT, [1])) == 2
+    cluster.keep_primaries(False)
 
 
 async def test_a_cluster_is_found_when_the_node_of_the_url_is_gone(cluster: ValkeyCluster) -> None:
@@ -219,8 +259,39 @@ def test_another_event_loop_listens_anew(sentinels: ValkeySentinels) -> None:
     wait_until(lambda: not any(map(sentinels.listeners, sentinels.sentinels)))
 
 
+async def test_a_sentinel_that_hangs_is_passed_over(sentinels: ValkeySentinels) -> None:
+    first = sentinels.sentinels[0]
+    first.freeze()
+    try:
+        with within(5):
+            async with linked(sentinels.url, "hangs") as link:
+                assert await link.run(COUNT, [1]) == 1
+    finally:
+        first.thaw()
+
+
+async def test_a_sentinel_may_ask_for_a_password_of_its_own(sentinels: ValkeySentinels) -> None:
+    sentinel = sentinels.sentinels[0]
+    url = f"redis+sentinel://127.0.0.1:{sentinel.port}/work"
+    sentinel.call("ACL", "SETUSER", "default", "resetpass", ">secret")
+    try:
+        with pytest.raises(AccessDenied, match="asks for a password"):
+            async with linked(url):
+                pass
+        with pytest.raises(AccessDenied, match="refuses the user or the password"):
+            async with linked(f"{url}?sentinel_password=wrong"):
+                pass
+        async with linked(f"{url}?sentinel_password=secret", "locked") as link:
+            assert await link.run(COUNT, [1]) == 1
+    finally:
+        with sentinel.client() as client:
+            client.call("AUTH", "secret")
+            client.call("ACL", "SETUSER", "default", "nopass")
+
+
 async def test_sentinels_name_the_primary(sentinels: ValkeySentinels) -> None:
-    """After a failover, too. A server that they name is asked whether it is one."""
+    """After a failover, too. A server that they name is asked whether it is one. A call that the old primary
+    did not answer is not sent to the new one."""
     replica = await RedisConnector(parse_address(sentinels.replica.url), "ns", timeout=3).connect()
     with pytest.raises(StoreUnavailable, match="is a replica, though a Sentinel names it"):
         await check_primary(replica, Endpoint("here", 1))
@@ -228,7 +299,12 @@ async def test_sentinels_name_the_primary(sentinels: ValkeySentinels) -> None:
     async with linked(sentinels.url) as link:
         assert await link.run(COUNT, [1]) == 1
         assert await link.command(b"WAIT", 1, 5000) == 1
-        sentinels.fail_over()
+        sentinels.primary.freeze()
+        call = asyncio.create_task(link.run(COUNT, [1]))
+        await asyncio.sleep(0.05)
+        await asyncio.to_thread(sentinels.fail_over)
+        with pytest.raises(StoreUnavailable, match="may or may not have happened"):
+            await call
         assert await until_answered(lambda: link.run(COUNT, [1])) == 2
 
 

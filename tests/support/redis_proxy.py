@@ -1,4 +1,4 @@
-"""A proxy in front of a Redis server: it speaks TLS, and it delays and loses answers as networks do."""
+"""A proxy before a Redis server: it speaks TLS, and delays, splits and loses answers as networks do."""
 
 import asyncio
 import ssl
@@ -18,12 +18,15 @@ class RedisProxy:
         self._context = context
         self._delay = delay
         self._serving: set[asyncio.Task[None]] = set()
-        self._loses = False
+        self._loses: int | None = None
         self._accepted = 0
         self._held: int | None = None
+        self._held_after = 0
         self._released = asyncio.Event()
         self.holding = asyncio.Event()
         """Set when there is an answer that is held back."""
+        self.in_pieces = False
+        """Forward answers byte by byte."""
 
     @property
     def port(self) -> int:
@@ -42,13 +45,14 @@ class RedisProxy:
             await asyncio.wait(self._serving)
         await self._server.wait_closed()
 
-    def lose_answer(self) -> None:
-        """Break the connection instead of forwarding the next answer."""
-        self._loses = True
+    def lose_answer(self, after: int = 0) -> None:
+        """Break the connection instead of forwarding the next answer, or `after` its first bytes."""
+        self._loses = after
 
-    def hold(self, connection: int) -> None:
-        """Hold back the answers of one connection, by its place among those that were made."""
-        self._held = connection
+    def hold(self, connection: int, after: int = 0) -> None:
+        """Hold back the answers of one connection, by its place among those that were made, or `after` the
+        first bytes of the next one."""
+        self._held, self._held_after = connection, after
 
     def release(self) -> None:
         """Forward what is held back."""
@@ -102,12 +106,22 @@ class RedisProxy:
         """answers_of: the place of the connection. None: these are no answers."""
         with suppress(OSError):
             while data := await source.read(1 << 16):
-                if answers_of is not None and self._loses:
-                    self._loses = False
-                    return
-                if answers_of is not None and self._held == answers_of:
-                    self.holding.set()
-                    await self._released.wait()
+                if answers_of is not None:
+                    if self._loses is not None:
+                        lost, self._loses = self._loses, None
+                        target.write(data[:lost])
+                        await target.drain()
+                        return
+                    if self._held == answers_of:
+                        target.write(data[: self._held_after])
+                        data = data[self._held_after :]
+                        self.holding.set()
+                        await self._released.wait()
+                    if self.in_pieces:
+                        for byte in data:
+                            target.write(bytes((byte,)))
+                            await asyncio.sleep(0)
+                        continue
                 target.write(data)
                 await target.drain()
 

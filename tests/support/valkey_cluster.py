@@ -63,9 +63,13 @@ class ValkeyCluster:
         return (
             len(follow) == 3
             and all(follow)
-            and all(_info(server)["cluster_state"] == "ok" for server in self.servers)
+            and self.is_up()
             and all(len(found) == 3 and all(len(row) == 4 for row in found) for found in rows)
         )
+
+    def is_up(self) -> bool:
+        """Whether every node knows a node for every slot."""
+        return all(_info(server)["cluster_state"] == "ok" for server in self.servers)
 
     def owner_of(self, slot: int) -> ValkeyServer:
         """The primary that has a slot, as the first running node sees it."""

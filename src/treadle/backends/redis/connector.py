@@ -16,7 +16,7 @@ from treadle.errors import BackendError, InputError, StoreUnavailable
 
 from .address import Endpoint, Login, RedisAddress, Tls
 from .connection import RedisConnection
-from .errors import ELSEWHERE, NotConnected, code_of, translated, unreachable
+from .errors import ELSEWHERE, NotConnected, code_of, is_refused_client, translated, unreachable
 from .tls_probe import tls_hint
 from .topology import RedisTopology, check_primary
 
@@ -177,7 +177,7 @@ async def _greet(connection: RedisConnection) -> None:
     try:
         await connection.call(b"PING")
     except hiredis.ReplyError as error:
-        if code_of(error) == "NOAUTH":
+        if code_of(error) == "NOAUTH" or is_refused_client(error):
             raise
         # It refuses, so it lives. The call for which the connection is opened will get its own answer.
 

@@ -62,6 +62,11 @@ def is_failed_script(error: hiredis.ReplyError) -> bool:
     return _FAILED_SCRIPT.match(str(error)) is not None
 
 
+def is_refused_client(error: hiredis.ReplyError) -> bool:
+    """Whether the server has too many connections. It closes this one."""
+    return "max number of clients" in str(error)
+
+
 def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleError:
     """The error to raise instead of one that the server sent. `looks_up`: other servers are asked which one
     has the keys."""
@@ -77,8 +82,8 @@ def translated(error: hiredis.ReplyError, *, looks_up: bool = False) -> TreadleE
         return AccessDenied(lacks_rights(text))
     if code in _DENIED:
         return AccessDenied(_DENIED[code])
-    if "max number of clients" in text:
-        return StoreUnavailable(f"Redis takes no more connections: {text}: raise maxclients")
+    if is_refused_client(error):
+        return NotConnected(f"Redis takes no more connections: {text}: raise maxclients")
     if is_failed_script(error):
         return BackendError(
             f"a script failed on what it found in Redis: {text}. Did another program write to, or delete, "
