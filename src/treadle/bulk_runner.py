@@ -12,13 +12,13 @@ import asyncio
 from typing import Final
 
 from treadle.bulk_action import BULK_QUEUE, BULK_TYPE, BULK_WORKFLOW
-from treadle.engine.read_refs import group_refs
 from treadle.engine.timers import first_of
 from treadle.errors import BackendError
 from treadle.item import Filter, Wake
 from treadle.manual_lease import claim_one
 from treadle.operate.bulk import open_portions
 from treadle.operate.operator import Operator, core_of, tenant_of
+from treadle.store.read_refs import group_refs
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks for bulk actions, if no wake-up comes."""

@@ -125,6 +125,13 @@ class Client(Operator):
         """
         return self._like(self._tenant, checked_note(actor, reason, address))
 
+    def elsewhere(self, backend: str | Backend) -> Client:
+        """Return a client of another store with the same work types, codec, mask and tenant."""
+        settings = self._core.settings
+        return Client(
+            backend, work=self.types.values(), tenant=self._tenant, codec=settings.codec, mask=settings.mask
+        )
+
     def _like(self, tenant: str | None, note: AuditNote | None) -> Client:
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant, note)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from treadle.base.timing import Duration, seconds
 from treadle.client import Client, names_of
 from treadle.doers import Doer, balanced
 from treadle.doers.base import check_whole, managed
+from treadle.engine import store_retry
 from treadle.engine.registry import AnyType
 from treadle.engine.run.loops import who_asked
 from treadle.engine.run.runtime import Runtime
@@ -251,6 +252,25 @@ def set_scope(worker: Worker, scope: HandlerScope) -> None:
 def asked_to_stop(worker: Worker) -> asyncio.Event:
     """Set when someone has asked a worker that was started to stop, for the command line."""
     return worker._asked_to_stop  # pyright: ignore[reportPrivateUsage]
+
+
+class LeaseTimes(NamedTuple):
+    """Seconds that the processes of an app and their supervisor agree on."""
+
+    lease: float
+    heartbeat: float
+    drain: float
+    stop: float
+    """For each step of a stop that needs the store."""
+    longest_stop: float
+    """In all for a step of many calls, as long as the store answers them."""
+
+
+def lease_times(client: Client) -> LeaseTimes:
+    """The times of a client, for the command line."""
+    settings = core_of(client).settings
+    stop, longest = store_retry.STOP_TIMEOUT, store_retry.LONGEST_STOP
+    return LeaseTimes(settings.lease, settings.heartbeat, settings.drain, stop, longest)
 
 
 def settings_of(worker: Worker) -> WorkerSettings:

@@ -34,8 +34,8 @@ from treadle.cli.liveness import LoopLiveness
 from treadle.cli.reports import ChildReport
 from treadle.cli.supervisor import END_GRACE, Supervisor
 from treadle.item import Heartbeat, WorkerState
-from treadle.operate.operator import core_of
 from treadle.store.fleet import Fleet
+from treadle.worker import lease_times
 
 PROJECT = Path(__file__).parents[2]
 LEASE = 2.0
@@ -419,7 +419,7 @@ async def test_a_supervisor_renews_a_lease_and_registers_no_worker(tmp_path: Pat
         worker="w1", pid=1, liveness=liveness, last_heartbeat=-math.inf, heartbeat=None
     )
     async with Client("memory://") as client:
-        leases = ChildLeases(client.backend, core_of(client).settings, lambda child, code, freed: None)
+        leases = ChildLeases(client.backend, lease_times(client), lambda child, code, freed: None)
 
         async def renew() -> list[WorkerState]:
             await asyncio.sleep(0)  # the event loop of the child says that it runs
@@ -492,7 +492,7 @@ async def test_a_child_that_ran_is_replaced_soon_however_often_it_dies(
         started.clear()
         async with Client("memory://") as client:
             supervising = Supervisor(
-                client.backend, core_of(client).settings, options, processes=1, max_block=60.0
+                client.backend, lease_times(client), options, processes=1, max_block=60.0
             )
             for _ in range(20):
                 supervising.run_once()

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
+from treadle.cli.change_items import Selection
 from treadle.cli.commands import commands
 from treadle.cli.filters import ItemFilters
-from treadle.cli.selection import Selection
 from treadle.cli.shell import SHARED
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-reference.md"

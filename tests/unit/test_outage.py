@@ -7,9 +7,10 @@ from collections.abc import Generator
 
 import pytest
 
-from treadle.engine.hooks import Hooks, StoreOutage
+from treadle.engine.hooks import Hooks
 from treadle.errors import BackendError, LongTransaction, StoreUnavailable
 from treadle.logs.lines import Seldom
+from treadle.store.outage import StoreOutage
 
 AWAY = StoreUnavailable("PostgreSQL did not answer: ConnectionRefusedError")
 

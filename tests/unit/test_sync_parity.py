@@ -39,11 +39,14 @@ PAIRS: list[tuple[type[Any], type[Any]]] = [
 
 # Plain attributes and methods: code that is not async uses them as they are.
 PLAIN: dict[type[Any], set[str]] = {
-    Operator: {"store_clock", "values"},
-    Client: {"backend", "metrics", "register", "store_clock", "sync", "types", "values"},
-    Treadle: {
-        *("active", "backend", "metrics", "register", "replace", "stats", "store_clock", "sync", "types"),
+    Operator: {"has_limit", "store_clock", "values"},
+    Client: {
+        *("backend", "elsewhere", "has_limit", "metrics", "register", "store_clock", "sync", "types"),
         "values",
+    },
+    Treadle: {
+        *("active", "backend", "elsewhere", "has_limit", "metrics", "register", "replace", "stats"),
+        *("store_clock", "sync", "types", "values"),
     },
     Schedules: {"add", "remove", "run_now"},  # of the package
     ClaimedLease: {"attempt", "headers", "id", "tenant", "type"},  # attributes of the instance

@@ -12,9 +12,7 @@ from treadle.backend import store_name
 from treadle.base.wording import duration, listed, one_line, plural
 from treadle.cli.child import ChildOptions
 from treadle.cli.reports import ChildReport
-from treadle.define.dependency import BUILT_IN
-from treadle.operate.operator import core_of
-from treadle.worker import settings_of
+from treadle.worker import lease_times, settings_of
 
 MOST_TYPES = 20
 """The most types that are named."""
@@ -36,7 +34,7 @@ def banner(app: Treadle, options: ChildOptions, processes: int) -> str:
     tenants = options.tenants or settings.tenants
     if tenants is not None:
         facts.insert(2, ("tenants", _names(tenants)))
-    drain = duration(core_of(app).settings.drain)
+    drain = duration(lease_times(app).drain)
     ends = (
         "Runs what is due, then ends."
         if options.burst
@@ -88,9 +86,7 @@ def _types(app: Treadle) -> str:
 def _type_names(app: Treadle) -> list[str]:
     only = settings_of(app.worker).types
     return sorted(
-        name
-        for name, type in app.types.items()
-        if type.has_handler and name not in BUILT_IN and (only is None or name in only)
+        name for name, type in app.types.items() if type.has_handler and (only is None or name in only)
     )
 
 

@@ -26,7 +26,6 @@ from treadle.base.ids import check_id, check_name
 from treadle.base.wording import capped, duration, listed, plural
 from treadle.bulk_action import PORTION, ActionVerb, BulkProgress, BulkState
 from treadle.client import Client
-from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.item import Filter, ItemState, Status
 from treadle.operate.changes import (
@@ -50,6 +49,7 @@ from treadle.operate.filters import filter_text
 from treadle.operate.fleet_json import bulk_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import command, tenant_option
+from treadle.store.read_refs import by_tenant
 
 from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters

@@ -14,18 +14,16 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend, store_name
 from treadle.cli.child_process import ChildProcess
-from treadle.engine import store_retry
-from treadle.engine.hooks import StoreOutage, is_outage
-from treadle.engine.run.outcome_log import named_items
-from treadle.engine.settings import Settings
 from treadle.item import Heartbeat, Lease, Wake
-from treadle.logs.lines import WARNING, error_text, log_line
+from treadle.logs.lines import WARNING, error_text, log_line, named_items
 from treadle.store.fleet import Fleet
+from treadle.store.outage import StoreOutage, is_outage
+from treadle.worker import LeaseTimes
 from treadle.worker_info import encode_worker_info
 
 BLOCKED: Final = 2.0
-"""After so many heartbeats without a sign of its event loop the store is told that a child is blocked. It
-notices itself that it was, after the same time."""
+"""Heartbeats without a sign of its event loop, after which the store is told that a child is blocked. The
+child notices itself that it was, after the same time."""
 
 
 class ChildLeases:
@@ -35,11 +33,11 @@ class ChildLeases:
     def __init__(
         self,
         backend: Backend,
-        settings: Settings,
+        times: LeaseTimes,
         on_freed: Callable[[ChildProcess, int, int | None], None],
     ) -> None:
         self._backend = backend
-        self._settings = settings
+        self._times = times
         self._on_freed = on_freed
         self._outage = StoreOutage()
         self._outage.store = store_name(backend)
@@ -52,7 +50,7 @@ class ChildLeases:
 
     def renew(self, child: ChildProcess) -> None:
         """Send a heartbeat for a child whose event loop runs, if one is due and none is under way."""
-        due = time.monotonic() - child.last_heartbeat >= self._settings.heartbeat
+        due = time.monotonic() - child.last_heartbeat >= self._times.heartbeat
         under_way = child.heartbeat is not None and not child.heartbeat.done()
         if due and not under_way and child.liveness.blocked_for() is not None:
             child.heartbeat = asyncio.create_task(self._beat(child))
@@ -72,14 +70,14 @@ class ChildLeases:
     async def _heartbeat(self, child: ChildProcess) -> Heartbeat:
         """It registers no worker: a child that has not begun, or has stopped, has none. While the event loop
         of the child is blocked it says so. A child that goes on says what is true then."""
-        heartbeat = Heartbeat(worker=child.worker, lease=self._settings.lease, registers=False)
+        heartbeat = Heartbeat(worker=child.worker, lease=self._times.lease, registers=False)
         blocked_for = child.liveness.blocked_for() or 0.0
-        if blocked_for <= BLOCKED * self._settings.heartbeat or "listing" not in self._backend.capabilities:
+        if blocked_for <= BLOCKED * self._times.heartbeat or "listing" not in self._backend.capabilities:
             return heartbeat
         worker = Fleet(await self._backend.workers(), now := await self._backend.now()).find(child.worker)
         if worker is None or worker.info is None or worker.info.blocked_since is not None:
             return heartbeat
-        if not child.is_blocked(BLOCKED * self._settings.heartbeat):
+        if not child.is_blocked(BLOCKED * self._times.heartbeat):
             return heartbeat  # it has gone on meanwhile
         info = replace(worker.info, blocked_since=round(now - blocked_for, 3))
         return replace(heartbeat, info=encode_worker_info(info))
@@ -130,7 +128,7 @@ class ChildLeases:
     async def finish(self) -> None:
         """Wait until all items are freed, but not for a store that is away: the leases lapse."""
         if self._removals:
-            _, late = await asyncio.wait(self._removals, timeout=store_retry.STOP_TIMEOUT)
+            _, late = await asyncio.wait(self._removals, timeout=self._times.stop)
             for removal in late:
                 removal.cancel()
 

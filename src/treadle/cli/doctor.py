@@ -16,7 +16,6 @@ import typer
 
 from treadle.backend import Backend, Inspected, Notified
 from treadle.base.wording import duration, listed, plural
-from treadle.engine.declared_limits import declared_limits, declared_rule
 from treadle.errors import WakeupsLost
 from treadle.item import Wake
 from treadle.operate.operator import core_of
@@ -231,9 +230,8 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     """Limits in use that the code of the app does not have: of an earlier version, or of another app."""
     if shell.app is None:
         return []
-    declared = declared_limits(core_of(shell.client))
     uses = await shell.client.limits()
-    unknown = [use.name for use in uses if declared_rule(declared, use.name) is None]
+    unknown = [use.name for use in uses if not shell.client.has_limit(use.name)]
     full = [use.name for use in uses if use.reached]
     found: list[Finding] = []
     if unknown:

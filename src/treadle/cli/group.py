@@ -10,10 +10,10 @@ import typer
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import plain, plural
 from treadle.define.condition import GroupRef, shown_names
-from treadle.engine.read_refs import by_tenant
 from treadle.errors import InputError, NotFound
 from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
 from treadle.operate.item_json import member_json
+from treadle.store.read_refs import by_tenant
 
 from .filters import RevealOption
 from .pages import first_items

@@ -85,25 +85,16 @@ class Shell:
     async def connect(self, url: str | None = None) -> None:
         """Open the store. url: another store than that of the app, for the code of the app."""
         if url is not None:
-            from treadle.client import Client
-
             from .load import apply_schema
 
-            other = Client(
-                url,
-                work=self.client.types.values(),
-                codec=self._core.settings.codec,
-                mask=self._core.settings.mask,
-            )
-            apply_schema(other.backend, False)
-            self.client = other if self.tenant is None else other.tenant(self.tenant)
-            self._core = core_of(self.client)
+            self.client = self.client.elsewhere(url)
+            apply_schema(self.client.backend, False)
         await self.client.connect()
 
     @property
     def backend(self) -> Backend:
         """The store. It knows no tenant: pass `shell.tenant` to its methods."""
-        return self._core.backend
+        return self.client.backend
 
     @property
     def registry(self) -> Registry:
@@ -112,7 +103,7 @@ class Shell:
 
     async def now(self) -> float:
         """The time of the store's clock."""
-        return await self._core.backend.now()
+        return await self.client.backend.now()
 
     def print(self, text: str = "", style: str = "") -> None:
         """Print a line for a person. With `--json`, nothing."""

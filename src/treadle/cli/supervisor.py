@@ -45,10 +45,9 @@ from treadle.cli.exit_codes import (
 from treadle.cli.open_store import open_store
 from treadle.cli.reap import reap_others
 from treadle.cli.reports import ChildReport, merged, of_ended
-from treadle.engine import store_retry
-from treadle.engine.settings import Settings
 from treadle.logs.lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
+from treadle.worker import LeaseTimes
 
 CHECK = 0.1
 """Seconds between two checks of the children."""
@@ -60,14 +59,14 @@ STEADY = 10.0
 """The death of a child that lived this many seconds delays nothing."""
 END_GRACE = 5.0
 """Seconds that a child has to end after its drain. If its event loop runs, it may be giving items back over a
-slow link: then it has `LONGEST_STOP` seconds more."""
+slow link: then it has the `longest_stop` of its times more."""
 
 
 class Supervisor:
     def __init__(
         self,
         backend: Backend,
-        settings: Settings,
+        times: LeaseTimes,
         options: ChildOptions,
         *,
         processes: int,
@@ -77,13 +76,13 @@ class Supervisor:
         """opened: called once the store is open, and not waited for."""
         self._opened = opened
         self._backend = backend
-        self._settings = settings
+        self._times = times
         self._options = options
         self._processes = processes
         """How many are to run. In a burst, one less for each that has nothing more to do."""
         self._max_block = max_block
         self._children: list[ChildProcess] = []
-        self._leases = ChildLeases(backend, settings, self._freed)
+        self._leases = ChildLeases(backend, times, self._freed)
         self._stop_requests = 0
         self._stopping = asyncio.Event()
         self._short_lives = 0
@@ -136,7 +135,7 @@ class Supervisor:
         if self._stop_requests == 1:
             running = self.report().running  # up to a second old
             handlers = f"{running} item(s)" if running else "handlers"
-            log_line(INFO, f"stopping, waiting up to {self._settings.drain:g} s for {handlers}")
+            log_line(INFO, f"stopping, waiting up to {self._times.drain:g} s for {handlers}")
             self.restart()
         else:
             for child in self._children:
@@ -169,9 +168,9 @@ class Supervisor:
 
     def _check_end(self, child: ChildProcess, since: float) -> None:
         """Kill a child that was told to end and does not. Before that, log once that it is waited for."""
-        late = since - self._settings.drain
-        runs = child.liveness.blocked_for() is not None and not child.is_blocked(self._settings.heartbeat)
-        grace = END_GRACE + (store_retry.LONGEST_STOP if runs else 0.0)
+        late = since - self._times.drain
+        runs = child.liveness.blocked_for() is not None and not child.is_blocked(self._times.heartbeat)
+        grace = END_GRACE + (self._times.longest_stop if runs else 0.0)
         state = "still gives back what it was running" if runs else "has a blocked event loop, or is stopped"
         if late > grace:
             child.kill(f"it was told to end {since:.0f} s ago, and {state}")
@@ -211,12 +210,12 @@ class Supervisor:
         log_line(ERROR, f"{failed}: {error_text(error)}")
 
     def _report_blocked(self, child: ChildProcess) -> None:
-        was_reported, child.reported = child.reported, child.is_blocked(self._settings.heartbeat)
+        was_reported, child.reported = child.reported, child.is_blocked(self._times.heartbeat)
         if was_reported or not child.reported:
             return
         limit = self._max_block
         if child.ending_since is not None:
-            limit = min(limit, self._settings.drain + END_GRACE)
+            limit = min(limit, self._times.drain + END_GRACE)
         blocked_for = child.liveness.blocked_for()
         if child.stopped:
             log_line(

@@ -11,7 +11,6 @@ import typer
 
 from treadle.base.wording import plural
 from treadle.client import Client
-from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
 from treadle.item import ItemState, Ref, Status
 from treadle.operate.changes import (
@@ -216,15 +215,8 @@ class RequeuePreview(Preview):
         self._opened: set[Ref] = set()
 
     async def add(self, shell: Shell, client: Client, items: Sequence[ItemState]) -> None:
-        skipped = [item for item in items if item.reason == "unsatisfiable"]
-        roots = await read_roots(shell.backend, skipped)
+        stay, refused = await self._how.stay(shell.backend, items, self._opened)
         self._opened.update((item.tenant, item.id) for item in items if item.reason != "unsatisfiable")
-        stay = [
-            item
-            for item in skipped
-            if not {(root.tenant, root.id) for root in roots[item.tenant, item.id]} <= self._opened
-        ]
-        refused = self._how.refuse(stay, roots)
         self.refused.update(type(each.error).__name__ for each in refused)
         await super().add(shell, client, [item for item in items if item not in stay])
 

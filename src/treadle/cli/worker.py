@@ -33,8 +33,8 @@ from treadle.cli.supervisor import Supervisor
 from treadle.errors import InputError, TreadleError, message_of
 from treadle.logs.lines import INFO, WARNING, log_line
 from treadle.operate.filters import names_in
-from treadle.operate.operator import core_of
 from treadle.store_metrics import StoreMetrics
+from treadle.worker import lease_times
 
 
 def worker(
@@ -121,7 +121,7 @@ def worker(
     _announce(opened, options, processes)
     supervisor = Supervisor(
         opened.backend,
-        core_of(opened).settings,
+        lease_times(opened),
         options,
         processes=processes,
         max_block=max_block,

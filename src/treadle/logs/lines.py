@@ -24,6 +24,8 @@ from .tracebacks import frames_of, traceback_text, user_frames
 MOST_TRACEBACK: Final = 10_000
 """Of a traceback: its end, which names the error."""
 MOST_LINES: Final = 500
+MOST_NAMED: Final = 10
+"""The most items that a line names."""
 
 
 def lines(text: str, most: int = MOST_TRACEBACK) -> str:
@@ -129,6 +131,18 @@ class Seldom:
 def repeated(left_out: int) -> str:
     """What to append to a line that stands for others too."""
     return f" (and {left_out} more times since it was last logged)" if left_out else ""
+
+
+def named(lease: Lease) -> str:
+    """The type and the id of an item, for a line."""
+    return f"{one_line(lease.type, 100)} {one_line(lease.id, 100)}"
+
+
+def named_items(leases: list[Lease]) -> str:
+    """The items of these leases, but not more than `MOST_NAMED`."""
+    names = ", ".join(named(lease) for lease in leases[:MOST_NAMED])
+    more = len(leases) - MOST_NAMED
+    return f"{names} and {more} more" if more > 0 else names
 
 
 LOGGER: Final = logging.getLogger("treadle")

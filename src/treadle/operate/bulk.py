@@ -42,11 +42,11 @@ from treadle.bulk_action import (
 )
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
-from treadle.engine.read_refs import get_refs, group_refs
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.item import OPEN, Filter, GroupState, ItemState, Ref, Rejected, Submission
 from treadle.options import HasId
 from treadle.store.audit_note import check_recording, log_change
+from treadle.store.read_refs import get_refs, group_refs
 from treadle.store.rules.submission import rejection_error
 
 from .bulk_portion import STOP_TTL, next_portion, stop_key

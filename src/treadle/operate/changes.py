@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -28,10 +28,10 @@ from treadle.bulk_action import (
     BulkProgress,
     BulkRefusal,
 )
-from treadle.engine.read_refs import by_tenant, get_refs, outermost_groups
 from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import AlreadyEnded, ConflictError, NotFound, TreadleError
 from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
+from treadle.store.read_refs import by_tenant, get_refs, outermost_groups
 
 from .filters import OPEN_STATUSES, STATUSES
 from .operator import Operator, core_of, tenant_of
@@ -394,6 +394,21 @@ class Requeue:
         found = await client.get(list(waits)) if waits else ()
         stay = [now for now in found if now is not None and now.ended_at == waits[now.id].ended_at]
         return PortionOutcome(changed, self.refuse(stay, await read_roots(core_of(client).backend, stay)))
+
+    async def stay(
+        self, backend: Backend, items: Sequence[ItemState], opened: Set[Ref]
+    ) -> tuple[list[ItemState], list[Refusal]]:
+        """Those of these items that would stay as they are, if besides them only `opened` were open again,
+        and why. Items come oldest first, so their causes come before them."""
+        waits = [item for item in items if item.reason == "unsatisfiable"]
+        roots = await read_roots(backend, waits)
+        own = {(item.tenant, item.id) for item in items if item.reason != "unsatisfiable"}
+        stay = [
+            item
+            for item in waits
+            if not {(root.tenant, root.id) for root in roots[item.tenant, item.id]} <= opened | own
+        ]
+        return stay, self.refuse(stay, roots)
 
     def refuse(self, items: Sequence[ItemState], roots: dict[Ref, list[ItemState]]) -> list[Refusal]:
         refused: list[Refusal] = []

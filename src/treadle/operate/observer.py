@@ -11,7 +11,7 @@ from treadle.base.ids import check_id, check_name, ids_of
 from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits, with_limit
+from treadle.engine.declared_limits import declared_limits, declared_rule, with_limit
 from treadle.engine.timers import StoreClock
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import WorkerState
@@ -88,6 +88,11 @@ class Observer:
         fleet = await self._live() if any(use.limit is None for use in found) else []
         uses = [with_limit(use, fleet, declared) if use.limit is None else use for use in found]
         return sorted(uses, key=lambda use: use.name)
+
+    def has_limit(self, name: str) -> bool:
+        """Whether the code of this app has a limit of this name. One that is in use and that it does not
+        have is of earlier code, or of another app."""
+        return declared_rule(declared_limits(self._core), name) is not None
 
     async def _live(self) -> list[WorkerState]:
         backend = self._core.backend

@@ -19,14 +19,13 @@ from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
 from treadle.item import Claim, Demand, Lease
-from treadle.logs.lines import WARNING, log_line
+from treadle.logs.lines import WARNING, log_line, named_items
 from treadle.retry import STORE_BACKOFF
 from treadle.store.rules import MOST_DOOMED
 
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
-from .outcome_log import named_items
 from .permits import PermitLedger
 from .worker_report import WorkerReport
 

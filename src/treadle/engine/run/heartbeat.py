@@ -25,13 +25,12 @@ from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.item import Heartbeat, Lease
-from treadle.logs.lines import WARNING, item_fields, lines, log_line
+from treadle.logs.lines import WARNING, item_fields, lines, log_line, named_items
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 from .attempt import AttemptRunner
 from .bound_types import BoundTypes
 from .held import HeldLeases, Stop
-from .outcome_log import named_items
 from .worker_report import WorkerReport
 
 

@@ -14,7 +14,7 @@ from treadle.backend import Backend
 from treadle.base.clock import SystemClock
 from treadle.base.wording import one_line
 from treadle.engine.core import Core
-from treadle.engine.hooks import Phase, StoreOutage
+from treadle.engine.hooks import Phase
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.store_retry import retry_unavailable, wait_briefly
 from treadle.engine.tasks import Tasks
@@ -25,6 +25,7 @@ from treadle.errors import BackendError, UnsupportedError
 from treadle.flow_control import OnBacklog, Redrive
 from treadle.item import Wake
 from treadle.metrics import ProcessMetrics
+from treadle.store.outage import StoreOutage
 
 from .attempt import CANCEL_GRACE, AttemptRunner
 from .bound_types import BoundTypes

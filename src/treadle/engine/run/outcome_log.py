@@ -15,15 +15,23 @@ from treadle.base.wording import MINUTE, duration, one_line
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.settings import Settings
 from treadle.item import Lease, Loss
-from treadle.logs.lines import ERROR, INFO, WARNING, error_text, item_fields, log_line, traceback_of
+from treadle.logs.lines import (
+    ERROR,
+    INFO,
+    WARNING,
+    error_text,
+    item_fields,
+    log_line,
+    named,
+    named_items,
+    traceback_of,
+)
 
 from .decide import Die, RunAgain
 from .held import UNREAD, HeldLease
 
 COLLECT = 1.0
 """Seconds for which lost leases are collected after the first."""
-MOST_NAMED = 10
-"""The most items that a line names."""
 
 
 class OutcomeLog:
@@ -132,18 +140,6 @@ _LOST = (
     "the outcome here is ignored"
 )
 _GONE = "it was deleted while it ran here, or the store has forgotten it"
-
-
-def named(lease: Lease) -> str:
-    """The type and the id of an item, for a line."""
-    return f"{one_line(lease.type, 100)} {one_line(lease.id, 100)}"
-
-
-def named_items(leases: list[Lease]) -> str:
-    """The items of these leases, but not more than `MOST_NAMED`."""
-    names = ", ".join(named(lease) for lease in leases[:MOST_NAMED])
-    more = len(leases) - MOST_NAMED
-    return f"{names} and {more} more" if more > 0 else names
 
 
 def _fields(lease: Lease, held: HeldLease | None, span: GuardedAttempt | None) -> dict[str, Any]:

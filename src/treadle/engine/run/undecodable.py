@@ -19,12 +19,11 @@ from treadle.base.wording import duration, one_line
 from treadle.engine.core import Core
 from treadle.errors import message_of
 from treadle.item import Lease, Ref
-from treadle.logs.lines import WARNING, Seldom, item_fields, log_line, repeated
+from treadle.logs.lines import WARNING, Seldom, item_fields, log_line, named, repeated
 from treadle.retry import Retry
 from treadle.worker_info import UndecodableType
 
 from .decide import Decision, GiveBack, PendingSettlement, undecodable
-from .outcome_log import named
 
 BACKOFF = Retry(attempts=None, base=0.25, factor=2.0, max=15.0, jitter=0.5)
 """The delays before such an item can be claimed again."""

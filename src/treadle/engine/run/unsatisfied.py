@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.engine.read_refs import get_refs
 from treadle.item import GROUP_MARK, TERMINAL, ErrorInfo, GroupState, ItemState, Lease, Ref
+from treadle.store.read_refs import get_refs
 
 from .decide import Die
 
