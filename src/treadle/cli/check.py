@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from treadle.base.wording import close_names, first_line, plain, plural
 from treadle.define.dependency import BUILT_IN, DEPENDENCY
-from treadle.engine.registry import Registry
+from treadle.define.work_type import AnyWorkType
 from treadle.errors import InputError
 from treadle.item import Filter, Item, ItemState, Status
 from treadle.operate.filters import names_in, read_statuses
@@ -35,11 +36,16 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "check", connect=False)(check)
 
 
+def type_of(types: Mapping[str, AnyWorkType], name: str) -> AnyWorkType | None:
+    """The type of this name, or with this alias."""
+    return types.get(name) or next((each for each in types.values() if name in each.aliases), None)
+
+
 class TypeCheck:
     """What was found for the items that are stored under one name."""
 
-    def __init__(self, registry: Registry, name: str, elsewhere: bool) -> None:
-        type = registry.get(name)
+    def __init__(self, types: Mapping[str, AnyWorkType], name: str, elsewhere: bool) -> None:
+        type = type_of(types, name)
         self.name = name
         self.elsewhere = elsewhere
         """Other code runs it: it is not looked at."""
@@ -47,7 +53,7 @@ class TypeCheck:
         self.declared_only = type is not None and not type.has_handler
         self.alias_of = None if type is None or type.name == name else type.name
         self.upcast = type is not None and type.options.get("upcast") is not None
-        self.close = close_names(name, registry.types, 2) if self.unknown else []
+        self.close = close_names(name, types, 2) if self.unknown else []
         self.looked_at = 0
         self.broken = 0
         self.errors: dict[str, tuple[ItemState, int]] = {}
@@ -139,9 +145,10 @@ async def check(
 
 
 def _new_check(shell: Shell, name: str, patterns: Sequence[str]) -> TypeCheck:
-    known = shell.registry.get(name) is not None
+    types = shell.client.types
+    known = type_of(types, name) is not None
     elsewhere = not known and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-    return TypeCheck(shell.registry, name, elsewhere)
+    return TypeCheck(types, name, elsewhere)
 
 
 async def _stored_types(shell: Shell, statuses: Sequence[Status]) -> list[str]:
@@ -188,18 +195,17 @@ def _check_item(
             return
         for each in inner:
             _check_item(shell, item, each.type, each.input, checks, patterns)
-    found.add(item, _why_broken(shell.registry, found, input))
+    found.add(item, _why_broken(shell, found, replace(item, type=type, input=input)))
 
 
-def _why_broken(registry: Registry, found: TypeCheck, input: bytes) -> str:
+def _why_broken(shell: Shell, found: TypeCheck, item: ItemState) -> str:
     if found.unknown:
         close = f" (there is {' and '.join(found.close)})" if found.close else ""
         return f"the app has no work type of this name, and no alias{close}"
-    type = registry.get(found.name)
-    if type is None:
+    if type_of(shell.client.types, found.name) is None:
         return ""  # built in
     try:
-        type.decode_input(input, registry.codec)
+        shell.client.values.arguments(item)
     except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
         return why_not(error)
     return ""

@@ -18,8 +18,7 @@ from treadle.backend import Backend, Inspected, Notified
 from treadle.base.wording import duration, listed, plural
 from treadle.errors import WakeupsLost
 from treadle.item import Wake
-from treadle.operate.operator import core_of
-from treadle.operate.store_look import StoreLook, look_at
+from treadle.operate.store_look import StoreLook
 from treadle.operate.why.wording import command
 from treadle.problems import MAX_WAIT, ProblemKind
 from treadle.store.fleet import Fleet
@@ -116,7 +115,7 @@ async def _findings(shell: Shell) -> AsyncGenerator[Finding]:
     for finding in (*await _inspected(shell), *await _wakeups(shell)):
         yield finding
     began = time.monotonic()
-    seen = await look_at(core_of(shell.client), shell.tenant)
+    seen = await shell.client.look()
     took = time.monotonic() - began
     if took > SLOW:
         yield Finding(

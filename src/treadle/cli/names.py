@@ -24,7 +24,7 @@ from treadle.store.fleet import queues_of
 if TYPE_CHECKING:
     from treadle.backend import Backend
     from treadle.client import Client
-    from treadle.engine.registry import AnyType
+    from treadle.define.work_type import AnyWorkType
     from treadle.item_facts import DeadMark, Overview
 
     from .shell import Shell
@@ -55,7 +55,7 @@ async def known_queues(client: Client) -> list[str]:
     return sorted({*used_queues(overview, client.types), *(queue for queue, _ in overview.paused)})
 
 
-def used_queues(overview: Overview, types: Mapping[str, AnyType]) -> list[str]:
+def used_queues(overview: Overview, types: Mapping[str, AnyWorkType]) -> list[str]:
     """The same without those that are only paused: a wrong name can be paused too."""
     own = (type.options.get("queue") for type in types.values())
     found = {DEFAULT_QUEUE, *(each.queue for each in overview.counts), *queues_of(overview.workers)}

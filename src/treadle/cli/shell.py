@@ -24,7 +24,7 @@ from treadle.errors import (
     StoreUnavailable,
     TreadleError,
 )
-from treadle.operate.operator import core_of, note_of, tenant_of
+from treadle.operate.operator import note_of, tenant_of
 from treadle.store.audit_note import noted_about, noted_for
 
 from .actor import named_by_host
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from treadle.app import Treadle
     from treadle.backend import Backend
     from treadle.client import Client
-    from treadle.engine.registry import Registry
     from treadle.item import AuditNote
 
 T = TypeVar("T")
@@ -64,7 +63,6 @@ class Shell:
         self.json = json
         self.app = app
         """The app of `--app`. None with `--url`: then types, codecs and limits are unknown."""
-        self._core = core_of(client)
 
     def note_changes(self, because: str) -> None:
         """Let the audit say who changes something with this shell, if the store can keep it."""
@@ -95,11 +93,6 @@ class Shell:
     def backend(self) -> Backend:
         """The store. It knows no tenant: pass `shell.tenant` to its methods."""
         return self.client.backend
-
-    @property
-    def registry(self) -> Registry:
-        """The types of the app, and its codec. Without an app: no types, and the default codec."""
-        return self._core.registry
 
     async def now(self) -> float:
         """The time of the store's clock."""

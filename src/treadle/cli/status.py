@@ -19,8 +19,6 @@ from treadle.item import Count, Status
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.filters import names_in, read_duration
 from treadle.operate.fleet_json import COUNTED, counts_json, unserved_json, worker_json
-from treadle.operate.operator import core_of
-from treadle.operate.store_look import look_at
 from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.store.fleet import Fleet
 
@@ -81,13 +79,12 @@ class _Look:
 
     def __init__(self, shell: Shell, by: By, max_wait: float, ignored: frozenset[str]) -> None:
         self._shell = shell
-        self._core = core_of(shell.client)
         self._by: By = by
         self._max_wait = max_wait
         self._ignored = ignored
 
     async def __call__(self) -> StatusView:
-        found = await look_at(self._core, self._shell.tenant, self._max_wait, quick=True)
+        found = await self._shell.client.look(self._max_wait, quick=True)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
         return StatusView(found.overview, found.fleet, left, self._by, found.unseen)
 
