@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.backends.memory_audit import MemoryWithoutShortcuts, audit
 from tests.backends.random_calls import RandomCalls
 from tests.support.tiers import examples
 from treadle.backend import Backend
-from treadle.backends.memory import MemoryBackend, audit
+from treadle.backends.memory import MemoryBackend
 from treadle.backends.memory.rows import ItemKind
 from treadle.backends.memory.tables import MemoryTables
 from treadle.errors import UnsupportedError
@@ -37,10 +38,9 @@ YEAR = 366 * 86400.0
 
 
 class MemorySubject:
-    def __init__(self, *, shortcuts: bool = True) -> None:
+    def __init__(self, kind: type[MemoryBackend] = MemoryBackend) -> None:
         self.clock = ManualClock()
-        self.backend = MemoryBackend(self.clock)
-        self.backend.store.shortcuts = shortcuts
+        self.backend = kind(self.clock)
 
     async def advance(self, seconds: float) -> None:
         await self.clock.advance(seconds)
@@ -65,7 +65,7 @@ class TestContractWithoutShortcuts(BackendContract):
 
     @pytest.fixture
     def subject(self, another_form: None) -> Iterator[MemorySubject]:
-        subject = MemorySubject(shortcuts=False)
+        subject = MemorySubject(MemoryWithoutShortcuts)
         yield subject
         assert audit(subject.backend) == []
 
@@ -142,8 +142,7 @@ def left_in(store: MemoryTables) -> list[str]:
 async def test_random_verbs_keep_the_tables_consistent(seed: int) -> None:
     """The audit runs after each verb. In the end all items are done and pruned, and all tables are empty."""
     clock = ManualClock()
-    backend = MemoryBackend(clock)
-    backend.store.shortcuts = bool(seed % 2)
+    backend = (MemoryWithoutShortcuts, MemoryBackend)[seed % 2](clock)
     calls = RandomCalls(seed, backend, clock.advance)
     for _ in range(examples(250, few=120)):
         verb = await calls.step()

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
+from tests.backends.memory_audit import MemoryWithoutShortcuts, audit
 from tests.model.machine import BackendMachine
 from tests.support.records import record
 from tests.support.sqlite import empty_store
 from tests.support.tiers import examples
 from treadle.backend import Backend
-from treadle.backends.memory import MemoryBackend
-from treadle.backends.memory.audit import audit
 from treadle.backends.sqlite import SqliteBackend
 
 EXAMPLES = int(os.environ.get("TREADLE_MODEL_EXAMPLES", examples(12)))
@@ -46,8 +45,7 @@ class MemoryMachine(BackendMachine):
     """Memory with its shortcuts for plain items, and without them. Both pass the audit after every step."""
 
     async def connect(self) -> Backend:
-        self.without_shortcuts = MemoryBackend(clock=self.clock)
-        self.without_shortcuts.store.shortcuts = False
+        self.without_shortcuts = MemoryWithoutShortcuts(clock=self.clock)
         return self.without_shortcuts
 
     async def disconnect(self) -> None:

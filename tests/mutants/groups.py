@@ -10,7 +10,7 @@ from tests.mutants.kit import Patch, mutant
 from tests.mutants.store import plant
 from treadle.backends.memory import (
     dependencies,
-    effects,
+    endings,
     groups,
     operate,
     requeue,
@@ -28,7 +28,7 @@ from treadle.store.rules import repair, settlement
 
 @mutant("every death fails its group")
 def tolerance_ignored(patch: Patch) -> None:
-    plant(patch, effects, dependencies.is_tolerated, lambda store, row: False)
+    plant(patch, endings, dependencies.is_tolerated, lambda store, row: False)
 
 
 @mutant("an ended item no longer tolerates a death")
@@ -39,7 +39,7 @@ def ended_tolerance_forgotten(patch: Patch) -> None:
         real(store, row)
         store.tolerant.clear()
 
-    plant(patch, effects, real, stop_waiting)
+    plant(patch, endings, real, stop_waiting)
 
 
 @mutant("an item that adds nothing to its group's value contributes")
@@ -52,20 +52,20 @@ def compensation_contributes(patch: Patch) -> None:
 
 @mutant("a group counts as ended when its first member has ended")
 def group_counted_early(patch: Patch) -> None:
-    real = effects.member_ended
+    real = endings.member_ended
 
     def member_ended(store: Any, row: Any, now: float, collected: Any) -> None:
         real(store, row, now, collected)
         if row.group is not None and row.group.open:
             status = settlement.group_status(row.group.failed, row.group.cancellations)
-            effects.group_ended(store, (row.group.tenant, row.group.id), status, now, collected)
+            endings.group_ended(store, (row.group.tenant, row.group.id), status, now, collected)
 
-    plant(patch, effects, real, member_ended)
+    plant(patch, endings, real, member_ended)
 
 
 @mutant("a group that failed counts as a success for what waits for it")
 def failed_group_counts(patch: Patch) -> None:
-    plant(patch, effects, settlement.group_status, lambda failed, cancelled: "success")
+    plant(patch, endings, settlement.group_status, lambda failed, cancelled: "success")
 
 
 @mutant("a nested group does not hold the group around it open")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.kit import Patch, mutant
-from treadle.backends.memory import fair_order
+from treadle.backends.memory import fairness
 from treadle.backends.sqlite import watch
 from treadle.cli.change_items import BulkVerb
 from treadle.engine.submit import build_children, enqueue
@@ -65,7 +65,7 @@ def turns_lost(patch: Patch) -> None:
         for level, name in self._left_out:
             level.let_in(name)
 
-    patch(fair_order.FairOrder, "end", end)
+    patch(fairness.FairOrder, "end", end)
 
 
 @mutant("every message of an error is a mark of its own", tests="tests/unit/test_fingerprint.py")

@@ -13,16 +13,15 @@ from treadle.backends.memory import (
     audits,
     backend,
     claim,
-    due,
-    effects,
+    endings,
     groups,
     limits,
     operate,
     requeue,
     schedules,
     settle,
-    strict_lanes,
     submit,
+    tables,
     transitions,
     update,
     workers,
@@ -167,14 +166,14 @@ def requeue_keeps_attempts(patch: Patch) -> None:
 
 
 def _after_end(patch: Patch, spoil: Callable[[Any, Any, int], None]) -> None:
-    real = effects.member_ended
+    real = endings.member_ended
 
     def member_ended(store: Any, row: Any, now: float, effects: Any) -> None:
         before = len(effects.ended_groups)
         real(store, row, now, effects)
         spoil(row, effects, before)
 
-    plant(patch, effects, real, member_ended)
+    plant(patch, endings, real, member_ended)
 
 
 @mutant("a group's counter goes down twice")
@@ -226,14 +225,14 @@ def never_doomed(patch: Patch) -> None:
 
 @mutant("an item that is released is not announced")
 def silent_release(patch: Patch) -> None:
-    real = effects.release_or_doom
+    real = endings.release_or_doom
 
     def release_or_doom(store: Any, row: Any, found: Any, now: float, effects: Any) -> None:
         before = len(effects.released)
         real(store, row, found, now, effects)
         del effects.released[before:]
 
-    plant(patch, effects, real, release_or_doom)
+    plant(patch, endings, real, release_or_doom)
 
 
 @mutant("a failure counts as a success for the items that wait")
@@ -310,13 +309,13 @@ def lease_of_the_future(patch: Patch) -> None:
 
 @mutant("one due item is not made ready")
 def promotion_skips(patch: Patch) -> None:
-    real = due.DueItems.take_due
+    real = tables.DueItems.take_due
 
     def take_due(self: Any, now: float, most: int) -> Any:
         rows = list(real(self, now, most))
         return iter(rows[1:] if len(rows) > 1 else rows)
 
-    plant(patch, due.DueItems, real, take_due)
+    plant(patch, tables.DueItems, real, take_due)
 
 
 @mutant("a scheduled item is handed out before it is due")
@@ -461,18 +460,18 @@ def lane_freed_by_loss(patch: Patch) -> None:
 
 @mutant("an item that holds its lane waits its turn")
 def holder_waits(patch: Patch) -> None:
-    patch(strict_lanes.StrictLanes, "ready_for", lambda self, demand, paused: iter(()))
+    patch(tables.StrictLanes, "ready_for", lambda self, demand, paused: iter(()))
 
 
 @mutant("a claim hands out two items of a strict lane")
 def lane_held_late(patch: Patch) -> None:
-    real = strict_lanes.StrictLanes.hold
+    real = tables.StrictLanes.hold
 
     def hold(self: Any, row: Any) -> None:
         if row.losses or row.failures:
             real(self, row)
 
-    patch(strict_lanes.StrictLanes, "hold", hold)
+    patch(tables.StrictLanes, "hold", hold)
 
 
 @mutant("a lease is given two permits", tests="tests/engine/test_on_full.py")

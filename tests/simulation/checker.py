@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.backends.memory_audit import audit
 from tests.simulation.handler_checks import SimWorker
 from tests.simulation.operator_checks import OperatorChecks
 from tests.simulation.reference import ReferenceItem, Violation, must
-from treadle.backends.memory.audit import audit
 from treadle.events import Dead, GroupDone, Started, Succeeded
 from treadle.item import Item
 

@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 
+from tests.backends.memory_audit import audit
 from tests.simulation.checker import Checker
 from tests.simulation.network import FAULTS
 from tests.simulation.plan import LEASE, TENANTS
 from tests.simulation.reference import Violation, must
 from tests.simulation.simulation import TIME_TO_FINISH, Simulation
 from treadle import Client, Context
-from treadle.backends.memory.audit import audit
 from treadle.item import GROUP_MARK, ItemState, Ref
 
 SLACK = 3.0

@@ -3,15 +3,13 @@
 backend.py       MemoryBackend: the verbs, each a call into one of the modules below
   submit.py claim.py settle.py workers.py         the path of work
   read.py operate.py limits.py schedules.py wakeups.py
-  audit.py                                        checks what must always be true
 transitions.py   how a row gets from one state to another
-effects.py       how a row ends, and what that causes: dependencies.py, groups.py
+endings.py       how a row ends, and what that causes: dependencies.py, groups.py
 tables.py        all tables; rows.py: what is in them
-  fairness.py (ready and parked), due.py (scheduled), doomed.py, retention.py
+  fairness.py (ready and parked), retention.py
   priority_queue.py                               what most tables are made of
 """
 
-from .audit import audit
 from .backend import MemoryBackend
 
-__all__ = ["MemoryBackend", "audit"]
+__all__ = ["MemoryBackend"]

@@ -10,11 +10,9 @@ from treadle.item import Claim, Demand, Lease
 from treadle.store.rules import MOST_DOOMED, PORTION
 from treadle.store.rules.rooms import SharedRooms
 
-from .doomed import UnknownTypeSearch
-from .fair_order import NONE_HELD, FairOrder
-from .fairness import MergedLine, ParkedItems, ReadyLine
+from .fairness import NONE_HELD, FairOrder, MergedLine, ParkedItems, ReadyLine
 from .rows import ItemKind, MemoryWorker, Row
-from .tables import MemoryTables
+from .tables import MemoryTables, UnknownTypeSearch
 from .transitions import doom, expire, lease, leave_container, make_ready, park
 from .workers import remove_lapsed
 

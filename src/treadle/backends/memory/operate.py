@@ -10,7 +10,7 @@ from treadle.store.rules.settlement import token_step
 
 from .audits import prune_audits
 from .dependencies import forget_waiting, is_needed, members, stop_waiting
-from .effects import CollectedEffects, end_all
+from .endings import CollectedEffects, end_all
 from .groups import contribute
 from .read import item_state
 from .rows import MemoryGroup, Row

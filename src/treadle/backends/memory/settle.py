@@ -34,7 +34,7 @@ from treadle.store.rules.settlement import (
 from treadle.store.rules.submission import SubmitPlan, as_child
 from treadle.store.rules.times import began_at
 
-from .effects import CollectedEffects, count_end, end
+from .endings import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .rows import Row
 from .submit import make_plan, store_children
@@ -96,7 +96,6 @@ def succeed_plain(
         or row.settled_by
         or (contribution is not None and (contribution != OWN_RESULT or not row.item.contributes))
         or (store.waiters and _is_awaited(store, row))
-        or not store.shortcuts
     ):
         return None
     kind, id, result = row.kind, row.item.id, settlement.result

@@ -11,7 +11,7 @@ from treadle.store.rules.times import deadline_at, due_at
 
 from .audits import record
 from .dependencies import start_waiting, status_if_ended, waits_for
-from .effects import CollectedEffects, end_group
+from .endings import CollectedEffects, end_group
 from .groups import join, nest
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
@@ -25,15 +25,15 @@ def submit(
     answers: list[tuple[Submitted, ...] | Rejected] = []
     for submission in submissions:
         items = submission.items
-        plain = len(items) == 1 and store.shortcuts and submission.note is None
-        if plain and (stored := store_plain(store, items[0], now)) is not None:
+        single = len(items) == 1 and submission.note is None
+        if single and (stored := store_plain(store, items[0], now)) is not None:
             answers.append((stored,))
         else:
-            answers.append(_submit_one(store, submission, now))
+            answers.append(submit_one(store, submission, now))
     return answers
 
 
-def _submit_one(store: MemoryTables, submission: Submission, now: float) -> tuple[Submitted, ...] | Rejected:
+def submit_one(store: MemoryTables, submission: Submission, now: float) -> tuple[Submitted, ...] | Rejected:
     plan = make_plan(store, submission.items, now)
     if isinstance(plan, Rejected):
         return plan

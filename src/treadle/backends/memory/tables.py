@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import count
-from typing import TypeVar
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from typing import TypeAlias, TypeVar
 
 from treadle.base.clock import Clock
-from treadle.item import GROUP_MARK, Item, Ref, Schedule
+from treadle.item import GROUP_MARK, AvoidedLane, Demand, Item, Ref, Schedule
 from treadle.records import AuditEntry, ScheduleRun, Stat
 from treadle.store.rules.statistics import STEPS
 from treadle.store.rules.submission import KeyHolder, KeyRef
 
-from .doomed import DoomedItems, UnknownTypeSearch
-from .due import DueItems
 from .fairness import ParkedItems, ReadyItems, ReadyLine
 from .limits import MemoryLimits
 from .priority_queue import SLACK, PriorityQueue
 from .retention import Retention
 from .rows import DeadlineWatch, ItemKind, MemoryGroup, MemoryWorker, Row
-from .strict_lanes import StrictLanes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -39,8 +37,6 @@ class RowsByTenant(dict[str, Row]):
 class MemoryTables:
     def __init__(self, clock: Clock) -> None:
         self.now = clock.now
-        self.shortcuts = True
-        """Whether plain items take the shortcuts of submit and settle. Tests compare both ways."""
 
         self.items: dict[str, Row | RowsByTenant] = {}
         self.log: list[Row] = []
@@ -317,3 +313,249 @@ def discard(table: dict[K, dict[V, None]], key: K, member: V) -> bool:
         return False
     del table[key]
     return True
+
+
+# ------------------------------------------------------------------------------------------- scheduled items
+
+
+class DueTenant(PriorityQueue[Row]):
+    """The scheduled rows of one queue and tenant."""
+
+    __slots__ = ("listed", "queue", "tenant")
+
+    def __init__(self, queue: DueQueue, tenant: str) -> None:
+        super().__init__()
+        self.queue = queue
+        self.tenant = tenant
+        self.listed: float | None = None
+        """The due time under which it stands in the heap of its queue."""
+
+    def on_empty(self) -> None:
+        self.queue.drop(self)
+
+
+class DueQueue:
+    """The scheduled rows of one queue: a priority queue per tenant, and a heap of these by their first row.
+
+    A due time in the heap may be too early, after that row has left. It is corrected when it comes up.
+    """
+
+    __slots__ = ("_heap", "_owner", "_ties", "name", "tenants")
+
+    def __init__(self, owner: DueItems, name: str) -> None:
+        self._owner = owner
+        self._heap: list[tuple[float, int, DueTenant]] = []
+        self._ties = count(1)
+        self.name = name
+        self.tenants: dict[str, DueTenant] = {}
+
+    def add(self, row: Row, tie: int) -> None:
+        name = row.kind.tenant
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            tenant = self.tenants[name] = DueTenant(self, name)
+        row.container = tenant
+        tenant.push(row.due_at, tie, row)
+        if tenant.listed is None or row.due_at < tenant.listed:
+            self._list(tenant, row.due_at)
+
+    def drop(self, tenant: DueTenant) -> None:
+        tenant.listed = None
+        del self.tenants[tenant.tenant]
+        if not self.tenants:
+            del self._owner.queues[self.name]
+
+    def first(self) -> DueTenant | None:
+        """The tenant with the row that is due next."""
+        heap = self._heap
+        while heap:
+            at, _, tenant = heap[0]
+            if at != tenant.listed:
+                heappop(heap)
+                continue
+            first = tenant.first()
+            if first is not None and first[0] == at:
+                return tenant
+            heappop(heap)
+            tenant.listed = None
+            if first is not None:
+                self._list(tenant, first[0])
+        return None
+
+    def next_at(self, tenants: Sequence[str] | None) -> float | None:
+        if tenants is None:
+            first = self.first()
+            return None if first is None else first.listed
+        firsts = [found.first() for name in tenants if (found := self.tenants.get(name)) is not None]
+        return min((first[0] for first in firsts if first is not None), default=None)
+
+    def _list(self, tenant: DueTenant, at: float) -> None:
+        tenant.listed = at
+        heappush(self._heap, (at, next(self._ties), tenant))
+        if len(self._heap) > 2 * len(self.tenants) + SLACK:
+            self._heap = [listed for listed in self._heap if listed[0] == listed[2].listed]
+            heapify(self._heap)
+
+
+class DueItems:
+    def __init__(self) -> None:
+        self.queues: dict[str, DueQueue] = {}
+        self._ties = count(1)
+
+    def add(self, row: Row) -> None:
+        """Rows that are due at the same time come in the order in which they were added."""
+        name = row.kind.queue
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = DueQueue(self, name)
+        queue.add(row, next(self._ties))
+
+    def take_due(self, now: float, most: int) -> Iterator[Row]:
+        """Remove up to `most` rows that are due, each queue's in order."""
+        for queue in list(self.queues.values()):
+            while most > 0 and (tenant := queue.first()) is not None:
+                row = tenant.pop_until(now)
+                if row is None:
+                    break
+                most -= 1
+                row.container = None
+                yield row
+
+    def next_at(self, queues: Sequence[str] | None, tenants: Sequence[str] | None) -> float | None:
+        """When the next row of these queues and tenants is due."""
+        names = self.queues if queues is None else queues
+        found = [queue for name in names if (queue := self.queues.get(name)) is not None]
+        times = [queue.next_at(tenants) for queue in found]
+        return min((at for at in times if at is not None), default=None)
+
+
+# ---------------------------------------------------------------------------------------------- doomed items
+
+
+# Ordered dicts, not dicts: taking from the front of a dict again and again gets slower and slower.
+DoomedRows: TypeAlias = "OrderedDict[Row, None]"
+
+
+class DoomedItems:
+    """Rows that can only end, until a claim hands them out with their verdict: by type, queue and tenant, in
+    the order in which they were doomed."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, dict[str, dict[str, DoomedRows]]] = {}
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._find(lambda _: True, None, None)
+
+    def add(self, row: Row) -> None:
+        kind = row.kind
+        queues = self.types.setdefault(kind.type, {})
+        tenants = queues.setdefault(kind.queue, {})
+        tenants.setdefault(kind.tenant, OrderedDict())[row] = None
+
+    def remove(self, row: Row) -> None:
+        kind = row.kind
+        queues = self.types[kind.type]
+        tenants = queues[kind.queue]
+        rows = tenants[kind.tenant]
+        del rows[row]
+        if not rows:
+            del tenants[kind.tenant]
+        if not tenants:
+            del queues[kind.queue]
+        if not queues:
+            del self.types[kind.type]
+
+    def take(
+        self,
+        wanted: Callable[[str], bool],
+        queues: Sequence[str] | None,
+        tenants: Sequence[str] | None,
+        most: int,
+    ) -> list[Row]:
+        """Remove up to `most` rows of these queues and tenants whose type is wanted."""
+        taken = list(islice(self._find(wanted, queues, tenants), most))
+        for row in taken:
+            self.remove(row)
+        return taken
+
+    def _find(
+        self, wanted: Callable[[str], bool], queues: Sequence[str] | None, tenants: Sequence[str] | None
+    ) -> Iterator[Row]:
+        for type, by_queue in self.types.items():
+            if wanted(type):
+                for by_tenant in _chosen(by_queue, queues):
+                    for rows in _chosen(by_tenant, tenants):
+                        yield from rows
+
+
+def _chosen(named: Mapping[str, V], names: Sequence[str] | None) -> Iterable[V]:
+    if names is None:
+        return named.values()
+    return (named[name] for name in names if name in named)
+
+
+class UnknownTypeSearch:
+    """The ready rows that one scan found of a type that no live worker has, by the time they became ready.
+
+    A row that became ready after the scan has waited for less time than has passed since the scan. So one
+    scan per grace period misses none.
+    """
+
+    __slots__ = ("at", "found")
+
+    def __init__(self, at: float, found: Iterable[Row]) -> None:
+        self.at = at
+        self.found = deque(sorted(((row.ready_at, row.number, row) for row in found), key=lambda it: it[:2]))
+
+    def take_until(self, ready_at: float) -> Iterator[Row]:
+        """The rows that became ready before this, and have been ready since."""
+        while self.found and self.found[0][0] < ready_at:
+            since, _, row = self.found.popleft()
+            if row.status == "ready" and row.verdict is None and row.ready_at == since and not row.gone:
+                yield row
+
+
+# ---------------------------------------------------------------------------------------------- strict lanes
+
+
+class StrictLanes:
+    def __init__(self) -> None:
+        self.holders: dict[str, dict[AvoidedLane, Row]] = {}
+        """By type, then by tenant and lane: the open row that holds the lane."""
+        self.ready: dict[Row, None] = {}
+        """The holders that became ready again, in that order. Some may have been handed out since."""
+
+    def of_types(self, types: Iterable[str]) -> dict[str, dict[AvoidedLane, Row]]:
+        """The holders of these types. The answer changes with them."""
+        return {type: self.holders.setdefault(type, {}) for type in types}
+
+    def hold(self, row: Row) -> None:
+        """The row was handed out: it holds its lane until it has ended."""
+        kind = row.kind
+        row.held_lane = kind.type, kind.tenant, kind.lane
+        self.holders.setdefault(kind.type, {})[kind.tenant, kind.lane] = row
+        self.ready.pop(row, None)
+
+    def free(self, row: Row) -> None:
+        """The row has ended, or is gone."""
+        if row.held_lane is None:
+            return
+        type, tenant, lane = row.held_lane
+        row.held_lane = None
+        self.ready.pop(row, None)
+        del self.holders[type][tenant, lane]
+
+    def ready_for(self, demand: Demand, paused: set[tuple[str, str | None]]) -> Iterator[Row]:
+        """The ready holders that a claim may hand out, if it has room for their types."""
+        for row in [row for row in self.ready if row.kind.type in demand.strict]:
+            kind = row.kind
+            if row.status != "ready" or row.verdict is not None:
+                del self.ready[row]
+            elif (
+                (demand.queues is None or kind.queue in demand.queues)
+                and (demand.tenants is None or kind.tenant in demand.tenants)
+                and (kind.queue, None) not in paused
+                and (kind.queue, kind.tenant) not in paused
+                and not demand.avoids(kind.type, kind.tenant, kind.lane)
+            ):
+                yield row

@@ -59,7 +59,7 @@ def take_over(store: MemoryTables, changes: Iterable[tuple[Ref, Item]], now: flo
 
 def move(store: MemoryTables, row: Row, item: Item, due: float, now: float) -> None:
     """Give a row that has not started other data, and its place at the end of its new line. A blocked one
-    stays blocked. It holds no lane any more. Public: a mutant replaces it."""
+    stays blocked. It holds no lane any more."""
     leave_container(row)
     store.strict_lanes.free(row)
     before, row.item = row.kind, item

@@ -1,4 +1,4 @@
-"""Effects: how a row ends, and what its end causes elsewhere."""
+"""Endings: how a row ends, and what its end causes elsewhere."""
 
 from __future__ import annotations
 

@@ -1,17 +1,37 @@
-"""Audit: recount everything that is stored, and report what does not agree."""
+"""The memory backend in tests: an audit of its tables, and the same backend without its shortcuts.
+
+The audit recounts everything that is stored, and reports what does not agree.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from treadle.item import KILLING, Ref, Status
+from treadle.backends.memory import MemoryBackend
+from treadle.backends.memory.dependencies import status_if_ended
+from treadle.backends.memory.fairness import FairLevel, ReadyItems, ReadyLine
+from treadle.backends.memory.rows import MemoryGroup, MemoryWorker, Row
+from treadle.backends.memory.settle import MemorySettleCall, settle_one
+from treadle.backends.memory.submit import submit_one
+from treadle.backends.memory.tables import MemoryTables, RowsByTenant
+from treadle.item import KILLING, Ref, Rejected, Settled, Settlement, Status, Submission, Submitted
 
-from .backend import MemoryBackend
-from .dependencies import status_if_ended
-from .fairness import FairLevel, ReadyItems, ReadyLine
-from .rows import MemoryGroup, MemoryWorker, Row
-from .tables import MemoryTables, RowsByTenant
+
+class MemoryWithoutShortcuts(MemoryBackend):
+    """Stores and settles plain items as all others."""
+
+    async def submit(
+        self, submissions: Sequence[Submission], *, tx: object = None
+    ) -> Sequence[tuple[Submitted, ...] | Rejected]:
+        if tx is not None:
+            return await super().submit(submissions, tx=tx)
+        return [submit_one(self.store, submission, self.store.now()) for submission in submissions]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        call = MemorySettleCall(self.store, self.store.now())
+        outcomes = [settle_one(call, settlement) for settlement in settlements]
+        return Settled(tuple(outcomes), call.effects.result(), call.now)
 
 
 def audit(backend: MemoryBackend) -> list[str]:
