@@ -28,8 +28,14 @@ from treadle.base.wording import duration, listed, plural
 from treadle.item import KILLING, Count, ItemState, Status, WorkerState
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
-from treadle.operate.why.fleet import WorkerFleet, no_worker_for_queue, no_worker_for_tenant
-from treadle.operate.why.undecodable import FIX, dies_text, misfit_text
+from treadle.operate.why.fleet import (
+    FIX,
+    WorkerFleet,
+    dies_text,
+    misfit_text,
+    no_worker_for_queue,
+    no_worker_for_tenant,
+)
 from treadle.operate.why.wording import (
     command,
     give_up_killer,

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 
 from tests.support.tiers import examples
 from treadle.codec import Shape, default_codec
-from treadle.codec.refused import Refused
+from treadle.codec.bad_value import BadValue
 from treadle.errors import DecodeError, DefinitionError, EncodeError
 
 T = TypeVar("T")
@@ -378,7 +378,7 @@ MISMATCHES: list[tuple[Any, Any, str, str]] = [
 @pytest.mark.parametrize(("tp", "value", "path", "problem"), MISMATCHES, ids=label)
 def test_a_value_of_another_type_is_refused(tp: Any, value: Any, path: str, problem: str) -> None:
     shape = Shape.for_type(tp)
-    with pytest.raises(Refused, match=problem) as refused:
+    with pytest.raises(BadValue, match=problem) as refused:
         shape.check(value)
     with pytest.raises(EncodeError, match=problem) as not_encoded:
         shape.encode(value)
@@ -579,7 +579,7 @@ def test_errors_about_values_do_not_quote_them(tp: Any, stored: Any, told: str) 
     shape = Shape.for_type(tp)
     with pytest.raises(DecodeError) as decoding:
         shape.decode(default_codec.encode(stored))
-    with pytest.raises(Refused) as checking:
+    with pytest.raises(BadValue) as checking:
         shape.check(stored)
     for error in (decoding.value, checking.value):
         lines = "".join(traceback.format_exception(error))

@@ -3,14 +3,13 @@
 ======================  ====================================================================
 `json_codec`            `Codec`, the protocol, and `JsonCodec`, the default
 `tags`                  the tags for values that JSON has no form for
-`hooks`                 classes that msgspec does not know: pydantic models, paths, ...
-`rebuilt`               collections that are stored as a dict or a list
-`hashes`                sets and dicts that would take long to build
-`collisions`            the same where they are declared
-`lower`                 turns a typed value into a tree that any codec can write
+`hooks`                 classes that msgspec does not know: pydantic models, paths, collections
+`collisions`            sets and dicts that would take long to build
+`tree`                  turns a typed value into a tree that any codec can write
 `shape`                 one declared type: validate, encode, decode
 `arguments`             the parameters of a function: bind, encode, decode, call
-`refused`               the exception that these modules raise among themselves
+`large_values`          large values are read in threads
+`bad_value`             the exception that these modules raise among themselves
 ======================  ====================================================================
 
 Two promises hold for all of them. A value that was written reads back equal; if it cannot, writing it raises
@@ -19,8 +18,8 @@ declared type, raise `DecodeError` and nothing else.
 """
 
 from .arguments import Arguments, Parameter, stored_type
+from .bad_value import unreadable
 from .json_codec import MAX_PAYLOAD, Codec, JsonCodec, check_size, default_codec
-from .refused import unreadable
 from .shape import Shape, plain_class_in
 
 __all__ = [

@@ -30,11 +30,11 @@ from treadle.errors import (
     message_of,
 )
 
-from .enums import as_numbers, numbered
+from .bad_value import BadValue
+from .hooks import as_numbers, numbered
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
-from .lower import parts
-from .refused import Refused
 from .shape import Shape, supported, write_json
+from .tree import parts
 
 REQUIRED: Final = Python.empty
 
@@ -129,7 +129,7 @@ class Arguments:
         try:
             return self._validated(self.decode(default_codec.encode(given)))
         except DecodeError as error:
-            raise self._mismatch(Refused(error.problem, error.path)) from None
+            raise self._mismatch(BadValue(error.problem, error.path)) from None
 
     def encode(self, bound: Mapping[str, Any], codec: Codec = default_codec) -> bytes:
         """Write bound arguments. EncodeError has the path of the part at fault."""
@@ -142,7 +142,7 @@ class Arguments:
                 pass
         try:
             return self._shape.write(self._arguments(**bound), codec)
-        except Refused as refused:
+        except BadValue as refused:
             raise EncodeError(refused.problem, path=refused.path) from refused
 
     def decode(
@@ -224,13 +224,13 @@ class Arguments:
             bound[name] = as_numbers(bound[name], self._enums[name])
         try:
             arguments = self._shape.check(bound)
-        except Refused as refused:
+        except BadValue as refused:
             raise self._mismatch(refused) from refused
         if len(bound) == len(self.parameters):
             return msgspec.structs.asdict(arguments)
         return {name: getattr(arguments, name) for name in bound}
 
-    def _mismatch(self, refused: Refused) -> InputError:
+    def _mismatch(self, refused: BadValue) -> InputError:
         step = _FIRST_STEP.match(refused.path)
         name = step[1] if step else ""
         where = "" if refused.path == f"$.{name}" else f" (at {refused.path[2:]})"

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from pathlib import PurePath
@@ -15,6 +18,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import inspect as info
 
 # Classes that `str` writes and the constructor reads.
 _TEXT: Final = (
@@ -111,3 +115,72 @@ def _without_values(error: Any) -> str:
 
 def _mistake(steps: Sequence[object], message: str) -> str:
     return f"{'.'.join(map(str, steps))}: {message}" if steps else message
+
+
+# -- collections of the standard library -------------------------------------------------------------------
+# They are stored as a dict or a list, and rebuilt where they are declared. A `defaultdict` is refused: its
+# factory is code, which is not stored.
+
+_STORED: Final[dict[type, Any]] = {OrderedDict: dict, Counter: dict, deque: list}
+
+
+def stored_as(cls: Any) -> Any:
+    """Return the type that values of `cls` are stored as, such as `dict[str, int]` for `Counter[str]`. None
+    if `cls` is no such collection."""
+    origin, args = typing.get_origin(cls) or cls, typing.get_args(cls)
+    stored: Any = _STORED.get(origin) if isinstance(origin, type) else None
+    if stored is None:
+        return None
+    if origin is Counter:
+        args = (*(args or (Any,)), int)
+    if not args:
+        args = (Any,) if stored is list else (Any, Any)
+    return stored.__class_getitem__(args)
+
+
+def plain(cls: Any, value: Any) -> Any:
+    """Return the dict or list that stands for `value`. Raises TypeError for a value of another kind."""
+    origin = typing.get_origin(cls) or cls
+    stored = _STORED[origin]
+    if not isinstance(value, (origin, stored)):
+        raise TypeError(f"Expected `{origin.__name__}`, got `{type(value).__name__}`")
+    if isinstance(value, deque) and value.maxlen is not None:
+        raise ValueError("a deque with a maxlen, which is not stored")
+    return stored(value)
+
+
+def rebuild(cls: Any, value: Any) -> Any:
+    return (typing.get_origin(cls) or cls)(value)
+
+
+def is_defaultdict(cls: Any) -> bool:
+    origin = typing.get_origin(cls) or cls
+    return isinstance(origin, type) and issubclass(origin, defaultdict)
+
+
+# -- enums with numbers ------------------------------------------------------------------------------------
+# msgspec writes and reads their members, and refuses them where it validates a value (`Expected int, got
+# Color`). So they are validated as their numbers.
+
+
+def numbered(parts: Iterable[info.Type]) -> frozenset[type[Enum]]:
+    """Return the enums and flags among the parts of a type whose members are no `int` or `str` themselves."""
+    enums = [part.cls for part in parts if isinstance(part, info.EnumType)]
+    return frozenset(each for each in enums if not issubclass(each, int | str))
+
+
+def as_numbers(value: Any, enums: AbstractSet[type[Enum]]) -> Any:
+    """Return `value` with the members of these enums replaced by what they stand for."""
+    kind = value.__class__
+    if kind in enums:
+        return value.value
+    if kind in _REMADE:
+        return kind([as_numbers(each, enums) for each in value])
+    if kind is dict:
+        return {as_numbers(key, enums): as_numbers(each, enums) for key, each in value.items()}
+    if hasattr(kind, "_make"):  # a named tuple
+        return kind._make([as_numbers(each, enums) for each in value])
+    return value
+
+
+_REMADE: Final[frozenset[Any]] = frozenset((list, set, frozenset, tuple))

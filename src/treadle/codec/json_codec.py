@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.errors import EncodeError, PayloadTooLarge
 
-from .refused import Refused, unreadable
+from .bad_value import BadValue, unreadable
 from .tags import MARK, MAX_DEPTH, tag, untag
 
 MAX_PAYLOAD = 1_048_576
@@ -84,7 +84,7 @@ def _write_tagged(value: object) -> bytes:
     try:
         return _write(tag(value))
     except Exception as error:
-        refused = Refused.because(error)
+        refused = BadValue.because(error)
         raise EncodeError(refused.problem, path=refused.path) from error
 
 

@@ -1,7 +1,7 @@
 """One declared type: validates its values, writes them, and reads them back as that type.
 
 A Shape is built once per type and kept. If msgspec knows every part of the type, it writes and reads values
-in one step. Other values are lowered (see `lower`) and left to the codec.
+in one step. Other values are made trees (see `tree`) and left to the codec.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from msgspec import inspect as info
 from treadle.errors import DecodeError, DefinitionError, EncodeError, shown
 
 from . import hooks
+from .bad_value import BadValue, unreadable
 from .collisions import SMALL_DATA, HashedTypes, read_numbers
-from .enums import as_numbers, numbered
+from .hooks import as_numbers, is_defaultdict, numbered, plain, rebuild, stored_as
 from .json_codec import MARK_BYTES, Codec, JsonCodec, default_codec
-from .lower import Choice, is_open, is_rebuilt, is_unknown, lowering, parts
-from .rebuilt import is_defaultdict, plain, rebuild, stored_as
-from .refused import Refused, unreadable
+from .tree import Choice, is_collection, is_open, is_unknown, parts, tree_maker
 
 # Passed to msgspec as builtin types, so that it takes only instances and does not parse text into a datetime.
 _INSTANCES: Final = (datetime, date, time, timedelta, Decimal, UUID, bytes, bytearray)
@@ -60,7 +59,7 @@ class Shape:
         self._has_classes = any(isinstance(part, _CLASSES) for part in inside[from_dict:])
         self._has_numbers = any(isinstance(part, _NUMBERS) for part in inside)
         self._has_times = any(isinstance(part, _TIMES) for part in inside)
-        has_texts = any(isinstance(part, _TEXT_LIKE) or is_rebuilt(part) for part in inside)
+        has_texts = any(isinstance(part, _TEXT_LIKE) or is_collection(part) for part in inside)
         self._builtin = _INSTANCES if has_texts else None
         self._is_simple = not any(isinstance(part, (*_TEXT_LIKE, info.CustomType)) for part in inside)
         self.is_plain = self._is_simple and not (
@@ -70,8 +69,8 @@ class Shape:
         self._hashed = HashedTypes(self._wire) or None
         self._enums = numbered(() if from_dict else inside)
         self._has_unknown = any(is_unknown(part) for part in inside)
-        self._lower = lowering(root)
-        self._lower_but_times = lowering(root, keep=(datetime, time))
+        self._to_tree = tree_maker(root)
+        self._to_tree_but_times = tree_maker(root, keep=(datetime, time))
         self._read = msgspec.json.Decoder(self._wire, dec_hook=_lift_hook).decode
 
     @classmethod
@@ -93,7 +92,7 @@ class Shape:
                 pass
         try:
             return self.write(self.check(value), codec)
-        except Refused as refused:
+        except BadValue as refused:
             raise EncodeError(refused.problem, path=refused.path) from refused
 
     def decode(
@@ -111,14 +110,14 @@ class Shape:
             tree = codec.decode(data) if change is None else change(codec.decode(data))
             if self._hashed is not None:
                 self._hashed.check(tree)
-            return self.lift(tree)
+            return self.from_tree(tree)
         except DecodeError:
             raise
         except Exception as error:
             raise unreadable(error) from error
 
     def check(self, value: Any) -> Any:
-        """Return `value` as this type, or raise Refused. `"1"` is not an int, 1 is a float.
+        """Return `value` as this type, or raise BadValue. `"1"` is not an int, 1 is a float.
 
         The fields of dataclass instances and the like are validated too: they may hold any value at runtime.
         """
@@ -127,14 +126,14 @@ class Shape:
             if self._has_classes:
                 self._convert(self._inside(checked))
         except Exception as error:
-            raise Refused.because(error) from error
+            raise BadValue.because(error) from error
         return checked
 
     def fits(self, value: Any) -> bool:
         """Whether a value is of this type, if it can be written or not."""
         try:
             self.check(value)
-        except Refused:
+        except BadValue:
             return False
         return True
 
@@ -147,28 +146,28 @@ class Shape:
                     return data
             except Exception:  # noqa: BLE001  the code below finds what is wrong, and where
                 pass
-        data = codec.encode(self.lower(checked))
+        data = codec.encode(self.to_tree(checked))
         if self._has_unknown and type(codec) is JsonCodec:
             self._check_reads_back(data)
         return data
 
     def _check_reads_back(self, data: bytes) -> None:
-        """Raise Refused if the data cannot be read as this type: a subclass of dict is written as a dict."""
+        """Raise BadValue if the data cannot be read as this type: a subclass of dict is written as a dict."""
         try:
             self.decode(data)
         except DecodeError as error:
-            raise Refused(f"it would not read back ({error}): declare a type that is stored") from error
+            raise BadValue(f"it would not read back ({error}): declare a type that is stored") from error
 
-    def lower(self, checked: Any) -> Any:
-        """Return the tree that a codec writes. Raises Refused."""
+    def to_tree(self, checked: Any) -> Any:
+        """Return the tree that a codec writes. Raises BadValue."""
         try:
-            tree = self._lower(checked)
-            return tree if self._keeps_times(tree, checked) else self._lower_but_times(checked)
+            tree = self._to_tree(checked)
+            return tree if self._keeps_times(tree, checked) else self._to_tree_but_times(checked)
         except Exception as error:
-            raise Refused.because(error) from error
+            raise BadValue.because(error) from error
 
-    def lift(self, tree: Any) -> Any:
-        """Return the value that was lowered to `tree`. Raises what a constructor of the type raises."""
+    def from_tree(self, tree: Any) -> Any:
+        """Return the value that `to_tree` made this tree of. Raises what a constructor of the type raises."""
         return msgspec.convert(tree, self._wire, dec_hook=_lift_hook)
 
     def _convert(self, value: Any) -> Any:
@@ -185,7 +184,7 @@ class Shape:
 
     def _keeps_times(self, tree: Any, checked: Any) -> bool:
         """Whether no datetime lost the seconds of its UTC offset. If one did, the codec receives it as is."""
-        return not self._has_times or self.lift(tree) == checked
+        return not self._has_times or self.from_tree(tree) == checked
 
     def _is_exact(self, data: bytes, value: Any) -> bool:
         """Whether msgspec wrote the value exactly: it writes NaN as null, and rounds UTC offsets."""
@@ -273,7 +272,7 @@ def _check_hook(cls: Any, value: Any) -> Any:
 def _lift_hook(cls: Any, value: Any) -> Any:
     bare = hooks.bare(cls)
     if issubclass(bare, Choice):
-        return bare.lift(value)
+        return bare.from_tree(value)
     stored = stored_as(cls)
     if stored is None:
         return hooks.read(cls, value)
@@ -285,5 +284,5 @@ def _rebuilt(cls: Any, value: Any, stored: Any, **options: Any) -> Any:
         return rebuild(cls, msgspec.convert(plain(cls, value), stored, **options))
     except msgspec.ValidationError as error:
         # msgspec adds the path of the collection. The path inside it goes into the message.
-        refused = Refused.because(error)
+        refused = BadValue.because(error)
         raise ValueError(f"{refused.problem} (inside, at {refused.path})") from error

@@ -23,8 +23,8 @@ from uuid import UUID
 
 from treadle.errors import RemoteError
 
-from .hashes import check_hashes, checked
-from .refused import Refused
+from .bad_value import BadValue
+from .collisions import check_hashes, checked
 
 MARK: Final = "$treadle"
 MAX_DEPTH: Final = 200
@@ -48,7 +48,7 @@ def _writer_of_base(value: object) -> _Write:
     for base, write in _WRITERS.items():
         if isinstance(value, base):
             return write
-    raise Refused(_unknown(value))
+    raise BadValue(_unknown(value))
 
 
 def _unknown(value: object) -> str:
@@ -80,7 +80,7 @@ def _text(value: str, depth: int) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Refused("the text holds a lone surrogate, which UTF-8 cannot carry") from None
+            raise BadValue("the text holds a lone surrogate, which UTF-8 cannot carry") from None
     return str.__str__(value)  # of a str-based enum, the value
 
 
@@ -102,7 +102,7 @@ def _each(values: Iterable[object], depth: int) -> list[object]:
     try:
         for value in values:
             written.append(tag(value, depth + 1))
-    except Refused as refused:
+    except BadValue as refused:
         raise refused.at(len(written)) from None
     return written
 
@@ -116,7 +116,7 @@ def _dict(value: dict[Any, Any], depth: int) -> object:
     try:
         for key, item in value.items():
             written[_text(key, depth)] = tag(item, depth + 1)
-    except Refused as refused:
+    except BadValue as refused:
         raise refused.at(key) from None
     return written
 
@@ -128,14 +128,14 @@ def _pairs(value: dict[Any, Any], depth: int) -> list[object]:
     try:
         for key, item in value.items():
             written.append([tag(key, depth + 1), tag(item, depth + 1)])
-    except Refused as refused:
+    except BadValue as refused:
         raise refused.at(key) from None
     return written
 
 
 def _check_depth(depth: int) -> None:
     if depth >= MAX_DEPTH:
-        raise Refused(f"nested deeper than {MAX_DEPTH} levels, or inside itself")
+        raise BadValue(f"nested deeper than {MAX_DEPTH} levels, or inside itself")
 
 
 def _several(kind: str) -> _Write:
@@ -148,7 +148,7 @@ def _by(kind: str, write: Callable[[Any], object]) -> _Write:
 
 def _time(value: time, depth: int) -> object:
     if value.tzinfo is not None and value.utcoffset() is None:
-        raise Refused("a time of day in a zone without a fixed offset: pass a datetime instead")
+        raise BadValue("a time of day in a zone without a fixed offset: pass a datetime instead")
     return _tagged("time", value.isoformat())
 
 
@@ -162,7 +162,7 @@ def _exception(error: BaseException, depth: int) -> object:
         return _tagged("exception", {"type": error.error_type, "message": _safe(error.error), "args": None})
     try:
         args: object = _each(error.args, depth)
-    except Refused:
+    except BadValue:
         args = None
     return _tagged("exception", {"type": _qualified(type(error)), "message": _message(error), "args": args})
 
@@ -209,7 +209,7 @@ _WRITERS: Final[dict[type, _Write]] = {
 
 
 def untag(tree: Any) -> Any:
-    """Turn a tree that `tag` made back into the value. Changes the containers of `tree`. Raises Refused.
+    """Turn a tree that `tag` made back into the value. Changes the containers of `tree`. Raises BadValue.
 
     It is one function, not three, to use fewer stack frames: a dict of pairs is three levels of JSON.
     """
@@ -227,7 +227,7 @@ def untag(tree: Any) -> Any:
         elif kind is dict:
             value = tree["value"]
             return _read(tree[MARK], untag(value) if type(value) in _CONTAINERS else value)
-    except Refused as refused:
+    except BadValue as refused:
         raise refused if step is None else refused.at(step) from None
     return tree
 
@@ -240,10 +240,10 @@ def _is_tag(tree: dict[str, Any]) -> bool:
 def _read(kind: str, value: Any) -> Any:
     try:
         return _READERS[kind](value)
-    except Refused:
+    except BadValue:
         raise
     except Exception:  # noqa: BLE001  hostile input may raise any exception
-        raise Refused(f"what is stored is not a {kind}") from None
+        raise BadValue(f"what is stored is not a {kind}") from None
 
 
 def _read_int(value: str) -> int:

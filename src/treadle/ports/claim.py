@@ -42,8 +42,8 @@ POP_LIMIT = 100
 SCAN_LIMIT = 1000
 """The most pointers that one claim looks at."""
 UNWANTED_DELAY = 1.0
-"""If a claim scanned SCAN_LIMIT pointers in vain, they are put back for so many seconds, so that the next
-claim sees others."""
+"""Seconds for which pointers are put back if a claim scanned SCAN_LIMIT of them in vain. The next claim sees
+others."""
 
 
 class DemandRoom:

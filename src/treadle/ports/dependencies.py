@@ -176,7 +176,7 @@ def _is_tolerant(item: Item) -> bool:
 
 
 SHORTEST_KEEP = 60.0
-"""Ended items are kept for at least so many seconds: a process may be about to read them."""
+"""Seconds for which ended items are kept at least: a process may be about to read them."""
 REMEMBERED = 1000
 
 

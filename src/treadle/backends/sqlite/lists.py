@@ -129,7 +129,7 @@ class SqliteListQuery:
         return self._table == "leased" and self._tx.value(_LIST["count_leased"], reach + 1) <= reach
 
     def _small_index(self, reach: int) -> str | None:
-        """The field whose index finds all items that have to be looked at, and no more than so many."""
+        """The field whose index finds all items that have to be looked at, and at most `reach`."""
         for name in _INDEXED:
             value = getattr(self._where, name)
             if value is not None:

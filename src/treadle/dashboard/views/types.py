@@ -29,7 +29,7 @@ from treadle.define.work_type import AnyWorkType, arguments_of
 from treadle.item import WorkerState
 from treadle.item_facts import Overview, UnservedType
 from treadle.operate.fleet_json import unserved_json
-from treadle.operate.why.undecodable import misfit_text
+from treadle.operate.why.fleet import misfit_text
 from treadle.retry import Retry
 from treadle.store.fleet import Fleet
 

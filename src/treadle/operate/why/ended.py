@@ -10,7 +10,7 @@ from treadle.store.rules.watching import died_unrun
 from treadle.why import Reason
 
 from .facts import GroupFacts, ItemFacts, NoItem
-from .undecodable import FIX
+from .fleet import FIX
 from .wording import command, item_name, killed_text, run_again, since_text, tenant_option, worker_name
 
 

@@ -9,10 +9,9 @@ from treadle.why import Reason
 from .blocked import blocked_reasons, doomed_reasons
 from .ended import ended_reasons, group_reasons, no_item_reasons
 from .facts import Facts, GroupFacts, ItemFacts, NoItem, QueueFacts, ScheduleFacts
-from .queue_state import queue_reasons
+from .queues import queue_reasons, schedule_reasons
 from .ready import later_reasons, overdue_reasons, ready_reasons
 from .running import running_reasons
-from .schedule_state import schedule_reasons
 from .wording import until_text
 
 

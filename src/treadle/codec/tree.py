@@ -1,4 +1,4 @@
-"""Lowering: turns a value of a declared type into a tree that any codec can write.
+"""Trees: a value of a declared type becomes a tree that any codec can write.
 
 Where a type is declared, the tree holds JSON-native values: a dataclass becomes a dict, a datetime a text.
 The type tells the reader what they were. Where no type is declared (`Any`), or a class that msgspec does not
@@ -16,13 +16,13 @@ from msgspec import inspect as info
 from typing_extensions import TypeIs
 
 from . import hooks
-from .rebuilt import plain, stored_as
-from .refused import Refused
+from .bad_value import BadValue
+from .hooks import plain, stored_as
 
 if TYPE_CHECKING:
     from .shape import Shape
 
-Lower: TypeAlias = Callable[[Any], Any]
+ToTree: TypeAlias = Callable[[Any], Any]
 
 _SCALARS: Final = (info.IntType, info.FloatType, info.BoolType, info.StrType, info.NoneType)
 
@@ -48,16 +48,16 @@ class Choice(metaclass=_TakesAnything):
         return cls._pick(value)[1]
 
     @classmethod
-    def lower(cls, value: Any) -> list[Any]:
+    def to_tree(cls, value: Any) -> list[Any]:
         name, checked = cls._pick(value)
-        return [name, cls.members[name].lower(checked)]
+        return [name, cls.members[name].to_tree(checked)]
 
     @classmethod
-    def lift(cls, tree: Any) -> Any:
-        name, lowered = tree
+    def from_tree(cls, tree: Any) -> Any:
+        name, inner = tree
         if name not in cls.members:
             raise ValueError(f"Expected one of `{' | '.join(cls.members)}`, got {name!r}")
-        return cls.members[name].lift(lowered)
+        return cls.members[name].from_tree(inner)
 
     @classmethod
     def _pick(cls, value: Any) -> tuple[str, Any]:
@@ -68,7 +68,7 @@ class Choice(metaclass=_TakesAnything):
         for name, member in exact_first:
             try:
                 return name, member.check(value)
-            except Refused:
+            except BadValue:
                 continue
         raise TypeError(f"Expected one of `{' | '.join(cls.members)}`, got `{type(value).__name__}`")
 
@@ -112,44 +112,44 @@ def is_open(node: info.Type) -> bool:
 
 def is_unknown(node: info.Type) -> bool:
     """Whether only a codec may know the class of this part."""
-    return isinstance(node, info.CustomType) and is_open(node) and not (_choice(node) or is_rebuilt(node))
+    return isinstance(node, info.CustomType) and is_open(node) and not (_choice(node) or is_collection(node))
 
 
-def is_rebuilt(node: info.Type) -> TypeIs[info.CustomType]:
+def is_collection(node: info.Type) -> TypeIs[info.CustomType]:
     """Whether it is a collection that is stored as a dict or a list. The codec writes what is in it."""
     return isinstance(node, info.CustomType) and stored_as(node.cls) is not None
 
 
-def lowering(root: info.Type, keep: tuple[type, ...] = ()) -> Lower:
-    """Return the function that lowers values of this type and leaves instances of `keep` as they are."""
-    return _Lowering(keep).of(root)
+def tree_maker(root: info.Type, keep: tuple[type, ...] = ()) -> ToTree:
+    """Return the function that makes trees of values of this type. Instances of `keep` stay as they are."""
+    return _TreeMaker(keep).of(root)
 
 
 def _as_is(value: Any) -> Any:
     return value
 
 
-class _Lowering:
-    """Makes the lowering function of each type inside a type once, so that recursive types terminate."""
+class _TreeMaker:
+    """Makes the function of each type inside a type once, so that recursive types terminate."""
 
     def __init__(self, keep: tuple[type, ...]) -> None:
-        self._made: dict[int, Lower] = {}
+        self._made: dict[int, ToTree] = {}
         self._keep = keep
 
-    def of(self, node: info.Type) -> Lower:
+    def of(self, node: info.Type) -> ToTree:
         if id(node) not in self._made:
             self._made[id(node)] = lambda value: self._made[id(node)](value)  # noqa: PLW0108  replaced by the next line
             self._made[id(node)] = self._make(node)
         return self._made[id(node)]
 
-    def _make(self, node: info.Type) -> Lower:
+    def _make(self, node: info.Type) -> ToTree:
         if isinstance(node, _SCALARS):
             return _as_is
         if is_open(node):
             choice = _choice(node)
             if choice is not None:
-                return choice.lower
-            return functools.partial(plain, node.cls) if is_rebuilt(node) else _as_is
+                return choice.to_tree
+            return functools.partial(plain, node.cls) if is_collection(node) else _as_is
         if not any(is_open(part) for part in parts(node)):
             return self._plain
         return self._make_open(node)
@@ -157,18 +157,18 @@ class _Lowering:
     def _plain(self, value: Any) -> Any:
         return msgspec.to_builtins(value, builtin_types=self._keep, enc_hook=hooks.write)
 
-    def _make_open(self, node: info.Type) -> Lower:
+    def _make_open(self, node: info.Type) -> ToTree:
         match node:
             case info.ListType() | info.SetType() | info.FrozenSetType() | info.VarTupleType():
                 each = self.of(node.item_type)
-                return lambda value: [_lower_at(i, item, each) for i, item in enumerate(value)]
+                return lambda value: [_tree_at(i, item, each) for i, item in enumerate(value)]
             case info.TupleType():
                 return self._tuple([self.of(item) for item in node.item_types])
             case info.NamedTupleType():
                 return self._tuple([self.of(field.type) for field in node.fields])
             case info.DictType():
                 key, item = self.of(node.key_type), self.of(node.value_type)
-                return lambda value: {key(k): _lower_at(k, v, item) for k, v in value.items()}
+                return lambda value: {key(k): _tree_at(k, v, item) for k, v in value.items()}
             case info.UnionType():
                 return self._union(node)
             case info.StructType() | info.DataclassType() | info.TypedDictType():
@@ -178,44 +178,44 @@ class _Lowering:
             case _:
                 return _as_is
 
-    def _tuple(self, each: list[Lower]) -> Lower:
-        return lambda value: [_lower_at(i, item, each[i]) for i, item in enumerate(value)]
+    def _tuple(self, each: list[ToTree]) -> ToTree:
+        return lambda value: [_tree_at(i, item, each[i]) for i, item in enumerate(value)]
 
-    def _union(self, node: info.UnionType) -> Lower:
+    def _union(self, node: info.UnionType) -> ToTree:
         members = [(_classes_of(member), self.of(member)) for member in node.types]
         members.sort(key=lambda member: object in member[0])
 
-        def lower(value: Any) -> Any:
-            for classes, lower_member in members:
+        def to_tree(value: Any) -> Any:
+            for classes, member_to_tree in members:
                 if isinstance(value, classes):
-                    return lower_member(value)
+                    return member_to_tree(value)
             return self._plain(value)
 
-        return lower
+        return to_tree
 
-    def _fields(self, node: _Fields) -> Lower:
+    def _fields(self, node: _Fields) -> ToTree:
         fields = [(field.name, field.encode_name, self.of(field.type)) for field in node.fields]
         struct = node if isinstance(node, info.StructType) else None
         # The tag field of a tagged Struct tells it from its siblings.
         label = {struct.tag_field: struct.tag} if struct and struct.tag_field is not None else {}
         as_array = struct is not None and struct.array_like
 
-        def lower(value: Any) -> Any:
-            lowered: dict[str, Any] = dict(label)
-            for name, encode_name, lower_field in fields:
+        def to_tree(value: Any) -> Any:
+            made: dict[str, Any] = dict(label)
+            for name, encode_name, field_to_tree in fields:
                 item = _field(value, name)
                 if item is not msgspec.UNSET:
-                    lowered[encode_name] = _lower_at(name, item, lower_field)
-            return list(lowered.values()) if as_array else lowered
+                    made[encode_name] = _tree_at(name, item, field_to_tree)
+            return list(made.values()) if as_array else made
 
-        return lower
+        return to_tree
 
 
-def _lower_at(step: object, value: Any, lower: Lower) -> Any:
+def _tree_at(step: object, value: Any, to_tree: ToTree) -> Any:
     try:
-        return lower(value)
+        return to_tree(value)
     except Exception as error:
-        raise Refused.because(error).at(step) from error
+        raise BadValue.because(error).at(step) from error
 
 
 def _field(value: Any, name: str) -> Any:

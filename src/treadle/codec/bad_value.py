@@ -1,4 +1,4 @@
-"""Refused: the exception that the codec modules raise among themselves."""
+"""A bad value: the exception that the modules of the codec raise among themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_PATH: Final = 200
 """Of a longer path only the end is kept: keys of stored data may be of any length."""
 
 
-class Refused(Exception):
+class BadValue(Exception):
     """What is wrong with a value, and the path of the part at fault.
 
     Each container adds its step to the path. Public methods turn it into a public error.
@@ -26,7 +26,7 @@ class Refused(Exception):
         self.problem = problem
         self.path = path
 
-    def at(self, step: object) -> Refused:
+    def at(self, step: object) -> BadValue:
         """Add to the path the step by which a container holds this value."""
         if len(self.path) < LONGEST_PATH:
             self.path = f"${_step(step)}{self.path[1:]}"
@@ -35,9 +35,9 @@ class Refused(Exception):
         return self
 
     @classmethod
-    def because(cls, error: Exception) -> Refused:
+    def because(cls, error: Exception) -> BadValue:
         """Wrap an exception of msgspec, or of a constructor that msgspec called."""
-        if isinstance(error, Refused):
+        if isinstance(error, BadValue):
             return error
         if isinstance(error, RecursionError):
             return cls("nested too deeply, or inside itself")
@@ -48,8 +48,8 @@ class Refused(Exception):
 
 def unreadable(error: Exception) -> DecodeError:
     """The error for data that msgspec, or a constructor that it called, has refused."""
-    refused = Refused.because(error)
-    return DecodeError(refused.problem, path=refused.path)
+    bad = BadValue.because(error)
+    return DecodeError(bad.problem, path=bad.path)
 
 
 def _shortened(text: str) -> str:
