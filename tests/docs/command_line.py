@@ -57,8 +57,8 @@ def page() -> str:
     """The page, as the commands are now."""
     root = get_command(commands)
     assert isinstance(root, TyperGroup)
-    parts = [HEAD, _table(_sample(root, "list", FILTERS))]
-    parts += [SELECTING, _table(_sample(root, "cancel", SELECTION))]
+    parts = [HEAD, _list(_sample(root, "list", FILTERS))]
+    parts += [SELECTING, _list(_sample(root, "cancel", SELECTION))]
     left: dict[str, Any] = dict(root.commands)
     for title, names in ORDER:
         parts.append(f"\n## {title}\n")
@@ -86,11 +86,11 @@ def _section(name: str, command: AnyCommand) -> str:
         if not (_all(params, FILTERS) and each.name in FILTERS)
         and not (_all(params, SELECTION) and each.name in SELECTION)
     ]
-    text = f"\n### {name}\n```\n{_usage(name, command)}\n```\n{_help(command)}\n"
+    text = f"\n### {name}\n{_usage(name, command)}{_help(command)}\n"
     if takes := " ".join(filter(None, shares)):
         text += f"\n{takes}\n"
     if own:
-        text += f"\n{_table(own)}"
+        text += f"\n{_list(own)}"
     return text + "".join(_section(f"{name} {each}", command) for each, command in inner.items())
 
 
@@ -108,9 +108,10 @@ def _takes(params: list[Any]) -> str:
 
 
 def _usage(name: str, command: AnyCommand) -> str:
+    """How the command is called, if it takes arguments."""
     arguments = [_argument(each) for each in command.params if not isinstance(each, TyperOption)]
     inner = ["[COMMAND]"] if isinstance(command, TyperGroup) and command.commands else []
-    return " ".join([name, *arguments, "[OPTIONS]", *inner])
+    return f"`{' '.join([name, *arguments, '[OPTIONS]', *inner])}`\n\n" if arguments or inner else ""
 
 
 def _argument(argument: Any) -> str:
@@ -124,15 +125,14 @@ def _help(command: AnyCommand) -> str:
     return re.sub(r"(?<!\n)\n(?!\n)", " ", text).strip()
 
 
-def _table(params: list[Any]) -> str:
-    rows = [f"| {name} | {text} |" for name, text in map(_row, params)]
-    return "\n".join(["| | |", "| --- | --- |", *rows]) + "\n"
+def _list(params: list[Any]) -> str:
+    return "".join(f"- {name}: {text}\n" for name, text in map(_row, params))
 
 
 def _row(param: Any) -> tuple[str, str]:
     text = getattr(param, "help", None) or ""
     if not isinstance(param, TyperOption):
-        return f"`{_argument(param)}`", _cell(text)
+        return f"`{_argument(param)}`", _line(text)
     names = ", ".join(f"`{name}`" for name in param.opts)
     if not param.is_flag:
         number = isinstance(param.default, int | float) or param.min is not None
@@ -141,7 +141,7 @@ def _row(param: Any) -> tuple[str, str]:
             + f" {param.metavar or ('N' if number else param.opts[0].strip('-').upper())}`"
         )
     default = _default(param)
-    return names, _cell(text + (f" (default: {default})" if default else ""))
+    return names, _line(text + (f" (default: {default})" if default else ""))
 
 
 def _default(option: Any) -> str:
@@ -156,8 +156,8 @@ def _default(option: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _cell(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+def _line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def names() -> Iterator[str]:
