@@ -25,11 +25,10 @@ NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
 NO_POLICIES: Final = (None, None)
 
 STORE_ONE, _parameters = numbered(text("submit", "store_one"))
-"""Takes the shape of an item, its nonce, id and input."""
-STORE_ALIKE: Final = statement("submit", "store_alike", order="")
-"""Takes the nonces, count, ids and inputs of items in the order of their ids, and their shape."""
-STORE_ALIKE_BY_ID: Final = statement("submit", "store_alike", order=text("submit", "by_id"))
-"""The same, for any order."""
+"""Takes the shape of an item, its nonce, id and input. A lone item is stored in four fifths of the time that
+`store_items` takes."""
+STORE_ALIKE: Final = statement("submit", "store_alike")
+"""Takes the nonces, count, ids and inputs of items, and their shape."""
 
 SHAPE: Final = tuple(name for name in _parameters if name not in ("nonce", "id", "input"))
 """The fields of an item's shape: all but its id and input."""
@@ -76,9 +75,8 @@ def store_alike(
     if len(items) == 1:
         return STORE_ONE, (*shape, nonces[0], items[0].id, items[0].input)
     ids = list(map(_id, items))
-    sql = STORE_ALIKE if is_ordered(ids) else STORE_ALIKE_BY_ID
     inputs = data(list(map(_input, items)))
-    return sql, (numbers(nonces), len(ids), names(ids, whole=True), inputs, *shape)
+    return STORE_ALIKE, (numbers(nonces), len(ids), names(ids, whole=True), inputs, *shape)
 
 
 class ItemRows(NamedTuple):
@@ -167,13 +165,9 @@ def _placeholders(items: Sequence[Item], owners: Sequence[int]) -> list[Placehol
 
 def ordered(keys: Sequence[Any]) -> Sequence[int]:
     """The indexes of these keys in sorted order; a range if they are sorted already."""
-    if is_ordered(keys):
+    if all(map(lt, keys, islice(keys, 1, None))):
         return range(len(keys))
     return sorted(range(len(keys)), key=keys.__getitem__)
-
-
-def is_ordered(keys: Sequence[Any]) -> bool:
-    return all(map(lt, keys, islice(keys, 1, None)))
 
 
 def _columns(rows: Sequence[Row], plain: bool) -> tuple[object, ...]:

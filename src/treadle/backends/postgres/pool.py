@@ -16,7 +16,7 @@ from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.errors import InputError
 from treadle.logs.masking import Address
 
-from .array_types import register_array_types, register_bytes_arrays
+from .array_types import register_array_types
 from .errors import CONNECTION_ERRORS, NothingSent, is_away
 from .hosts import HOST_ERRORS, Host, Hosts, is_standby
 from .link import LinkWatch, keep_alive
@@ -135,7 +135,6 @@ def _forget_frames(error: BaseException | None) -> None:
 async def _learn_array_types(connection: Connection) -> None:
     """If they cannot be registered, let the driver look up the types of arrays, by a search path in which no
     other role can create."""
-    register_bytes_arrays(connection)
     if register_array_types(connection):
         return
     await connection.execute(_sql("begin_pinned"))

@@ -114,7 +114,7 @@ stored as (
       (select deadline from moment), :keep::float8, :keep_dead::float8,
       :priority::int, :attempts::int, :need::int, :tenant::text, :type::text, :queue::text, :lane::text,
       :parent::text, :workflow::text, :workflow_type::text, :options::bytea
-    from new n {order}
+    from new n order by n.id collate pg_catalog."C"
 ),
 opened as (
   insert into treadle.open_item (no, seq, due, ready_since, deadline, keep, keep_dead, status, priority,
@@ -127,6 +127,3 @@ opened as (
 )
 select case when m.due > m.now then 1 else 2 end as state, m.now
 from moment m
-
--- :name by_id
-order by n.id collate pg_catalog."C"
