@@ -25,7 +25,8 @@ from tests.support.pooler import Pooler
 from tests.support.valkey import ValkeyServer
 from treadle import InputError, Treadle, work
 from treadle.backend import Backend, carries_results
-from treadle.backends.postgres import PostgresBackend, pubsub_wakeups
+from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import wakeups as postgres_wakeups
 from treadle.backends.postgres.wakeups import WakeSignature
 from treadle.errors import WakeupsLost
 from treadle.item import Wake, WakeResult
@@ -331,7 +332,7 @@ def is_absent(backend: Backend) -> bool:
     """Whether it has found that wake-ups do not arrive."""
     assert isinstance(backend, PostgresBackend)
     wakeups = backend._wakeups  # pyright: ignore[reportPrivateUsage]
-    assert isinstance(wakeups, pubsub_wakeups.PubSubWakeups)
+    assert isinstance(wakeups, postgres_wakeups.PubSubWakeups)
     return wakeups._absence.lasts  # pyright: ignore[reportPrivateUsage]
 
 
@@ -393,7 +394,7 @@ async def test_a_notifier_that_hangs(
     prepared_url: str, run_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It accepts connections and answers nothing. Publishing ends all the same, and work goes on."""
-    monkeypatch.setattr(pubsub_wakeups, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_wakeups, "ANSWER_SECONDS", 0.1)
     server = ValkeyServer(run_directory / f"valkey-{next(_names)}")
     server.start()
     try:
@@ -426,8 +427,8 @@ async def test_messages_that_are_lost_without_a_sign(
     prepared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process checks, now and then, that what it publishes arrives. If not, it subscribes anew."""
-    monkeypatch.setattr(pubsub_wakeups, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(pubsub_wakeups, "PROBE_SECONDS", 0.05)
+    monkeypatch.setattr(postgres_wakeups, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(postgres_wakeups, "PROBE_SECONDS", 0.05)
     pubsub, recorder = DeafPubSub(), WakeRecorder()
     async with opened(prepared_url, notify=pubsub) as backend:
         await backend.subscribe(recorder)

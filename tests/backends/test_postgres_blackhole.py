@@ -11,7 +11,7 @@ from tests.backends.postgres_store import opened
 from tests.support.pooler import Pooler
 from tests.support.proxy import Proxy
 from treadle import StoreUnavailable, Treadle, WaitTimeout, work
-from treadle.backends.postgres import PostgresBackend, connection, link, pool
+from treadle.backends.postgres import PostgresBackend, connection, connector, link
 from treadle.engine import store_retry
 from treadle.item import Wake
 from treadle.testing.contract.wakeups import WakeRecorder
@@ -30,7 +30,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is noticed four times as fast."""
     monkeypatch.setattr(link, "LATE", 0.3)
     monkeypatch.setattr(link, "CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(pool, "SIGN_OF_LIFE_SECONDS", 0.4)
+    monkeypatch.setattr(connector, "SIGN_OF_LIFE_SECONDS", 0.4)
     monkeypatch.setattr(connection, "AWAY_SECONDS", 0.4)
     monkeypatch.setattr(store_retry, "CALLER_SECONDS", 0.4)
 

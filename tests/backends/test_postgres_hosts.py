@@ -9,8 +9,8 @@ import pytest
 
 from tests.backends.postgres_store import opened
 from tests.support.proxy import Proxy
-from treadle.backends.postgres import PostgresBackend, connection, link, pool
-from treadle.backends.postgres.hosts import hosts_of
+from treadle.backends.postgres import PostgresBackend, connection, connector, link
+from treadle.backends.postgres.connector import hosts_of
 from treadle.errors import BackendError, StoreUnavailable
 from treadle.item import Wake
 from treadle.testing.contract.wakeups import WakeRecorder
@@ -24,7 +24,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is gone is noticed fast."""
     monkeypatch.setattr(link, "LATE", 0.3)
     monkeypatch.setattr(link, "CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(pool, "SIGN_OF_LIFE_SECONDS", 0.4)
+    monkeypatch.setattr(connector, "SIGN_OF_LIFE_SECONDS", 0.4)
     monkeypatch.setattr(connection, "AWAY_SECONDS", 0.4)
 
 

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from tests.backends.postgres_store import connected, opened
-from treadle.backends.postgres import array_types
+from treadle.backends.postgres import connector
 from treadle.item import Contribution, Demand, Heartbeat, Item, Limit, PermitRequest, Settlement, Submission
 
 
@@ -37,7 +37,7 @@ async def test_the_numbers_of_array_types_are_those_of_the_server(prepared_url: 
             " where a.typdelim = ',' and a.typname = '_' || e.typname"
         )
     found = {name: (array, element) for name, array, element in rows}
-    assert {name: found[name] for name in array_types.ARRAYS} == array_types.ARRAYS
+    assert {name: found[name] for name in connector.ARRAYS} == connector.ARRAYS
 
 
 async def test_no_type_is_looked_up(prepared_url: str) -> None:
@@ -49,7 +49,7 @@ async def test_no_type_is_looked_up(prepared_url: str) -> None:
 async def test_types_that_cannot_be_registered_are_looked_up(
     prepared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(array_types, "ROWS", [{}])
+    monkeypatch.setattr(connector, "ROWS", [{}])
     original = asyncpg.Connection._introspect_types
     with lookups() as lookup:
         lookup.side_effect = original

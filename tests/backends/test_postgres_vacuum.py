@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from tests.backends.postgres_store import READY, connected, opened
-from treadle.backends.postgres import PostgresBackend, vacuum
+from treadle.backends.postgres import PostgresBackend, health
 from treadle.testing.contract.build import apply, beat, claim, succeed
 
 FEW = 500
@@ -15,8 +15,8 @@ SESSIONS = 3
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vacuum, "EVERY", FEW)
-    monkeypatch.setattr(vacuum, "DEAD", FEW)
+    monkeypatch.setattr(health, "EVERY", FEW)
+    monkeypatch.setattr(health, "DEAD", FEW)
 
 
 async def run(backend: PostgresBackend, count: int) -> None:
@@ -68,6 +68,6 @@ async def test_a_role_without_the_right_leaves_it_to_the_server(postgres_url: st
         await admin.execute(f"create role {role}; grant usage on schema treadle to {role}")
         try:
             await admin.execute(f"set role {role}")
-            await admin.execute(backend._calls.sql(vacuum.VACUUM))  # a warning, no error
+            await admin.execute(backend._calls.sql(health.VACUUM))  # a warning, no error
         finally:
             await admin.execute(f"reset role; drop owned by {role}; drop role {role}")

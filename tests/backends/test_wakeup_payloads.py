@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.backends.postgres.pubsub_wakeups import PubSubWakeups
 from treadle.backends.postgres.schema import Connection
-from treadle.backends.postgres.wakeups import NotifyWakeups, WakeSignature, payloads
+from treadle.backends.postgres.wakeups import NotifyWakeups, PubSubWakeups, WakeSignature, payloads
 from treadle.backends.sqlite.wakeups import _wakes  # pyright: ignore[reportPrivateUsage]
 from treadle.engine.run.built_in import met_dependency
 from treadle.errors import DecodeError

@@ -3,16 +3,17 @@
 backend.py            PostgresBackend, made of the verbs in
   submit.py claim.py settle.py read.py operate.py workers.py limits.py schedules.py transactions.py
 connection.py         calls with retries
-pool.py               connections, and a bounded pool of them
+connector.py          opening connections: the hosts of a URL, the login, the types of arrays
+pool.py               a bounded pool of connections
 link.py               a network that drops everything
 statements.py         the SQL that is sent: sql/statements/*.sql
 schema.py             the SQL in the database: migrations/*.sql (tables), sql/functions/*.sql
-item_columns.py columns.py codes.py    items and their words as parameters
+item_columns.py columns.py    items and their words as parameters
 fairness.py           what the last claim served
-wakeups.py            NOTIFY and LISTEN, on a channel that only the schema knows
-pubsub_wakeups.py     wake-ups through another server instead, signed
+wakeups.py            NOTIFY and LISTEN, or signed through another server
+records.py            audit entries and statistics
 user_transaction.py   statements on the user's own connection, with any driver
-long_transactions.py  transactions that keep vacuum from cleaning up
+health.py             vacuum, and transactions that keep it from cleaning up
 errors.py             the driver's errors as treadle's
 """
 

@@ -15,25 +15,23 @@ from treadle.item import Claim, Demand, Wake
 from treadle.logs.masking import Address, masked
 from treadle.store.pubsub import PubSub
 
-from .audits import PostgresAudits
 from .claim import PostgresClaim
 from .connection import PostgresCalls
+from .connector import PostgresConnector
 from .errors import CONNECTION_ERRORS, NothingSent, cause_of, translated
+from .health import LongTransactions, Vacuum
 from .limits import PostgresLimits
-from .long_transactions import LongTransactions
 from .operate import PostgresOperate
-from .pool import PostgresConnector, PostgresPool, abandon_dead_pools
-from .pubsub_wakeups import PubSubWakeups
+from .pool import PostgresPool, abandon_dead_pools
 from .read import PostgresRead
+from .records import PostgresAudits, PostgresStats
 from .schedules import PostgresSchedules
 from .schema import Connection, PostgresSchema
 from .settle import PostgresSettle
 from .statements import statement
-from .stats import PostgresStats
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
-from .vacuum import Vacuum
-from .wakeups import NotifyWakeups, NoWakeups, WakeSignature, channel_name
+from .wakeups import NotifyWakeups, NoWakeups, PubSubWakeups, WakeSignature, channel_name
 from .watch import PostgresWatch
 
 NOTIFY: Final = statement("wakeups", "notify")

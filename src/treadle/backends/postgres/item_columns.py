@@ -11,8 +11,7 @@ from treadle.errors import BackendError
 from treadle.item import GROUP_MARK, Item, Ref, Submission
 from treadle.store.rules.submission import find_cycle
 
-from .codes import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE
-from .columns import data, joined, names, numbers
+from .columns import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE, data, joined, names, numbers
 from .statements import numbered, statement, text
 
 MOST_BYTES: Final = 64 << 20

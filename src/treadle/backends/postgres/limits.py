@@ -8,7 +8,7 @@ from typing import Final
 from treadle.item import PermitHolder, PermitReply, PermitRequest
 from treadle.retry import Retry
 
-from .codes import ALGORITHM_CODES
+from .columns import ALGORITHM_CODES
 from .connection import PostgresVerbs, Record
 from .statements import statements
 

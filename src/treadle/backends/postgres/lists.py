@@ -27,7 +27,7 @@ from typing import Final
 
 from treadle.store.rules.listing import EVERY_STATUS, ListPlan, Source, WalkEnd
 
-from .codes import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
+from .columns import CANCELLED, DEAD, PARKED, READY, REASON_CODES, RUNNING, STATUS_CODES
 from .connection import AnswerRow
 from .statements import numbered, text
 

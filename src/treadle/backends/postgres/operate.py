@@ -15,11 +15,11 @@ from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate
 from treadle.store.rules.audits import NotedChange, noted_change
 from treadle.store.rules.listing import narrowed_filter, plan_list
 
-from .audits import note_values, noted_statement, rows_noted
-from .codes import status_of
+from .columns import status_of
 from .connection import PostgresVerbs, Record
 from .lists import ListQuery
 from .read import state_of
+from .records import note_values, noted_statement, rows_noted
 from .settle import EffectsReader
 from .statements import statements, text
 

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: opening them, and a bounded pool of them."""
+"""A bounded pool of connections to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,133 +13,17 @@ from typing import Any, Final
 import asyncpg
 
 from treadle.base.loop_mark import LoopMark, keep_for_ever
-from treadle.errors import InputError
-from treadle.logs.masking import Address
 
-from .array_types import register_array_types
 from .errors import CONNECTION_ERRORS, NothingSent, is_away
-from .hosts import HOST_ERRORS, Host, Hosts, is_standby
-from .link import LinkWatch, keep_alive
+from .link import LinkWatch
 from .schema import Connection
 from .statements import statements
 
 _sql = statements("connection")
 RESET_SESSION: Final = _sql("reset_session")
 
-STATEMENTS_KEPT: Final = 100
-"""How many prepared statements a connection keeps."""
-SIGN_OF_LIFE_SECONDS: Final = 1.5
-"""How long a sign of life may take. Half of the time that connecting may take, if that is more."""
 CLOSE_SECONDS: Final = 2.0
 """How long the server may take to close a connection."""
-
-
-class PostgresConnector:
-    """Opens connections.
-
-    prepare: whether statements are prepared and kept.
-    timeout: seconds that connecting may take.
-    statement_timeout: seconds after which the server itself ends a statement.
-    """
-
-    def __init__(self, *, prepare: bool, timeout: float, statement_timeout: float) -> None:
-        self._prepare = prepare
-        self._timeout = timeout
-        self._settings = {"statement_timeout": f"{max(0, round(statement_timeout * 1000))}"}
-        self._poolers: set[Address] = set()
-        self._hosts: dict[Address, Hosts] = {}
-
-    async def connect(self, address: Address) -> Connection:
-        """Open a connection. A pooler may refuse to set anything for sessions that it shares out: those keep
-        the timeouts of their role, and only the caller's `patience` bounds a call."""
-        if address in self._poolers:
-            return await self._connect(address, {})
-        try:
-            return await self._connect(address, self._settings)
-        except asyncpg.ProtocolViolationError:
-            connection = await self._connect(address, {})
-            self._poolers.add(address)
-            return connection
-
-    async def greet(self, address: Address) -> None:
-        """Log in, for a sign of life of the host in use. Nothing is asked: a pooler without a free server
-        would not answer."""
-        async with asyncio.timeout(max(SIGN_OF_LIFE_SECONDS, self._timeout / 2)):
-            (await self._open(address, self._hosts_of(address).first, {})).terminate()
-
-    async def _connect(self, address: Address, settings: dict[str, str]) -> Connection:
-        """A connection to the first host that is a primary; if none is, to a standby, for readers."""
-        hosts, standby, failure = self._hosts_of(address), None, None
-        for host in hosts:
-            try:
-                connection = await self._connect_to(address, host, settings, hosts.seconds(self._timeout))
-            except HOST_ERRORS as error:
-                failure = error
-                continue
-            if host is None or not is_standby(connection):
-                hosts.prefer(host)
-                return connection
-            connection.terminate()
-            standby = host
-        if standby is None and failure is not None:
-            raise failure
-        return await self._connect_to(address, standby, settings, self._timeout)
-
-    async def _connect_to(
-        self, address: Address, host: Host | None, settings: dict[str, str], seconds: float
-    ) -> Connection:
-        async with asyncio.timeout(seconds):
-            connection = await self._open(address, host, settings)
-            keep_alive(connection)
-            try:
-                await _learn_array_types(connection)
-            except BaseException:
-                connection.terminate()
-                raise
-            return connection
-
-    async def _open(self, address: Address, host: Host | None, settings: dict[str, str]) -> Connection:
-        name, port = host or (None, None)
-        try:
-            return await asyncpg.connect(
-                address.url,
-                host=name,
-                port=port,
-                timeout=self._timeout,
-                statement_cache_size=STATEMENTS_KEPT if self._prepare else 0,
-                server_settings={"application_name": "treadle", **settings},
-            )
-        except BaseException as error:  # noqa: BLE001  all are raised again
-            _forget_frames(error)
-            if not isinstance(error, ValueError) or isinstance(error, OSError):  # a certificate is refused
-                raise error.with_traceback(None)  # noqa: B904  a plain `raise` would bring it back
-            # Without a cause: it may show a part of the URL, and the part may be the password.
-            raise InputError.of("url", address, f"cannot be used ({type(error).__name__})") from None
-
-    def _hosts_of(self, address: Address) -> Hosts:
-        hosts = self._hosts.get(address)
-        if hosts is None:
-            hosts = self._hosts[address] = Hosts(address.url)
-        return hosts
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """Drop the tracebacks of an error of the driver and of its causes. The driver's frames have the URL and
-    the password in their variables, and tools that report errors read those."""
-    while error is not None and error.__traceback__ is not None:
-        error.__traceback__ = None
-        _forget_frames(error.__cause__)
-        error = error.__context__
-
-
-async def _learn_array_types(connection: Connection) -> None:
-    """If they cannot be registered, let the driver look up the types of arrays, by a search path in which no
-    other role can create."""
-    if register_array_types(connection):
-        return
-    await connection.execute(_sql("begin_pinned"))
-    await connection.fetch(_sql("array_types"))
-    await connection.execute(_sql("commit"))
 
 
 class PostgresPool:

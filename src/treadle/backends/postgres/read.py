@@ -8,8 +8,7 @@ from typing import Any, Final
 from treadle.item import Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
 from treadle.store.rules.listing import WalkEnd, plan_list
 
-from .codes import REASONS, SUCCESS, decoded, status_of
-from .columns import names
+from .columns import REASONS, SUCCESS, decoded, names, status_of
 from .connection import PostgresVerbs, Record
 from .lists import ListQuery
 from .statements import statement, statements, text

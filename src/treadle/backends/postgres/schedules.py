@@ -11,10 +11,10 @@ from treadle.item import AuditNote, Schedule
 from treadle.records import ScheduleRun
 from treadle.store.rules.audits import noted_change
 
-from .audits import note_values, rows_noted
-from .codes import status_of
+from .columns import status_of
 from .connection import PostgresVerbs, Record
 from .read import READ_SECONDS
+from .records import note_values, rows_noted
 from .statements import statement, statements, text
 
 _sql = statements("schedules")

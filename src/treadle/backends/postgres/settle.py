@@ -25,8 +25,7 @@ from treadle.item import (
 from treadle.retry import Retry
 from treadle.store.rules.settlement import LONE_VERSION, next_version
 
-from .codes import KIND_CODES, LOSSES, REASON_CODES, SETTLED, encoded
-from .columns import data, names, numbers, split
+from .columns import KIND_CODES, LOSSES, REASON_CODES, SETTLED, data, encoded, names, numbers, split
 from .connection import PostgresVerbs, Record
 from .errors import is_conflict, is_locked
 from .item_columns import (

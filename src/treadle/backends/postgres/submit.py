@@ -15,9 +15,7 @@ from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Status, Submi
 from treadle.store.rules.audits import noted_submission
 from treadle.store.rules.submission import rejection_error
 
-from .audits import note_values
-from .codes import status_of
-from .columns import names, numbers
+from .columns import names, numbers, status_of
 from .connection import AnswerRow, PostgresCalls
 from .errors import is_locked, translated
 from .item_columns import (
@@ -30,6 +28,7 @@ from .item_columns import (
     store_alike,
     waves,
 )
+from .records import note_values
 from .statements import statement, text
 from .user_transaction import row_in_transaction
 from .workers import PostgresWorkers

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from treadle.errors import InputError
 from treadle.store.tx_check import engine_of
 
-from .array_types import register_array_types
+from .connector import register_array_types
 from .errors import MISSING
 from .statements import statement
 

@@ -29,8 +29,7 @@ from treadle.store.rules.limits import LimitState
 from treadle.store.rules.watching import CountKey, rate_use, shown_counts, unserved_since, why_again
 from treadle.worker_info import decode_worker_info
 
-from .codes import ALGORITHM_CODES, VERDICTS, decoded, status_of
-from .columns import split
+from .columns import ALGORITHM_CODES, VERDICTS, decoded, split, status_of
 from .connection import PostgresVerbs, Record
 from .read import READ_SECONDS, state_of
 from .statements import statements

@@ -8,7 +8,7 @@ from typing import Final
 from treadle.item import Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.worker_info import decode_worker_info
 
-from .codes import LOSSES, SETTLED, VERDICTS
+from .columns import LOSSES, SETTLED, VERDICTS
 from .connection import PostgresVerbs, Record
 from .statements import statement, statements
 

@@ -16,20 +16,17 @@ from treadle.logs.masking import masked
 from .address import check_prefix, parse_address
 from .claim import RedisClaim
 from .connector import RedisConnector, check_version
-from .damage import RedisDamage
-from .health import RedisHealth
+from .health import RedisDamage, RedisHealth
 from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
-from .operate import RedisOperate
+from .operate import RedisOperate, RedisRequeue, RedisUpdates
 from .records import RedisRecords
-from .requeue import RedisRequeue
 from .schedules import RedisSchedules
 from .schema import check_rights, check_schema
 from .settle import RedisSettle
 from .stage import UNFOLD_STAGE
 from .submit import RedisSubmit
-from .updates import RedisUpdates
 from .wakeups import RedisListener, redis_publisher
 from .watch import RedisWatch
 from .workers import RedisWorkers

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from treadle.item import AvoidedLane, Claim, Demand, Lease, SharedRoom
 
-from .item_bytes import Argument, lease_of, read_double, read_item
-from .lease_bytes import read_labels, read_plain_leases
+from .item_bytes import Argument, lease_of, read_double, read_item, read_labels, read_plain_leases
+from .link import RedisVerbs
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 _CLAIM: Final = RedisScript("claim")
 _CLAIM_ALL: Final = RedisScript("claim_all")

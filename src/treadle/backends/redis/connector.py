@@ -17,7 +17,6 @@ from treadle.errors import BackendError, InputError, StoreUnavailable
 from .address import Endpoint, Login, RedisAddress, Tls
 from .connection import RedisConnection
 from .errors import ELSEWHERE, NotConnected, code_of, is_refused_client, translated, unreachable
-from .tls_probe import tls_hint
 from .topology import RedisTopology, check_primary
 
 OLDEST: Final = (7, 0)
@@ -213,3 +212,46 @@ def info_fields(text: bytes) -> dict[str, str]:
     lines = text.decode(errors="replace").splitlines()
     pairs = (line.partition(":") for line in lines if not line.startswith("#"))
     return {name: value for name, colon, value in pairs if colon}
+
+
+PROBE_SECONDS: Final = 1.0
+"""How long the other way may take."""
+_PING: Final = b"PING\r\n"
+
+
+async def tls_hint(endpoint: Endpoint, *, with_tls: bool) -> str:
+    """What to change in the URL. Empty: it is not that. `with_tls`: how it was tried in vain.
+
+    A plain server waits for the end of a line when it gets a TLS greeting, and a TLS server closes
+    connections that do not begin with one. Neither says why, so it is asked the other way. The question has
+    no password.
+    """
+    if endpoint.port == 0:
+        return ""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            if with_tls:
+                answers, change = await _answers(endpoint, None), "without TLS: write redis"
+            else:
+                answers, change = await _answers(endpoint, _unchecked()), "with TLS: write rediss"
+    except (OSError, TimeoutError):
+        return ""
+    return f"; it answers {change} at the beginning of the URL" if answers else ""
+
+
+async def _answers(endpoint: Endpoint, context: ssl.SSLContext | None) -> bool:
+    reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+    try:
+        writer.write(_PING)
+        answer = await reader.read(1)
+        # With TLS the greetings were exchanged. It may want a certificate before it answers.
+        return context is not None or answer in (b"+", b"-")
+    finally:
+        writer.transport.abort()
+
+
+def _unchecked() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the default one loads certificates, which blocks
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,17 +1,19 @@
-"""The bytes of stored items, and how they are read. `lua/lib/rows.lua` has the formats."""
+"""The bytes of items, of their history, of new items and of leases.
+
+`lua/lib/rows.lua` has the formats of what is stored; `new_items.lua` and `submit_plain.lua` read new items.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct as Bytes
 from typing import Final, TypeAlias
 
 from msgspec import Struct, msgpack
 
-from treadle.item import DeathReason, ItemState, Lease, Status, Verdict
-
-from .history_bytes import read_history
+from treadle.item import Attempt, DeathReason, ErrorInfo, Item, ItemState, Lease, Status, Verdict
+from treadle.store.rules.settlement import failed_attempt, lost_attempt
 
 Argument: TypeAlias = bytes | str | int | float
 
@@ -351,3 +353,203 @@ def lease_of(found: RedisItem, now: float) -> Lease:
         found.ready_at,
         found.deferrals,
     )
+
+
+_LOST: Final = Bytes(">Id")
+_FAILED: Final = Bytes(">IdB")
+
+_encode: Final = msgpack.Encoder().encode
+_decode: Final = msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
+
+
+def pack_failure(failure: ErrorInfo) -> bytes:
+    """The failure of an attempt, as scripts put it into the history. Its texts may hold lone surrogates."""
+    texts = failure.type, failure.message, failure.traceback
+    return _encode([text.encode("utf-8", "surrogatepass") for text in texts])
+
+
+def _read_failure(data: bytes) -> ErrorInfo:
+    return ErrorInfo(*(text.decode("utf-8", "surrogatepass") for text in _decode(data)))
+
+
+def read_history(past: bytes) -> tuple[Attempt, ...]:
+    """All attempts of a history, the oldest first."""
+    found: list[Attempt] = []
+    at = 0
+    while at < len(past):
+        end = at + 4 + int.from_bytes(past[at : at + 4], "big")
+        entry = past[at + 4 : end]
+        found.append(_lost(entry) if entry[:1] == b"L" else _failed(entry))
+        at = end
+    return tuple(found)
+
+
+def _lost(entry: bytes) -> Attempt:
+    attempt, instant = _LOST.unpack_from(entry, 1)
+    return lost_attempt(attempt, instant, entry[1 + _LOST.size :].decode())
+
+
+def _failed(entry: bytes) -> Attempt:
+    attempt, instant, length = _FAILED.unpack_from(entry, 1)
+    worker_at = 1 + _FAILED.size
+    failure_at = worker_at + length
+    worker = entry[worker_at:failure_at].decode()
+    return failed_attempt(_read_failure(entry[failure_at:]), attempt, instant, worker)
+
+
+_HEAD: Final = Bytes(">HIdd")
+_PLAIN_HEAD: Final = Bytes(">IdB")
+_PLAIN_HEAD_KEEP_DEAD: Final = Bytes(">IddB")
+
+
+class ItemSpec(ItemExtra, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """All of a new item that a plain one does not have: what is stored, and what is only used now."""
+
+    dl: float = 0.0
+    ra: float | None = None
+    ei: float | None = None
+    de: float | None = None
+    ks: str | float = "open"
+    kp: str = "existing"
+    dm: float | None = None
+    me: tuple[str, ...] = ()
+    lt: str | None = None
+
+
+_PLAIN: Final = ItemSpec()
+
+
+def item_arguments(items: Sequence[Item], group_id: str | None = None) -> list[Argument]:
+    """New items as `NewItems.read` in new_items.lua reads them. `group_id`: the group that children join,
+    unless they name one."""
+    kinds: dict[tuple[str, str, str, str], int] = {}
+    rows: list[Argument] = []
+    for item in items:
+        kind = (item.tenant, item.queue, item.lane, item.type)
+        number = kinds.setdefault(kind, len(kinds) + 1)
+        keep_dead = -1.0 if item.keep_dead is None else item.keep_dead
+        head = _HEAD.pack(number, HIGHEST_PRIORITY - item.priority, item.keep, keep_dead)
+        rows += (head + item.id.encode(), pack_spec(item, group_id), pack_body(item))
+    return [len(kinds), *(text for kind in kinds for text in kind), len(items), *rows]
+
+
+def pack_spec(item: Item, group_id: str | None = None) -> bytes:
+    """Empty for a plain item."""
+    spec = ItemSpec(
+        k=item.key,
+        w=item.workflow,
+        wt=item.workflow_type,
+        p=item.parent,
+        a=item.after,
+        n=item.need,
+        d=item.counting == "done",
+        g=item.group_id or group_id,
+        c=item.closes_group,
+        x=not item.contributes,
+        dl=item.delay,
+        ra=item.run_at,
+        ei=item.expires_in,
+        de=item.deadline,
+        ks=item.key_scope,
+        kp=item.key_policy,
+        dm=item.debounce_max,
+        me=item.must_exist,
+        lt=item.lease_to,
+    )
+    return b"" if spec == _PLAIN else _encode(spec)
+
+
+def plain_class(item: Item) -> bytes:
+    """What plain items have in common: their flags and their kind. See submit_plain.lua."""
+    flags = "\0" if item.keep_dead is None else "\2"
+    return f"{flags}{item.tenant}\0{item.queue}\0{item.lane}\0{item.type}".encode()
+
+
+def pack_plain(item: Item) -> tuple[bytes, bytes]:
+    """The id of a plain item, and its row from the priority on."""
+    id, priority, body = item.id.encode(), HIGHEST_PRIORITY - item.priority, pack_body(item)
+    if item.keep_dead is None:
+        return id, b"".join((_PLAIN_HEAD.pack(priority, item.keep, len(id)), id, body))
+    head = _PLAIN_HEAD_KEEP_DEAD.pack(priority, item.keep, item.keep_dead, len(id))
+    return id, b"".join((head, id, body))
+
+
+def pack_body(item: Item) -> bytes:
+    return _encode(ItemBody(item.input, item.attempts, item.options))
+
+
+_PLACE: Final = Bytes(">H")
+_FIRST_LEASE: Final = Bytes(">B4s6xdI8x")
+
+
+def read_plain_leases(
+    numbers: bytes,
+    items: Sequence[bytes],
+    kinds: Mapping[bytes, bytes],
+    token: int,
+    now: float,
+    buffered: Container[str],
+    labels: Sequence[ItemExtra] | None = None,
+) -> list[Lease]:
+    """The leases of rows that were never claimed before, as `claim.lua` answers them.
+
+    numbers: six bytes of each. token: that of the first. labels: the extra of each; None if none has one.
+    """
+    names = {k: read_kind(row) for k, row in kinds.items()}
+    leases: list[Lease] = []
+    at = 0
+    extra = NO_EXTRA
+    for place, item in enumerate(items):
+        flags, k, queued_at, priority = _FIRST_LEASE.unpack_from(item)
+        kind = names[k]
+        id_at = 40 if flags & 2 else 32
+        body_at = id_at + item[id_at - 1]
+        id = item[id_at:body_at].decode()
+        body = decode_body(item[body_at:])
+        type = kind.type
+        if labels is not None:
+            extra = labels[place]
+        # In the order of the fields: by keyword this would take four times as long.
+        leases.append(
+            Lease(
+                id,
+                kind.tenant,
+                token,
+                type,
+                body.input,
+                1,
+                extra.g or id,
+                kind.queue,
+                kind.lane,
+                HIGHEST_PRIORITY - priority,
+                body.attempts,
+                extra.p,
+                extra.w,
+                extra.wt,
+                extra.a,
+                body.options,
+                queued_at,
+                queued_at,
+                now,
+                None,
+                None,
+                int.from_bytes(numbers[at : at + 6], "big"),
+                0,
+                0,
+                type not in buffered,
+                queued_at,
+            )
+        )
+        at += 6
+        token += 1 << 24
+    return leases
+
+
+def read_labels(extras: Sequence[bytes], count: int) -> list[ItemExtra]:
+    """The extras of so many leases: see `HandOut.extras` in hand_out.lua."""
+    labels = [NO_EXTRA] * count
+    for extra, places in zip(extras[::2], extras[1::2], strict=True):
+        found = read_extra(extra)
+        for (place,) in _PLACE.iter_unpack(places):
+            labels[place - 1] = found
+    return labels

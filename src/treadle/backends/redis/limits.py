@@ -15,8 +15,8 @@ from treadle.store.rules.limits import LimitState
 from treadle.store.rules.watching import rate_use, slots_use
 
 from .item_bytes import pack_number, pack_token, read_double
+from .link import RedisVerbs
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 PORTION: Final = 250
 """How many limits one script looks at."""

@@ -361,3 +361,10 @@ def abandon_dead_links() -> None:
     """End the connections that closed event loops of this process have left open."""
     for link in list(_links):
         link.abandon()
+
+
+class RedisVerbs:
+    """link: carries out scripts and commands."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link

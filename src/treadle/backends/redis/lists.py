@@ -17,10 +17,9 @@ from treadle.item import Filter, ItemState, Page
 from treadle.store.rules.listing import ListPlan, Source, WalkEnd, plan_list
 
 from .item_bytes import LETTERS, REASONS, item_state, read_item
-from .link import RedisLink
+from .link import RedisLink, RedisVerbs
 from .read import full_state
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 _LIST: Final = RedisScript("list")
 _LIST_START: Final = RedisScript("list_start")

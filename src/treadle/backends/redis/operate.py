@@ -1,19 +1,24 @@
-"""Operate: cancel, complete, trigger, delete, pause and prune."""
+"""Operate: cancel, complete, trigger, delete, requeue, update, pause and prune."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import AuditNote, Changed
+from msgspec import UNSET, Struct, msgpack
 
-from .audit_bytes import pack_note
-from .effects import joined_effects, read_effects
-from .item_bytes import STATUSES, Argument, item_states
-from .portioned_change import RedisPortionedChange
+from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.item import AuditNote, Changed, Filter, ItemUpdate, Status
+from treadle.store.rules.listing import narrowed_filter
+
+from .item_bytes import LETTERS, STATUSES, Argument, item_states, pack_priority
+from .link import RedisLink, RedisVerbs
+from .lists import pack_filter
+from .read import portions
+from .record_bytes import pack_note
 from .scripts import RedisScript
+from .settlement_bytes import joined_effects, read_effects
 from .stage import RedisStages
 
 PORTION: Final = 300
@@ -114,3 +119,160 @@ class RedisOperate(RedisStages):
         await self._drop_abandoned_stages()
         await self._link.run(_PRUNE_RECORDS, [max(0, min(limit, MOST_RECORDS))])
         return removed
+
+
+LOOK_PORTION: Final = 300
+"""How many items one script looks at to see whether they are apart."""
+
+_ARE_APART: Final = RedisScript("are_apart")
+
+
+class RedisPortionedChange(Struct, frozen=True):
+    """An operator changes many items with one call.
+
+    If each of them is apart (alone in its group, waiting for none and with none waiting for it), they are
+    changed in portions: no script holds the server for long. Otherwise all are changed in one step.
+
+    The scripts get a note for the audit, the number of the entry that an earlier portion has stored (empty:
+    none), and 1 if only items that are apart are to be changed. They answer the items as they were, the
+    places of the names that are left, and the number of the entry. Names are left if other items have begun
+    to wait for them since the call began: these are changed in one step, at the end.
+
+    script: what changes items. arguments: those after the first three, before the names of the items.
+    size: of a portion. tenant: as scripts get it.
+    """
+
+    script: RedisScript
+    note: bytes
+    tenant: str
+    arguments: Sequence[Argument]
+    size: int
+
+    async def run(
+        self, link: RedisLink, names: Sequence[Argument], *, are_numbers: bool = False
+    ) -> list[Sequence[Any]]:
+        """The answers of the script. `names`: ids, or the numbers of rows."""
+        if len(names) <= self.size or not await self._are_apart(link, names, are_numbers):
+            return [await self._change(link, names)]
+        answers: list[Sequence[Any]] = []
+        left: list[Argument] = []
+        entry = b""
+        for some in portions(names, self.size):
+            answer = await self._change(link, some, entry, only_apart=True)
+            answers.append(answer)
+            left += [some[place - 1] for place in answer[1]]
+            entry = answer[2]
+        if left:
+            answers.append(await self._change(link, left, entry))
+        return answers
+
+    async def _are_apart(self, link: RedisLink, names: Sequence[Argument], are_numbers: bool) -> bool:
+        for some in portions(names, LOOK_PORTION):
+            if not await link.run(_ARE_APART, [self.tenant, int(are_numbers), *some]):
+                return False
+        return True
+
+    async def _change(
+        self, link: RedisLink, names: Sequence[Argument], entry: bytes = b"", *, only_apart: bool = False
+    ) -> Sequence[Any]:
+        args = [self.note, entry, int(only_apart), self.tenant, *self.arguments, *names]
+        answer: Sequence[Any] = await link.run(self.script, args)
+        return answer
+
+
+REQUEUE_PORTION: Final = 40
+"""How many items a script requeues, if they are apart from others."""
+REACH: Final = 500
+"""How many ended items a script looks at."""
+
+_REQUEUE: Final = RedisScript("requeue")
+_FIND_ENDED: Final = RedisScript("find_ended")
+
+
+class RedisRequeue(RedisVerbs):
+    async def requeue(
+        self,
+        where: Sequence[str] | Filter,
+        *,
+        tenant: str | None = None,
+        limit: int = 1000,
+        redrives: int | None = None,
+        backoff: float = 0.0,
+        alone: bool = False,
+        cancelled: bool = False,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
+        letters = b"".join(LETTERS[status] for status in statuses)
+        most: Argument = b"" if redrives is None else redrives
+        names: Sequence[Argument]
+        found_by = b""
+        if isinstance(where, Filter):
+            narrowed = narrowed_filter(where, tenant, statuses)
+            names = [] if narrowed is None else await self._find_ended(narrowed, most, limit)
+            found_by = pack_filter(narrowed or where)
+        else:
+            names = where
+        packed = pack_note(note, "requeue", where, tenant)
+        args: list[Argument] = [most, backoff, int(alone), letters, found_by]
+        change = RedisPortionedChange(_REQUEUE, packed, tenant_argument(tenant), args, REQUEUE_PORTION)
+        answers = await change.run(self._link, names, are_numbers=bool(found_by))
+        return Changed(tuple(state for before, *_ in answers for state in item_states(before)))
+
+    async def _find_ended(self, where: Filter, redrives: Argument, limit: int) -> list[bytes]:
+        """The numbers of the oldest items that a filter finds. They may have changed when they are requeued,
+        and are looked at again then."""
+        letters = b"".join(LETTERS[status] for status in where.status)
+        found: list[bytes] = []
+        after: bytes | None = b""
+        while after is not None and len(found) < limit:
+            args = [pack_filter(where), letters, redrives, after, limit - len(found), REACH]
+            numbers, last = await self._link.run(_FIND_ENDED, args, on="read")
+            found += numbers
+            after = last or None
+        return found
+
+
+_UPDATE: Final = RedisScript("update")
+
+_encode: Final = msgpack.Encoder().encode
+
+
+class RedisUpdates(RedisVerbs):
+    async def update(
+        self,
+        ids: Sequence[str],
+        changes: ItemUpdate,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        named = list(dict.fromkeys(ids))
+        packed = pack_note(note, "update", ids, tenant)
+        answer = await self._link.run(
+            _UPDATE, [packed, tenant_argument(tenant), pack_update(changes), *named]
+        )
+        if len(answer) == 1:
+            return Changed(item_states(answer[0]))
+        place: int = answer[0]
+        status: bytes = answer[1]
+        if not status:
+            raise NotFound(named[place - 1])
+        raise NotUpdatable(named[place - 1], STATUSES[status])
+
+
+def pack_update(changes: ItemUpdate) -> bytes:
+    """What update.lua gets. What stays as it is, is left out."""
+    values: dict[str, object] = {}
+    if changes.run_at is not UNSET:
+        values["at"] = float(changes.run_at)
+    if changes.priority is not UNSET:
+        # Scripts cannot read the binary type of msgpack.
+        values["p"] = [*pack_priority(changes.priority)]
+    if changes.lane is not UNSET:
+        values["l"] = changes.lane
+    if changes.queue is not UNSET:
+        values["q"] = changes.queue
+    if changes.deadline is not UNSET:
+        values["d"] = False if changes.deadline is None else float(changes.deadline)
+    return _encode(values)

@@ -16,8 +16,8 @@ from treadle.item import Count, Ended, GroupState, ItemState, Ref, Status
 from treadle.store.rules.settlement import LONE_VERSION
 
 from .item_bytes import STATUSES, KindNames, item_state, read_item, read_kind
+from .link import RedisVerbs
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 _GET: Final = RedisScript("get")
 _GROUP: Final = RedisScript("group")

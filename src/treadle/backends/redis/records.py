@@ -13,10 +13,10 @@ from treadle.store.rules.audits import audit_page, number_of_audit
 from treadle.store.rules.listing import page_size
 from treadle.store.rules.statistics import COUNTERS, StatKey, added, begin_of, kept_step, labels, rows_to_add
 
-from .audit_bytes import read_audit
 from .item_bytes import Argument
+from .link import RedisVerbs
+from .record_bytes import read_audit
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 PORTION: Final = 300
 """How many rows one script adds."""

@@ -11,13 +11,11 @@ from msgspec.structs import replace
 from treadle.item import AuditNote, Fire, Rejected, Schedule, Submitted
 from treadle.records import ScheduleRun
 
-from .audit_bytes import pack_note
-from .item_bytes import STATUSES, Argument, pack_double, read_double
-from .new_item_bytes import item_arguments
-from .schedule_bytes import pack_schedule, read_runs, read_schedule
+from .item_bytes import STATUSES, Argument, item_arguments, pack_double, read_double
+from .link import RedisVerbs
+from .record_bytes import pack_note, pack_schedule, read_runs, read_schedule
 from .scripts import RedisScript
 from .submit import read_submitted
-from .verbs import RedisVerbs
 
 PORTION: Final = 300
 """How many items one script looks for."""

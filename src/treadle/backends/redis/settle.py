@@ -19,11 +19,11 @@ from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Settl
 from treadle.store.rules.settlement import LONE_VERSION, is_fold, next_version
 from treadle.store.rules.submission import as_child
 
-from .effects import NO_EFFECTS, read_effects
 from .item_bytes import Argument
 from .scripts import RedisScript
 from .settlement_bytes import (
     APPLIED,
+    NO_EFFECTS,
     PLAIN_CHILDREN,
     STAGE,
     SentChildren,
@@ -31,6 +31,7 @@ from .settlement_bytes import (
     group_name,
     member_argument,
     plain_argument,
+    read_effects,
     read_outcome,
     settlement_arguments,
 )

@@ -1,19 +1,18 @@
-"""The bytes of settlements, as settle_plain.lua, settle_members.lua and settle.lua read and answer them."""
+"""The bytes of settlements, as settle_plain.lua, settle_members.lua and settle.lua read and answer them, and
+of effects (`Effects.answer` in effects.lua)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final
 
 from msgspec import Struct
 
-from treadle.item import Item, Outcome, Rejected, Settlement
+from treadle.item import Effects, EndedGroup, Item, Outcome, Rejected, ReleasedItem, Settlement
 from treadle.store.rules.submission import as_child
 
-from .history_bytes import pack_failure
-from .item_bytes import REASONS, Argument
-from .new_item_bytes import item_arguments
+from .item_bytes import REASONS, Argument, item_arguments, pack_failure, read_extra, read_kind
 from .workers import LOSSES
 
 APPLIED: Final = Outcome(verb="applied")
@@ -168,3 +167,38 @@ def contributed(settlement: Settlement) -> bytes | None:
     contribution = settlement.contribution
     own = contribution is None or contribution.value is None
     return settlement.result if own or contribution is None else contribution.value
+
+
+NO_EFFECTS: Final = Effects()
+
+
+def read_effects(answer: Sequence[Any]) -> Effects:
+    released, ended_groups, doomed = answer
+    if not released and not ended_groups and not doomed:
+        return NO_EFFECTS
+    return Effects(
+        tuple(_released(*each) for each in released),
+        tuple(_ended_group(*each) for each in ended_groups),
+        doomed,
+    )
+
+
+def _released(id: bytes, kind: bytes, extra: bytes) -> ReleasedItem:
+    names, rest, name = read_kind(kind), read_extra(extra), id.decode()
+    return ReleasedItem(name, names.tenant, names.type, rest.g or name, names.queue, rest.p, rest.a)
+
+
+def _ended_group(id: bytes, tenant: bytes, type: bytes, failed: int, value: bytes | None) -> EndedGroup:
+    return EndedGroup(id.decode(), tenant.decode(), value, type.decode(), failed)
+
+
+def joined_effects(parts: Iterable[Effects]) -> Effects:
+    """The effects of several scripts that are one call."""
+    found = [part for part in parts if part is not NO_EFFECTS]
+    if len(found) <= 1:
+        return found[0] if found else NO_EFFECTS
+    return Effects(
+        tuple(each for part in found for each in part.released),
+        tuple(each for part in found for each in part.ended_groups),
+        sum(part.doomed for part in found),
+    )

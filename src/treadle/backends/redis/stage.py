@@ -16,10 +16,9 @@ from msgspec import Struct, msgpack
 from treadle.errors import StoreFull
 from treadle.item import Item, Lease
 
-from .item_bytes import Argument, ItemExtra
-from .new_item_bytes import pack_plain, plain_class
+from .item_bytes import Argument, ItemExtra, pack_plain, plain_class
+from .link import RedisVerbs
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 MOST_AT_ONCE: Final = 1000
 """How many plain items are stored in one call."""

@@ -17,15 +17,17 @@ from treadle.errors import InputError, UnsupportedError
 from treadle.item import Item, Rejected, Submission, Submitted
 from treadle.store.rules.audits import noted_submission
 
-from .audit_bytes import NO_NOTE, pack_change
 from .item_bytes import (
     STATUSES,
     Argument,
+    item_arguments,
     lease_of,
+    pack_plain,
+    plain_class,
     read_double,
     read_item,
 )
-from .new_item_bytes import item_arguments, pack_plain, plain_class
+from .record_bytes import NO_NOTE, pack_change
 from .scripts import RedisScript
 from .stage import TRIES, RedisStages, plain_items
 

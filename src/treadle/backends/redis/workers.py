@@ -11,11 +11,11 @@ from typing import Any, Final
 from treadle.item import MOST_UNKNOWN, AuditNote, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
 from treadle.worker_info import decode_worker_info
 
-from .audit_bytes import pack_note
 from .item_bytes import Argument, lease_of, read_double, read_item
+from .link import RedisVerbs
+from .record_bytes import pack_note
 from .schema import VERSION
 from .scripts import RedisScript
-from .verbs import RedisVerbs
 
 PORTION: Final = 1000
 """How many leases one script looks at."""

@@ -1,7 +1,7 @@
 -- uses: clock store kinds rows groups effects trees apart audits
 -- flags: allow-oom
 -- Cancel items and all their open descendants.
--- ARGV: note, entry and apart (see portioned_change.py), tenant, 1 to leave out ended items with their descendants, ids...
+-- ARGV: note, entry and apart (see operate.py), tenant, 1 to leave out ended items with their descendants, ids...
 -- Answers the rows as they were, the places of ids that are left, the entry, and the effects.
 
 local named, left = Trees.named(Trees.tenant(ARGV[4]), 6), {}

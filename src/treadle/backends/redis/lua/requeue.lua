@@ -1,7 +1,7 @@
 -- uses: clock store kinds rows transitions groups retention dependencies effects trees apart repair list_filter audits
 -- flags: allow-oom
 -- Open ended items again, and with them the items that died because of them.
--- ARGV: note, entry and apart (see portioned_change.py), tenant, redrives (empty: an operator requeues), backoff, alone
+-- ARGV: note, entry and apart (see operate.py), tenant, redrives (empty: an operator requeues), backoff, alone
 --       (1 or 0), statuses (letters), a filter (see list_filter.lua) or nothing, then the numbers of rows that it found, or ids
 -- Answers the rows as they were, the places of names that are left, and the entry.
 

@@ -1,6 +1,6 @@
 -- uses: store kinds rows groups dependencies
 -- Apart: rows that have nothing to do with others. They are alone in their group, wait for none, and none waits for them.
--- Many of them may be changed in portions: see portioned_change.py.
+-- Many of them may be changed in portions: see operate.py.
 
 local Apart = {}
 

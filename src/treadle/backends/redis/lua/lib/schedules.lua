@@ -1,5 +1,5 @@
 -- uses: clock store
--- Schedules: recurring work. schedule_bytes.py has the same formats for Python.
+-- Schedules: recurring work. record_bytes.py has the same formats for Python.
 --
 --   schedules      name -> flags(1: paused, 2: has next_at, 4: has last_at) next_at(8) last_at(8) seen_at(8) spec
 --   removed_schedules  name -> when it was removed(8)
