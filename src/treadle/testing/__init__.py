@@ -20,8 +20,7 @@ from .clock import ManualClock
 from .counting import CountingBackend
 from .crash import CrashPoint, crash_at
 from .enqueued import assert_enqueued, enqueued
-from .faults import Fault, Faults, FaultyBackend
-from .faulty_ports import FaultyPort
+from .faults import Fault, Faults, FaultyBackend, FaultyPort
 from .inline import drain, run_inline
 from .postgres_clock import ManualClockBackend
 from .recorded import RecordingBackend, Statement

@@ -16,6 +16,8 @@ called with the positional arguments of the call; for `commit`, with the settlem
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -198,6 +200,30 @@ class FaultyBackend(WrappedBackend):
         fault = self.faults.find(verb, args)
         answer: T = await (call() if fault is None else fault.strike(call))
         return await self.faults.answered(verb, answer)
+
+
+class FaultyPort:
+    """Calls a port, except where `faults` strike. Several ports may share them. Its methods are async.
+
+    faults = Faults()
+    queue = FaultyPort(memory_queue(), faults)
+    lost = faults.fail("push", when="after")      # it is pushed, and the answer is lost
+    """
+
+    def __init__(self, port: Any, faults: Faults) -> None:
+        self._port = port
+        self.faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(self._call, name, getattr(self._port, name))
+
+    async def _call(self, name: str, method: Any, *args: Any, **kwargs: Any) -> Any:
+        async def call() -> Any:
+            answer = method(*args, **kwargs)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        fault = self.faults.find(name, args)
+        return await (call() if fault is None else fault.strike(call))
 
 
 # --------------------------------------------------------------------------------------------------- strikes
