@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Any
 from treadle import doers, errors, events, metrics
 from treadle.app import Treadle
 from treadle.backend import Backend
+from treadle.base import VERSION
 from treadle.base.ids import set_id_generator
-from treadle.base.version import VERSION
 from treadle.client import Client
 from treadle.codec import default_codec
 from treadle.define.condition import GroupRef, at_least, condition_met, group

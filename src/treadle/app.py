@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any, Concatenate, ParamSpec, Self, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
 
@@ -23,8 +23,10 @@ from treadle.handler.context import Context
 from treadle.handler.result import Result
 from treadle.item import Lease
 from treadle.schedule import Schedule
-from treadle.sync import SyncClient, blocking
 from treadle.worker import Worker
+
+if TYPE_CHECKING:
+    from treadle.sync import SyncApp
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -84,6 +86,8 @@ class Treadle(Client):
     @property
     def sync(self) -> SyncApp:
         """The same methods for code that is not async: `app.sync.enqueue(add(1, 2)).result(timeout=5)`."""
+        from treadle.sync import SyncApp  # many programs do not need it
+
         return SyncApp(self._sync_loop, self)
 
     async def start(self) -> None:
@@ -152,24 +156,3 @@ class Replacement:
 
     def __exit__(self, *_: object) -> None:
         self.undo()
-
-
-class SyncApp(SyncClient):
-    """`app.sync`: the methods of a client, and `start` and `stop`, for code that is not async.
-
-    `with app.sync:` starts the worker, and stops it at the end.
-    """
-
-    start = blocking(Treadle.start)
-
-    def stop(self, drain: Duration | None = None) -> None:
-        """Stop the worker (see `Worker.stop`) and end the background thread. Idempotent."""
-        self._loop.run(self._target.stop(drain))
-        self.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -19,7 +20,7 @@ from treadle.base.wording import did_you_mean
 from treadle.codec import Codec
 from treadle.connect import check_backend, connect
 from treadle.define.secret_values import check_mask
-from treadle.define.work import Work, no_work, works_of
+from treadle.define.work import Work, is_work, no_work, works_of
 from treadle.define.work_type import WorkType
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks, OnError, OnEvent
@@ -33,12 +34,8 @@ from treadle.errors import ConflictError, InputError
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle, submitted_handles
 from treadle.handler.telemetry import Telemetry
-from treadle.item import AuditNote, Item, ItemState
-from treadle.manual_lease import ClaimedLease, claim_one
+from treadle.item import AuditNote, Item, ItemState, Lease
 from treadle.metrics import Metrics
-from treadle.operate.bulk import Bulk
-from treadle.operate.bulk_portion import run_portion
-from treadle.operate.dead_letters import DeadLetters
 from treadle.operate.filters import check_tenant
 from treadle.operate.operator import Operator, tenant_of
 from treadle.operate.sync_loop import SyncLoop
@@ -56,10 +53,27 @@ from treadle.store.pubsub import PubSub
 from treadle.submit_middleware import SubmitMiddleware
 
 if TYPE_CHECKING:
+    from treadle.manual_lease import ClaimedLease
+    from treadle.operate.bulk import Bulk
+    from treadle.operate.dead_letters import DeadLetters
     from treadle.sync import SyncClient
 
 S = TypeVar("S")
 G = TypeVar("G")
+
+
+def _dead(client: Client) -> DeadLetters:
+    """The dead items: `app.dead.list()`, `app.dead.requeue(...)`."""
+    from treadle.operate.dead_letters import DeadLetters  # few programs need it
+
+    return DeadLetters(client)
+
+
+def _bulk(client: Client) -> Bulk:
+    """Changes of many items, which workers carry out: `app.bulk.start(...)`."""
+    from treadle.operate.bulk import Bulk  # few programs need it
+
+    return Bulk(client)
 
 
 class Client(Operator):
@@ -67,6 +81,9 @@ class Client(Operator):
 
     schedules: what its workers submit again and again. `ScheduleError` if two have the same name.
     """
+
+    dead = functools.cached_property(_dead)
+    bulk = functools.cached_property(_bulk)
 
     def __init__(
         self,
@@ -80,8 +97,6 @@ class Client(Operator):
         core = build_core(backend, settings, type(self).__init__.__kwdefaults__ or ())
         super().__init__(core, None if tenant is None else check_tenant(tenant))
         core.learn(*check_list(work, "work", "add"))
-        self.dead = DeadLetters(self)
-        self.bulk = Bulk(self)
         self._sync_loop = SyncLoop(core)
         for each in check_list(schedules, "schedules", "nightly"):
             self.schedules.add(each)
@@ -135,8 +150,6 @@ class Client(Operator):
     def _like(self, tenant: str | None, note: AuditNote | None) -> Client:
         client = Client.__new__(Client)
         Operator.__init__(client, self._core, tenant, note)
-        client.dead = DeadLetters(client)
-        client.bulk = Bulk(client)
         client._sync_loop = self._sync_loop
         return client
 
@@ -209,6 +222,8 @@ class Client(Operator):
         lease: Duration = 30,
     ) -> ClaimedLease | None:
         """Lease one ready item without a worker. None if no item is ready. See `treadle.manual_lease`."""
+        from treadle.manual_lease import claim_one  # few programs need it
+
         await self._begin_change("claim_one")
         names = None if types is None else self._core.registry.all_names(names_of(types, aliases=True))
         return await claim_one(
@@ -335,7 +350,7 @@ def noted(client: Client, note: AuditNote | None) -> Client:
 
 def work_of(registry: Registry, work: object, input: object, *more: object) -> Work[Any, Any]:
     """Return the Work that `enqueue` was given, or make it from a name and arguments by name."""
-    if isinstance(work, Work):
+    if is_work(work):
         if input is None:
             return work
         raise InputError(
@@ -507,10 +522,16 @@ def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[s
         metrics,
         submit_middleware=[check_callable(each, "submit_middleware") for each in middlewares],
         telemetry=telemetry,
-        run_portion=run_portion,
+        run_portion=_run_portion,
     )
     if core.telemetry is not None:
         core.telemetry.use_store(store_name(backend))
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core
+
+
+async def _run_portion(core: Core, lease: Lease) -> Any:
+    from treadle.operate.bulk_portion import run_portion  # few programs need it
+
+    return await run_portion(core, lease)

@@ -7,11 +7,14 @@ facts about one item into reasons: `treadle.operate.why`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
+
+MAX_WAIT: Final = 300.0
+"""Seconds for which a ready item may wait, before that is a problem."""
 
 PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
 """`missing`: it is not submitted, or it was pruned before the dependent was submitted."""

@@ -21,9 +21,9 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
+from treadle.base import VERSION
 from treadle.base.headers import headers_of
 from treadle.base.timing import Duration, seconds
-from treadle.base.version import VERSION
 from treadle.bulk_action import BULK_TYPE
 from treadle.define.dependency import DEPENDENCY
 from treadle.doers.limited import has_strict_lanes

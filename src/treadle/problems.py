@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from treadle.base.wording import duration, listed, plural
 from treadle.item import KILLING, Count, ItemState, Status, WorkerState
+from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
 from treadle.operate.why.fleet import (
@@ -63,8 +64,6 @@ ProblemKind = Literal[
     "dead",
 ]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
-MAX_WAIT: Final = 300.0
-"""Seconds for which a ready item may wait."""
 BLOCKED_LOOKED_AT: Final = 50
 """So many blocked items, the oldest, are looked at for what they wait for."""
 MOST_OF_KIND: Final = 3

@@ -386,3 +386,26 @@ def _check_awaitable(value: object) -> None:
             "app.sync.call takes a coroutine or an enqueue, as in app.sync.call(app.enqueue(add(1, 2))), "
             f"not {value!r:.80}"
         )
+
+
+class SyncApp(SyncClient):
+    """`app.sync`: the methods of a client, and `start` and `stop`, for code that is not async.
+
+    `with app.sync:` starts the worker, and stops it at the end.
+    """
+
+    def start(self) -> None:
+        """Connect and start the worker. Idempotent."""
+        self._loop.run(self._target.start())
+
+    def stop(self, drain: Duration | None = None) -> None:
+        """Stop the worker (see `Worker.stop`) and end the background thread. Idempotent."""
+        self._loop.run(self._target.stop(drain))
+        self.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,8 +24,6 @@ from treadle.doers import Doer, balanced
 from treadle.doers.base import check_whole, managed
 from treadle.engine import store_retry
 from treadle.engine.registry import AnyType
-from treadle.engine.run.loops import who_asked
-from treadle.engine.run.runtime import Runtime
 from treadle.engine.settings import HandlerScope, Lifespan, WorkerSettings
 from treadle.errors import InputError, NotStarted
 from treadle.flow_control import Accept, Backpressure, OnBacklog, Redrive
@@ -33,6 +31,9 @@ from treadle.handler.call_next import Middleware
 from treadle.item import Lease
 from treadle.logs.lines import INFO, log_line
 from treadle.operate.operator import core_of
+
+if TYPE_CHECKING:
+    from treadle.engine.run.runtime import Runtime
 
 DEFAULT_CONCURRENCY = 200
 """How many items a worker runs at once without a doer of its own: what one dying process can harm."""
@@ -128,6 +129,8 @@ class Worker:
                     # Handlers still run in threads. Their leases belong to the id of the last start.
                     self._use_another_id()
                 self._asked_to_stop = asyncio.Event()
+                from treadle.engine.run.runtime import Runtime  # a program that only submits needs no worker
+
                 self._runtime = Runtime(self._core, self._settings, self._stop_as_asked)
                 self._core.runtimes.append(self._runtime)
                 try:
@@ -179,6 +182,8 @@ class Worker:
             self._stopping = asyncio.ensure_future(self._log_and_stop())
 
     async def _log_and_stop(self) -> None:
+        from treadle.engine.run.loops import who_asked  # as above
+
         log_line(INFO, f"worker {self.id} was asked to stop{await who_asked(self._core.backend, self.id)}")
         await self.stop()
 

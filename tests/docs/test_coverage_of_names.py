@@ -32,7 +32,6 @@ from treadle import (
     testing,
 )
 from treadle import flow_control as flow
-from treadle.app import SyncApp
 from treadle.bulk_action import BulkItem, BulkRefusal, BulkState
 from treadle.bulk_runner import BulkRunner
 from treadle.client import ClientSettings
@@ -58,7 +57,7 @@ from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.records import Line, Related, RelatedItem
 from treadle.store_metrics import StoreMetrics
 from treadle.submit_middleware import NewItem, SubmitNext
-from treadle.sync import SyncHandle
+from treadle.sync import SyncApp, SyncHandle
 from treadle.why import Reason, ReasonKind, Why
 from treadle.worker_info import UndecodableType, WorkerInfo
 

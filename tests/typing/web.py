@@ -10,11 +10,10 @@ from starlette.routing import Mount, Router
 
 from tests.typing.definitions import add
 from treadle import Client, Handle, Treadle
-from treadle.app import SyncApp
 from treadle.contrib import fastapi, starlette
 from treadle.contrib.flask import FlaskTreadle
 from treadle.dashboard import Access
-from treadle.sync import SyncHandle
+from treadle.sync import SyncApp, SyncHandle
 
 treadle = Treadle("memory://", work=[add])
 Jobs = Annotated[Client, Depends(fastapi.client(treadle))]

@@ -1,5 +1,6 @@
 """The sync side has every verb of the async side, with the same arguments."""
 
+import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import pytest
 
 from treadle import Client, Handle, Treadle
-from treadle.app import SyncApp
 from treadle.manual_lease import ClaimedLease
 from treadle.operate.bulk import Bulk
 from treadle.operate.dead_letters import DeadLetters
@@ -15,6 +15,7 @@ from treadle.operate.operator import Operator
 from treadle.schedule import ScheduleHandle, Schedules
 from treadle.sync import (
     BlockingVerb,
+    SyncApp,
     SyncBulk,
     SyncClaimedLease,
     SyncClient,
@@ -67,8 +68,9 @@ def test_a_verb_has_a_sync_side(asynchronous: type[Any], sync: type[Any], name: 
     hint = f"add `{name} = blocking({asynchronous.__name__}.{name})` to {sync.__name__} in treadle/sync.py"
     assert hasattr(sync, name), hint
     ours, theirs = inspect.getattr_static(asynchronous, name), inspect.getattr_static(sync, name)
-    assert isinstance(theirs, property) == isinstance(ours, property)
-    if isinstance(ours, property):
+    properties = (property, functools.cached_property)
+    assert isinstance(theirs, properties) == isinstance(ours, properties)
+    if isinstance(ours, properties):
         return
     if isinstance(theirs, BlockingVerb):
         assert theirs.verb is ours, f"{sync.__name__}.{name} calls another verb"

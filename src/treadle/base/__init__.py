@@ -2,3 +2,6 @@
 
 Pure, without I/O. It imports nothing of treadle but `errors`. Begin with `timing` and `ids`.
 """
+
+VERSION = "0.1.0"
+"""Version of treadle."""

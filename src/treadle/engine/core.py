@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from treadle.backend import Backend, ChecksUnopened, is_in_memory, store_name
 from treadle.base.loop_mark import LoopMark, keep_for_ever
@@ -37,9 +37,11 @@ from .tasks import Tasks
 from .timers import StoreClock
 from .upkeep.statistics import Statistics
 from .wait.announce import Announcer
-from .wait.unwatched_groups import UnwatchedGroups
 from .wait.waiters import NoWorkerNotice, Waiters
 from .wait.wakeups import WakeUps
+
+if TYPE_CHECKING:
+    from .wait.unwatched_groups import UnwatchedGroups
 
 
 class PortionRunner(Protocol):
@@ -301,6 +303,8 @@ class Core:
 
     def watch_groups(self, hook: OnUnhandledGroup) -> None:
         """Call `hook` for groups that end with a value that no process waits for."""
+        from .wait.unwatched_groups import UnwatchedGroups  # few programs need it
+
         self._on_unhandled_group = hook
         self.unwatched_groups = UnwatchedGroups(
             self.backend,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -11,22 +11,23 @@ from treadle.base.ids import check_id, check_name, ids_of
 from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits, declared_rule, with_limit
 from treadle.engine.timers import StoreClock
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import WorkerState
-from treadle.item_facts import LimitUse, Overview
+from treadle.item_facts import MAX_WAIT, LimitUse, Overview
 from treadle.options import HasId
-from treadle.problems import MAX_WAIT, Problem
 from treadle.records import HOUR, MINUTE, AuditPage, Line, Related, Stat, StatsBy
 from treadle.store.audit_note import check_recording
 from treadle.store.fleet import Fleet
 from treadle.why import Why
 
-from .item_json import Values
-from .store_look import StoreLook, look_at
 from .tenant_view import seen_limits, seen_workers
-from .why import why_item, why_queue
+
+if TYPE_CHECKING:
+    from treadle.problems import Problem
+
+    from .item_json import Values
+    from .store_look import StoreLook
 
 
 class Observer:
@@ -42,6 +43,8 @@ class Observer:
     @property
     def values(self) -> Values:
         """What items and groups hold, as JSON values without secrets: `app.values.item(state)`."""
+        from .item_json import Values  # few programs need it
+
         return Values(self._core.registry)
 
     @property
@@ -56,6 +59,8 @@ class Observer:
         has ended: which members keep the group open."""
         (id,) = ids_of(id)
         await self._begin_read()
+        from .why import why_item  # few programs need it
+
         return await why_item(self._core, id, self._tenant)
 
     async def why_queue(self, name: str, *, overview: Overview | None = None) -> Why:
@@ -67,6 +72,8 @@ class Observer:
         """
         check_name(name, field="queue")
         await self._begin_read()
+        from .why import why_queue  # few programs need it
+
         return await why_queue(self._core, name, self._tenant, None if self._tenant else overview)
 
     async def workers(self) -> list[WorkerState]:
@@ -83,6 +90,8 @@ class Observer:
         has, or else the code of the type does, if it is here. A client of one tenant gets no limits of other
         tenants, and is not told who holds those that all share."""
         await self._begin_read()
+        from treadle.engine.declared_limits import declared_limits, with_limit  # few programs need it
+
         declared = declared_limits(self._core)
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
         fleet = await self._live() if any(use.limit is None for use in found) else []
@@ -92,6 +101,8 @@ class Observer:
     def has_limit(self, name: str) -> bool:
         """Whether the code of this app has a limit of this name. One that is in use and that it does not
         have is of earlier code, or of another app."""
+        from treadle.engine.declared_limits import declared_limits, declared_rule  # as above
+
         return declared_rule(declared_limits(self._core), name) is not None
 
     async def _live(self) -> list[WorkerState]:
@@ -141,6 +152,8 @@ class Observer:
         problems and the schedules. The arguments are those of `problems`."""
         longest = seconds(max_wait, field="max_wait")
         await self._begin_read()
+        from .store_look import look_at  # few programs need it
+
         return await look_at(self._core, self._tenant, longest, quick=quick)
 
     async def statistics(

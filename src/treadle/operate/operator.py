@@ -34,7 +34,6 @@ from treadle.store.audit_note import about, check_recording, log_change, noted_a
 
 from .filters import item_filter
 from .observer import Observer
-from .repair import deaths_to_repair
 
 Ids = str | HasId | Iterable[str | HasId]
 
@@ -233,6 +232,8 @@ class Operator(Observer):
             raise NotFound(group_id, "group")
         if not group.failed:
             return 0
+        from .repair import deaths_to_repair  # few programs need it
+
         causes = await deaths_to_repair(backend, group)
         if not causes:
             return 0

@@ -14,8 +14,6 @@ from treadle.item import Schedule
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 
-from .why import ScheduleFacts, why_schedule
-
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is stored. Instants are epoch seconds."""
@@ -110,6 +108,8 @@ class StoredSchedules:
         """Why a schedule has not fired. error: of its last run. names: those of all schedules, to propose one
         if it is unknown."""
         here = row is not None and self.is_here(row.name)
+        from .why import ScheduleFacts, why_schedule  # few programs need it
+
         facts = ScheduleFacts(
             name=name,
             tenant=self._tenant,

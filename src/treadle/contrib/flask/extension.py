@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flask import Flask
 
-from treadle.app import SyncApp, Treadle
+from treadle.app import Treadle
 from treadle.errors import InputError
+from treadle.sync import SyncApp
 from treadle.worker import set_scope
 
 from .commands import add_commands

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from treadle.base.version import VERSION
+from treadle.base import VERSION
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import slots_of
 from treadle.engine.settings import WorkerSettings

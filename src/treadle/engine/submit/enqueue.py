@@ -15,7 +15,6 @@ from treadle.define.work import Work
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import CURRENT, OpenTransaction, current_transaction
 from treadle.errors import DuplicateIdError
-from treadle.handler.tx_commit import call_on_commit
 from treadle.item import AuditNote, Item, Lease, Rejected, Submitted
 from treadle.store.audit_note import check_recording, log_change
 from treadle.store.rules.submission import may_change, rejection_error
@@ -160,6 +159,8 @@ async def _submit_within(core: Core, items: tuple[Item, ...], where: SubmitPlace
     answers = await core.submitter.submit_within(items, where.tx, where.note)
     stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
     if stored or any(map(may_change, items, answers)):
+        from treadle.handler.tx_commit import call_on_commit  # few programs need it
+
         call_on_commit(where.tx, functools.partial(_committed, core, items, stored, answers))
     return answers
 

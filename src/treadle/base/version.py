@@ -1,3 +1,0 @@
-"""The version of treadle."""
-
-VERSION = "0.1.0"
