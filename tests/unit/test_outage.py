@@ -61,7 +61,7 @@ def test_a_blocked_event_loop_is_no_outage(outage: Outage, caplog: pytest.LogCap
         "postgresql://shop:***@db/shop took too long; trying again: "
         "PostgreSQL did not answer: ConnectionRefusedError"
     ]
-    assert not outage.lasts
+    assert outage.since is None
     outage.now += 5.0
     outage.failed(AWAY, "claim")
     assert "is unavailable, trying again" in caplog.records[-1].getMessage()
