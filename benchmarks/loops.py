@@ -16,7 +16,7 @@ from benchmarks.measure import Figure
 from benchmarks.stores import Stores
 from benchmarks.tracing import ProcessorTime
 from treadle import Treadle
-from treadle.cli.event_loop import run_on
+from treadle.cli.child import run_on
 
 LOOPS = ("asyncio", "uvloop")
 CASES = ("drain", "enqueue and await, one at a time")

@@ -11,8 +11,7 @@ import pytest
 from tests.cli.calling import call
 from tests.cli.forks import common_server
 from treadle import Client, Treadle, work
-from treadle.cli import event_loop
-from treadle.cli.event_loop import EventLoop, chosen_loop, run_on
+from treadle.cli.child import EventLoop, chosen_loop, run_on
 
 
 @work(name="where")
@@ -48,7 +47,7 @@ async def test_a_worker_runs_on_the_loop_that_is_named(tmp_path: Path, loop: str
 
 
 def test_auto_is_uvloop_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_loop, "find_spec", str)
+    monkeypatch.setattr("treadle.cli.child.find_spec", str)
     assert chosen_loop(EventLoop.auto) is EventLoop.uvloop
     assert chosen_loop(EventLoop.asyncio) is EventLoop.asyncio
 
@@ -56,7 +55,7 @@ def test_auto_is_uvloop_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_uvloop_auto_is_asyncio_and_uvloop_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(event_loop, "find_spec", {}.get)
+    monkeypatch.setattr("treadle.cli.child.find_spec", {}.get)
     assert chosen_loop(EventLoop.auto) is EventLoop.asyncio
     assert chosen_loop(EventLoop.uvloop) is None
     refused = call("worker", "tests.cli.shop:app", "--burst", "--loop", "uvloop")

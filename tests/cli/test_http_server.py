@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from treadle.cli import http_server
-from treadle.cli.http_server import CannotListen, HttpServer, Response
+from treadle.cli.metrics_server import CannotListen, HttpServer, Response
 
 
 async def hello() -> Response:
@@ -84,13 +83,13 @@ async def test_an_error_is_logged_on_one_line(port: int, caplog: pytest.LogCaptu
 
 
 async def test_a_request_that_does_not_end_is_given_up(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "READ_SECONDS", 0.01)
+    monkeypatch.setattr("treadle.cli.metrics_server.READ_SECONDS", 0.01)
     assert (await ask(port, b"GET /hello")).startswith("HTTP/1.1 408 ")
     assert await ask(port, b"GET /hello", end=True) in ("", await ask(port, b"GET /hello"))
 
 
 async def test_connections_are_bounded(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("treadle.cli.metrics_server.MOST_CONNECTIONS", 2)
     idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     answer = ""
     with contextlib.suppress(ConnectionError):

@@ -22,9 +22,8 @@ from tests.cli.calling import call
 from tests.cli.forks import common_server
 from treadle import Client, MemoryBackend
 from treadle.cli import metrics_server
-from treadle.cli.liveness import LoopLiveness
 from treadle.cli.metrics_server import Health, ListenAddress, MetricsServer, read_address
-from treadle.cli.reports import ChildReport, make_report, merged, of_ended
+from treadle.cli.reports import ChildReport, LoopLiveness, make_report, merged, of_ended
 from treadle.errors import InputError
 from treadle.metrics import METRICS, PROCESS_METRICS, Metrics
 from treadle.testing import FaultyBackend

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from treadle.cli.open_store import StoreAway, open_store
+from treadle.cli.load import StoreAway, open_store
 from treadle.errors import SchemaError, StoreUnavailable
 
 

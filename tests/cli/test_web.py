@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calling import call
-from treadle.cli.actor import actor_here
+from treadle.cli.shell import actor_here
 
 
 def refused(*arguments: str, **env: str) -> str:

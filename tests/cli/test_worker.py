@@ -30,8 +30,7 @@ from treadle import Client, WorkFailed
 from treadle.cli import supervisor
 from treadle.cli.child import ChildOptions
 from treadle.cli.child_leases import ChildLeases
-from treadle.cli.liveness import LoopLiveness
-from treadle.cli.reports import ChildReport
+from treadle.cli.reports import ChildReport, LoopLiveness
 from treadle.cli.supervisor import END_GRACE, Supervisor
 from treadle.item import Heartbeat, WorkerState
 from treadle.store.fleet import Fleet

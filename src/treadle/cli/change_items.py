@@ -52,10 +52,9 @@ from treadle.operate.why.wording import command, tenant_option
 from treadle.store.read_refs import by_tenant
 
 from .exit_codes import INTERRUPTED, REFUSED
-from .filters import ItemFilters
+from .filters import ItemFilters, filter_of
 from .fleet import read_fleet
 from .names import remark_filters
-from .pages import filter_of
 from .shell import Shell
 from .shown import item_lines
 from .text import styled

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import faulthandler
 import math
 import os
@@ -14,24 +15,27 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
 from treadle.app import Treadle
 from treadle.backend import store_name
 from treadle.cli import log_format
-from treadle.cli.event_loop import run_on
 from treadle.cli.exit_codes import CHILD_BURST_FAILED, CHILD_CANNOT_LOAD, CHILD_DRAINED, CHILD_STORE_AWAY
-from treadle.cli.liveness import LoopLiveness
 from treadle.cli.load import CannotLoad, load, report
-from treadle.cli.open_store import StoreAway, open_store
 from treadle.cli.reports import ReportWriter, make_report
 from treadle.doers import balanced
 from treadle.errors import BackendError
 from treadle.logs.lines import ERROR, error_text, log_line, traceback_of
 from treadle.worker import Worker, asked_to_stop, copy_worker
+
+from .load import StoreAway, open_store
+from .reports import LoopLiveness
 
 EXIT_GRACE = 2.0
 """Seconds that a process which has stopped may take to end. Threads that still run would keep it."""
@@ -187,3 +191,36 @@ def _stop_at_end_of_input(stop: asyncio.Event) -> None:
 
 if __name__ == "__main__":
     main()
+
+
+T = TypeVar("T")
+
+
+class EventLoop(enum.StrEnum):
+    auto = "auto"
+    """uvloop if it is installed, otherwise asyncio."""
+    asyncio = "asyncio"
+    uvloop = "uvloop"
+
+
+def chosen_loop(wanted: EventLoop) -> EventLoop | None:
+    """The event loop to use: `asyncio` or `uvloop`. None: it is not installed."""
+    if wanted is EventLoop.asyncio:
+        return wanted
+    if find_spec("uvloop") is not None:
+        return EventLoop.uvloop
+    return EventLoop.asyncio if wanted is EventLoop.auto else None
+
+
+def run_on(loop: str, main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a new event loop of this name, as `asyncio.run` does."""
+    with asyncio.Runner(loop_factory=_factory(loop)) as runner:
+        return runner.run(main)
+
+
+def _factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if loop != EventLoop.uvloop:
+        return None
+    # Not an import statement: uvloop is no dependency, and type checkers need not find it.
+    factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
+    return factory

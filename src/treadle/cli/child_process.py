@@ -18,10 +18,11 @@ import msgspec
 
 from treadle.base.ids import generate_id
 from treadle.cli.child import ChildOptions
-from treadle.cli.liveness import LoopLiveness
 from treadle.cli.reports import ReportReader
 from treadle.logs.lines import ERROR, log_line
 from treadle.logs.tracebacks import is_users
+
+from .reports import LoopLiveness
 
 STACKS_TIME = 0.3
 """Seconds that a process has to write its stacks."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from treadle import __version__
-from treadle.cli import (
+from treadle.backend import store_name
+from treadle.base.wording import plain
+from treadle.errors import SchemaError
+
+from . import (
     audit,
     bulk,
     check,
@@ -16,7 +23,6 @@ from treadle.cli import (
     fleet,
     group,
     items,
-    migrate,
     pause,
     run,
     schedules,
@@ -26,9 +32,84 @@ from treadle.cli import (
     web,
     why,
 )
-from treadle.cli.shell import fail
-from treadle.cli.usage import OneLineErrors
-from treadle.cli.worker import worker
+from .exit_codes import REFUSED, USAGE
+from .load import apply_schema
+from .shell import AppOption, Shell, UrlOption, fail, run_command
+from .worker import worker
+
+
+class OneLineErrors(TyperGroup):
+    """The group of all commands. It says in one line what is wrong with a call, and where the help is."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.Abort:
+            typer.echo("treadle: stopped", err=True)
+            sys.exit(REFUSED)
+        except Exception as error:
+            # By its method, since typer may have a click of its own.
+            format_message = getattr(error, "format_message", None)
+            if format_message is None:
+                raise
+            if type(error).__name__ == "NoArgsIsHelpError":
+                typer.echo(format_message(), err=True)
+                sys.exit(USAGE)
+            typer.echo(f"treadle: {_one_line(error, format_message())}", err=True)
+            sys.exit(USAGE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _one_line(error: Exception, message: str) -> str:
+    """What is wrong, and which help says more."""
+    context = getattr(error, "ctx", None)
+    path = "treadle" if context is None else context.command_path.replace("python -m treadle", "treadle")
+    text = " ".join(message.split())
+    text = text[:1].lower() + text[1:].rstrip(".")
+    return f"{plain(text)}{'' if text.endswith('?') else '.'} See `{path} --help`"
+
+
+def migrate(
+    store: Annotated[
+        str | None,
+        typer.Argument(metavar="[URL]", help="the store; default: --app, --url, or as they default"),
+    ] = None,
+    app: AppOption = None,
+    url: UrlOption = None,
+) -> None:
+    """Migrate a store's tables to this version. It may run many times, and from many processes at once."""
+    if url and store:
+        fail("the store is given twice: as an argument, and with --url")
+    given = {"app": app, "url": url or store, "tenant": None, "json": False}
+    raise typer.Exit(run_command(_migrate, {}, given, connect=False))
+
+
+async def _migrate(shell: Shell) -> None:
+    done = "up to date"
+    try:
+        await shell.backend.open()
+        await shell.backend.close()
+    except SchemaError as error:
+        if error.found is not None and error.found > error.wanted:
+            raise
+        done = f"made, version {error.wanted}"
+        if error.found is not None:
+            done = f"migrated from version {error.found} to {error.wanted}"
+    # Also if the version is the same: functions in the database may be those of an earlier release.
+    apply_schema(shell.backend, True)
+    await shell.connect()
+    shell.print(f"the schema of {store_name(shell.backend)} is {done}")
+
 
 commands = typer.Typer(
     name="treadle", cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_enable=False
@@ -41,7 +122,7 @@ group.register(commands)
 tail.register(commands)
 why.register(commands)
 check.register(commands)
-migrate.register(commands)
+commands.command()(migrate)
 doctor.register(commands)
 fleet.register(commands)
 schedules.register(commands)

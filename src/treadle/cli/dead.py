@@ -17,9 +17,8 @@ from treadle.operate.item_json import mark_json, ref_json
 from treadle.operate.why.wording import command
 
 from .change_items import Selection, change_items
-from .filters import ItemFilters
+from .filters import ItemFilters, pages
 from .names import MOST_MARKS, find_mark
-from .pages import pages
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines
 from .text import Cell, ago, clock, plain_lines

@@ -24,9 +24,9 @@ from treadle.problems import MAX_WAIT, ProblemKind
 from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
+from .fleet import fleet_text
 from .shell import Shell, operator_command
 from .text import speaks_unicode, styled, terminal_width, wrapped
-from .worker_rows import fleet_text
 
 SKEW: Final = 2.0
 """Seconds by which the clocks of this machine and of the store may differ."""

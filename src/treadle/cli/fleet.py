@@ -7,20 +7,20 @@ from typing import Annotated, Final
 
 import typer
 
-from treadle.base.wording import did_you_mean, duration, listed, plain
-from treadle.item import Filter, ItemState
+from treadle.base.wording import did_you_mean, duration, listed, plain, plural
+from treadle.define.dependency import BUILT_IN
+from treadle.item import Filter, ItemState, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse
 from treadle.operate.fleet_json import limit_json, worker_json
 from treadle.operate.item_json import ref_json
-from treadle.store.fleet import Fleet
+from treadle.store.fleet import Fleet, WorkerStanding, last_beat
 from treadle.worker_info import BlockingItem
 
 from .exit_codes import REFUSED
-from .pages import first_items
+from .filters import first_items
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines
-from .text import Cell, ago, number
-from .worker_rows import WORKER_COLUMNS, worker_row
+from .text import Cell, ago, number, speaks_unicode
 
 MOST_RUNNING: Final = 1000
 """Running items that `workers --items` looks at."""
@@ -187,3 +187,67 @@ def _holders(holders: Sequence[LimitHolder], live: set[str]) -> str:
         name = each.worker if each.worker in live else f"{each.worker} (silent)"
         texts.append(f"{listed(each.items, 3)} on {name}" if each.items else f"{each.count} by {name}")
     return listed(texts, 4)
+
+
+_STANDINGS: dict[WorkerStanding, tuple[str, str, str]] = {
+    "alive": ("●", "*", "green"),
+    "blocked": ("■", "#", "red"),
+    "draining": ("◐", ">", "yellow"),
+    "pressed": ("◑", "=", "yellow"),
+    "manual": ("○", "o", ""),
+    "silent": ("✕", "x", "red"),
+}
+
+
+def fleet_text(fleet: Fleet) -> str:
+    """The fleet in one line."""
+    if not fleet.workers:
+        return "no workers"
+    parts = [plural(len(fleet.live), "worker")]
+    running = [worker.running for worker in fleet.live if worker.running is not None]
+    if running:
+        ahead = sum(map(_claimed_ahead, fleet.live))
+        parts.append(f"{sum(running) - ahead:,} running")
+        parts += [f"{ahead:,} claimed ahead"] if ahead else []
+    words = [word for worker in fleet.workers if (word := fleet.standing(worker)) != "alive"]
+    parts += [f"{words.count(word)} {word}" for word in _STANDINGS if word in words]
+    return ", ".join(parts)
+
+
+def state_cell(fleet: Fleet, worker: WorkerState) -> Cell:
+    """How a worker stands: by word and shape."""
+    standing = fleet.standing(worker)
+    shape, ascii_shape, style = _STANDINGS[standing]
+    return Cell(f"{shape if speaks_unicode() else ascii_shape} {standing}", style)
+
+
+def _running_text(worker: WorkerState) -> str:
+    if worker.running is None:
+        return ""
+    ahead, room = _claimed_ahead(worker), None if worker.info is None else worker.info.room
+    text = f"{worker.running - ahead}" if room is None else f"{worker.running - ahead}/{room}"
+    return f"{text} +{ahead}" if ahead else text
+
+
+def _claimed_ahead(worker: WorkerState) -> int:
+    """How many of its items have not begun, as it said last."""
+    return min(worker.running or 0, 0 if worker.info is None else worker.info.waiting)
+
+
+WORKER_COLUMNS = ("ID", "STATE", "RUNNING", "HOST", "PID", "UP", "SEEN", "QUEUES", "TYPES")
+
+
+def worker_row(fleet: Fleet, worker: WorkerState) -> list[str]:
+    """A worker as a row of a table."""
+    info, now = worker.info, fleet.now
+    return [
+        worker.id,
+        state_cell(fleet, worker),
+        _running_text(worker),
+        "" if info is None else info.host,
+        "" if info is None or not info.pid else str(info.pid),
+        "" if info is None or not info.started_at else ago(info.started_at, now).removesuffix(" ago"),
+        ago(last_beat(worker), now),
+        "" if info is None else "all" if info.queues is None else listed(info.queues, 3),
+        "all" if worker.types is None else listed((each for each in worker.types if each not in BUILT_IN), 4),
+    ]

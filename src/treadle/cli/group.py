@@ -15,8 +15,7 @@ from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, St
 from treadle.operate.item_json import member_json
 from treadle.store.read_refs import by_tenant
 
-from .filters import RevealOption
-from .pages import first_items
+from .filters import RevealOption, first_items
 from .shell import Shell, operator_command
 from .shown import group_text, status_cell, value_text, what, when
 from .text import Cell, fact_lines, speaks_unicode, table_lines, terminal_width

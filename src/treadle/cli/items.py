@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -11,18 +12,16 @@ from treadle.base.wording import duration, error_line, first_line, plural, times
 from treadle.define.condition import GroupRef, shown_name
 from treadle.errors import NotFound
 from treadle.item import Filter, GroupState, ItemState
-from treadle.operate.filters import read_condition
-from treadle.operate.item_json import ref_json
+from treadle.operate.filters import WhereCondition, read_condition
+from treadle.operate.item_json import Values, ref_json
 from treadle.store.rules.watching import died_unrun
 
 from .exit_codes import REFUSED
-from .filters import CursorOption, ItemFilters, LimitOption, RevealOption
+from .filters import CursorOption, ItemFilters, LimitOption, RevealOption, filter_of, first_items, pages
 from .names import remark_filters
-from .pages import filter_of, first_items, pages
 from .shell import Shell, operator_command
 from .shown import group_text, item_lines, status_cell, status_word, value_text
 from .text import Cell, clock, plain_lines, size
-from .where import find
 
 MOST_PREREQUISITES: Final = 100
 MOST_CHILDREN: Final = 20
@@ -286,3 +285,48 @@ async def export(
             shell.emit(shell.client.values.item(item, history=history, reveal=reveal))
         shell.flush()
     return None
+
+
+class Found(NamedTuple):
+    """What a walk found."""
+
+    items: list[ItemState]
+    looked_at: int
+    last: ItemState | None
+    """The last item that was looked at."""
+    cursor: str | None
+    """Where to go on. None: everything was looked at."""
+
+
+async def find(
+    shell: Shell,
+    where: Filter,
+    conditions: Sequence[WhereCondition],
+    *,
+    limit: int,
+    scan: int,
+    cursor: str | None,
+    oldest_first: bool = False,
+) -> Found:
+    """Return up to `limit` items for which all conditions hold, among the next `scan` items."""
+    items: list[ItemState] = []
+    looked_at, last = 0, None
+    while True:
+        size = min(limit if not conditions else 500, scan - looked_at, 1000)
+        page = await shell.backend.list(where, limit=size, cursor=cursor, oldest_first=oldest_first)
+        for index, item in enumerate(page.items, 1):
+            looked_at, last = looked_at + 1, item
+            if not conditions or matches(shell.client.values, item, conditions):
+                items.append(item)
+            if len(items) == limit and index < len(page.items):
+                # The same page, cut here: its cursor goes on after this item.
+                cut = await shell.backend.list(where, limit=index, cursor=cursor, oldest_first=oldest_first)
+                return Found(items, looked_at, last, cut.cursor)
+        cursor = page.cursor
+        if cursor is None or looked_at >= scan or len(items) >= limit:
+            return Found(items, looked_at, last, cursor)
+
+
+def matches(values: Values, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
+    fields = values.item(item, reveal=True)
+    return all(condition.holds(fields) for condition in conditions)

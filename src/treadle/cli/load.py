@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib
 import logging
+import math
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from treadle.app import Treadle
 from treadle.backend import Backend
-from treadle.base.wording import one_line
+from treadle.base.wording import duration, one_line
 from treadle.cli.log_format import LogFormat, say_refusal
 from treadle.client import Client
-from treadle.logs.lines import error_text
+from treadle.errors import StoreUnavailable, message_of
+from treadle.logs.lines import WARNING, error_text, log_line
+from treadle.retry import STORE_BACKOFF
 
 
 class CannotLoad(Exception):
@@ -92,3 +98,57 @@ def report(error: CannotLoad, format: str = LogFormat.text) -> None:
     """Write to standard error why the app was not loaded, for the person who started the command. If its
     module raised: the traceback, from the user's code on."""
     say_refusal(one_line(str(error)), format, error.__cause__)
+
+
+class StoreAway(Exception):
+    """The store was unavailable for as long as it was waited for."""
+
+
+async def open_store(
+    opening: Callable[[], Awaitable[object]], name: str, wait: float, stop: asyncio.Event
+) -> bool:
+    """Call `opening` until the store answers, for at most `wait` seconds: then `StoreAway`. Returns False if
+    `stop` was set before. Other errors are raised at once."""
+    began, failures = time.monotonic(), 0
+    stopping: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    try:
+        while not stop.is_set():
+            error = await _try(opening, stopping)
+            waited = time.monotonic() - began
+            if error is None:
+                if failures and not stop.is_set():
+                    log_line(WARNING, f"the store {one_line(name)} is available after {duration(waited)}")
+                return not stop.is_set()
+            reason = one_line(message_of(error))
+            if waited >= wait:
+                raise StoreAway(_given_up(one_line(name), reason, waited if failures else 0.0)) from error
+            if not failures:
+                limit = "" if math.isinf(wait) else f" for {duration(wait)}"
+                log_line(WARNING, f"the store {one_line(name)} is unavailable, trying again{limit}: {reason}")
+            failures += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(stopping), STORE_BACKOFF.delay(failures))
+        return False
+    finally:
+        stopping.cancel()
+
+
+async def _try(
+    opening: Callable[[], Awaitable[object]], stopping: asyncio.Future[Any]
+) -> StoreUnavailable | None:
+    trying = asyncio.ensure_future(opening())
+    await asyncio.wait({trying, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not trying.done():
+        trying.cancel()
+        await asyncio.wait({trying})
+        return None
+    try:
+        trying.result()
+    except StoreUnavailable as error:
+        return error
+    return None
+
+
+def _given_up(name: str, reason: str, waited: float) -> str:
+    state = f"was unavailable for {duration(waited)}" if waited else "is unavailable"
+    return f"the store {name} {state}: {reason}"

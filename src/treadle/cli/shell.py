@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import getpass
 import inspect
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
@@ -23,11 +25,11 @@ from treadle.errors import (
     SchemaError,
     StoreUnavailable,
     TreadleError,
+    message_of,
 )
 from treadle.operate.operator import note_of, tenant_of
-from treadle.store.audit_note import noted_about, noted_for
+from treadle.store.audit_note import checked_note, noted_about, noted_for
 
-from .actor import named_by_host
 from .exit_codes import AWAY, INTERRUPTED, REFUSED, USAGE
 from .text import fact_lines, json_line, styled, table_lines, terminal_width
 
@@ -358,3 +360,37 @@ def fail(message: str, code: int = USAGE) -> NoReturn:
     """End the command with one line on standard error."""
     _report(message)
     raise typer.Exit(code)
+
+
+VARIABLE = "TREADLE_ACTOR"
+
+
+def named_by_host(client: Client, because: str) -> Client:
+    """A client whose changes are noted: by `actor_here`."""
+    return client.by(actor_here(), reason=because, address=_host())
+
+
+def actor_here() -> str:
+    """Who calls a command: TREADLE_ACTOR, or the user and the host of this process. `InputError`."""
+    given = os.environ.get(VARIABLE)
+    if not given:
+        return f"{_user()}@{_host()}"
+    try:
+        return checked_note(given, "", "").actor
+    except InputError as error:
+        raise InputError(message_of(error).replace("actor=", f"{VARIABLE}=", 1)) from None
+
+
+def _host() -> str:
+    return _printable(socket.gethostname())
+
+
+def _user() -> str:
+    try:
+        return _printable(getpass.getuser())
+    except (KeyError, OSError, ImportError):  # the system knows no name for this user
+        return f"uid-{os.getuid()}"
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)[:90] or "unknown"

@@ -23,10 +23,10 @@ from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
+from .fleet import fleet_text
 from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped
-from .worker_rows import fleet_text
 
 MOST_ROWS: Final = 30
 

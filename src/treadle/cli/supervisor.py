@@ -25,9 +25,10 @@ protect against the rest.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from treadle.backend import Backend, store_name
@@ -42,12 +43,12 @@ from treadle.cli.exit_codes import (
     CHILD_STORE_AWAY,
     USAGE,
 )
-from treadle.cli.open_store import open_store
-from treadle.cli.reap import reap_others
 from treadle.cli.reports import ChildReport, merged, of_ended
 from treadle.logs.lines import ERROR, INFO, WARNING, error_text, lines, log_line
 from treadle.retry import Retry
 from treadle.worker import LeaseTimes
+
+from .load import open_store
 
 CHECK = 0.1
 """Seconds between two checks of the children."""
@@ -280,3 +281,22 @@ class Supervisor:
         while self._children:
             self._check_children()
             await asyncio.sleep(CHECK)
+
+
+def reap_others(own: Collection[int]) -> None:
+    """Wait for dead children that are not `own`, if this is the first process. Never blocks.
+
+    The first process of a container becomes the parent of every process whose own parent has died: those of
+    `run_in="process"` whose worker was killed, and programs that handlers started. Dead ones stay in the
+    table of processes until their parent waits for them.
+    """
+    if os.getpid() != 1:
+        return
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # there are no children
+            return
+        if found is None or found.si_pid in own:  # its exit code is read elsewhere, before the next look
+            return
+        os.waitpid(found.si_pid, os.WNOHANG)

@@ -16,9 +16,8 @@ from treadle.backend import store_name
 from treadle.base.wording import one_line, plain
 from treadle.errors import InputError
 
-from .actor import actor_here
 from .load import load_function
-from .shell import AppOption, Shell, TenantOption, UrlOption, run_command
+from .shell import AppOption, Shell, TenantOption, UrlOption, actor_here, run_command
 
 if TYPE_CHECKING:
     from treadle.dashboard.access import AccessFn
