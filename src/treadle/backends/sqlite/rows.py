@@ -117,72 +117,44 @@ def _attempt(row: Row) -> Attempt:
 
 def leases(tx: Tx, nos: Sequence[int]) -> list[Lease]:
     """The leases on these items, in this order."""
-    if not nos:
-        return []
-    found: list[Lease] = []
-    # By position, which is four times as fast as by keyword: see `Lease`.
-    for (
-        id, tenant, token, type, input, attempt, queue, lane, priority, attempts, options, queued_at, due_at,
-        claimed_at, deadline, ref, ready_at, rare,
-    ) in tx.rows(_SQL["leases"], tx.now, array(nos)):  # fmt: skip
-        if rare is None:
-            lease = Lease(
-                id, tenant, token, type, input, attempt, id, queue, lane, priority, attempts, None, None,
-                None, (), options, queued_at, due_at, claimed_at, deadline, None, ref, 0, 0, True,
-                ready_at or 0.0,
-            )  # fmt: skip
-        else:
-            more = _rare_fields.decode(rare)
-            lease = Lease(
-                id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
-                more.parent, more.workflow, more.workflow_type, more.after or (), options, queued_at, due_at,
-                claimed_at, deadline, more.verdict, ref, more.failures, more.losses, more.begun == 1,
-                ready_at or 0.0, more.deferrals,
-            )  # fmt: skip
-        found.append(lease)
-    return found
+    return [_lease(*row) for row in tx.rows(_SQL["leases"], tx.now, array(nos))] if nos else []
 
 
 def new_leases(
     rows: Iterable[Row], line: tuple[str, str, str], token: int, now: float, buffered: Container[str]
 ) -> list[Lease]:
-    """The leases on the items of one line that a claim hands out now, as it found them before."""
+    """The leases on the items of one line that a claim hands out now, as it has read them before."""
     queue, tenant, lane = line
-    found: list[Lease] = []
-    for (
-        no,
-        _,
-        _,
-        type,
-        deadline,
-        id,
-        input,
-        attempt,
-        priority,
-        attempts,
-        options,
-        queued,
-        due,
-        ready,
-        rare,
-    ) in rows:
-        begun = type not in buffered
-        if rare is None:
-            lease = Lease(
-                id, tenant, token, type, input, attempt, id, queue, lane, priority, attempts, None, None,
-                None, (), options, queued, due, now, deadline, None, no, 0, 0, begun, ready or 0.0,
-            )  # fmt: skip
-        else:
-            more = _rare_fields.decode(rare)
-            lease = Lease(
-                id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
-                more.parent, more.workflow, more.workflow_type, more.after or (), options, queued, due, now,
-                deadline, None, no, more.failures, more.losses, begun and more.begun == 1, ready or 0.0,
-                more.deferrals,
-            )  # fmt: skip
-        found.append(lease)
-        token += 1
-    return found
+    return [
+        _lease(
+            id, tenant, number, type, input, attempt, queue, lane, priority, attempts, options, queued_at,
+            due_at, now, deadline, no, ready_at, rare, type not in buffered,
+        )
+        for number, (
+            no, _, _, type, deadline, id, input, attempt, priority, attempts, options, queued_at, due_at,
+            ready_at, rare,
+        ) in enumerate(rows, token)
+    ]  # fmt: skip
+
+
+def _lease(
+    id: str, tenant: str, token: int, type: str, input: bytes, attempt: int, queue: str, lane: str,
+    priority: int, attempts: int | None, options: bytes, queued_at: float, due_at: float, claimed_at: float,
+    deadline: float | None, ref: int, ready_at: float | None, rare: str | None, begun: bool = True,
+) -> Lease:  # fmt: skip
+    """By position, which is four times as fast as by keyword: see `Lease`."""
+    if rare is None:
+        return Lease(
+            id, tenant, token, type, input, attempt, id, queue, lane, priority, attempts, None, None, None,
+            (), options, queued_at, due_at, claimed_at, deadline, None, ref, 0, 0, begun, ready_at or 0.0,
+        )  # fmt: skip
+    more = _rare_fields.decode(rare)
+    return Lease(
+        id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
+        more.parent, more.workflow, more.workflow_type, more.after or (), options, queued_at, due_at,
+        claimed_at, deadline, more.verdict, ref, more.failures, more.losses, begun and more.begun == 1,
+        ready_at or 0.0, more.deferrals,
+    )  # fmt: skip
 
 
 class RareFields(msgspec.Struct, array_like=True, gc=False):

@@ -44,7 +44,7 @@ _MOST_DEATHS = (200, 5000)
 _MOST_MARKED = 10_000
 """How many items are counted in all, those of the newest marks first."""
 _LEAST_MARKED = 100
-"""How many items of each mark are counted in any case, if it has so many."""
+"""Items of each mark that are counted in any case."""
 
 Tenants: TypeAlias = tuple[str, str | bytes]
 """The first and the last of the tenants that a statement reads, in the order of the index."""
