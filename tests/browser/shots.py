@@ -22,7 +22,7 @@ from treadle import Treadle
 from treadle.backends.memory import MemoryBackend
 from treadle.base.ids import id_generator
 from treadle.dashboard.addresses import segment
-from treadle.dashboard.menu import ENTRIES
+from treadle.dashboard.site import ENTRIES
 from treadle.metrics.names import SECONDS
 from treadle.records import MINUTE, Stat
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from treadle.dashboard.actions import ACTION_ROUTES
-from treadle.dashboard.assets import FOLDER
+from treadle.dashboard.site import FOLDER
 from treadle.operate.changes import VERBS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dashboard-programs.md"

@@ -16,7 +16,7 @@ from tests.dashboard.jobs import send
 from treadle import Treadle
 from treadle.cli.web import server_config
 from treadle.dashboard import Access, dashboard, live
-from treadle.dashboard.link_access import LinkAccess
+from treadle.dashboard.access import LinkAccess
 from treadle.operate.server_stop import server_stop
 
 

@@ -11,8 +11,8 @@ from treadle import Retry
 from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.template_filters import estimate
 from treadle.dashboard.throughput import throughput_of
+from treadle.dashboard.views.limits import doer_words
 from treadle.dashboard.views.schedules import next_of_cron, schedule_row
-from treadle.dashboard.views.type_limits import doer_words
 from treadle.dashboard.views.types import retry_words
 from treadle.doers import balanced, concurrency, rate_limited, unlimited
 from treadle.doers.limit_rules import LimitRule, Per, read_limit_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.dashboard.graph import NODE_WIDTH, Graph, graph_of
+from treadle.dashboard.views.graphs import NODE_WIDTH, Graph, graph_of
 from treadle.item import GROUP_MARK, ItemState, Status
 
 

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.tiers import examples
-from treadle.dashboard.input_diff import MOST_ROWS, DiffRow, diff_of
 from treadle.dashboard.payloads import pretty_text
 from treadle.dashboard.timeline import Stretch, Timeline, timeline_of, timeline_svg, timeline_ticks
-from treadle.dashboard.traceback_parts import is_own, traceback_parts
+from treadle.dashboard.views.dead import MOST_ROWS, DiffRow, diff_of
+from treadle.dashboard.views.item import is_own, traceback_parts
 from treadle.item import Attempt, ItemState
 from treadle.operate.item_json import exact_json
 

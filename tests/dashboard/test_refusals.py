@@ -20,7 +20,7 @@ from tests.dashboard.filled import MARKER, SECRET, WORK, fill
 from treadle import Treadle
 from treadle.dashboard import ACTIONS, Access, dashboard
 from treadle.dashboard.actions import ACTION_ROUTES
-from treadle.dashboard.answer_headers import HEADERS
+from treadle.dashboard.app import HEADERS
 
 FORM = {
     "reason": "because",

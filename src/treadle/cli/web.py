@@ -86,7 +86,7 @@ async def _serve(
         from treadle.dashboard import dashboard
     except ImportError:
         raise InputError("the dashboard needs the extra `web`: pip install 'treadle[web]'") from None
-    from treadle.dashboard.link_access import LinkAccess
+    from treadle.dashboard.access import LinkAccess
 
     if access is not None and (read_only or shown_tenant is not None):
         raise InputError("--access says what visitors may do: --read-only and --tenant are for the link")

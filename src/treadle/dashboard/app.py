@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treadle.base.callables import check_callable
 from treadle.client import Client
 from treadle.errors import InputError
 
-from .access import AccessFn, NotShown
+from .access import AccessFn, Forbidden, NotShown
 from .actions import ACTION_ROUTES
-from .answer_headers import AnswerHeaders
-from .downloads import DOWNLOADS
+from .payloads import What, json_text, read_payload
 from .site import Site
 from .view import View
 from .views import VIEWS
@@ -108,3 +111,65 @@ def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
 
 async def _nothing_there(visit: Visit) -> Response:
     raise NotShown("there is no such page")
+
+
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "vary": "cookie, accept, x-fragment",
+}
+
+
+class AnswerHeaders:
+    """Adds the headers that an answer does not have."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+async def _download(visit: Visit, what: What) -> Response:
+    if not visit.access.payloads:
+        raise Forbidden(f"{visit.access.actor} may not see inputs and results")
+    id = visit.part("id")
+    (state,) = await visit.item_client.get(id)
+    if state is None:
+        raise NotShown(f"there is no item {id!r}")
+    value, _ = read_payload(visit, state, what)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{id}.{what}.json")
+    return Response(
+        json_text(value).encode("utf-8", "replace"),
+        media_type="application/json",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def download_input(visit: Visit) -> Response:
+    return await _download(visit, "input")
+
+
+async def download_result(visit: Visit) -> Response:
+    return await _download(visit, "result")
+
+
+DOWNLOADS: Final[Mapping[str, Callable[[Visit], Awaitable[Response]]]] = {
+    "/items/{id}/input": download_input,
+    "/items/{id}/result": download_result,
+}
+"""By path, as routes of Starlette."""

@@ -14,7 +14,7 @@ from treadle.base.wording import duration
 MOST_CHARACTERS: Final = 100
 """Longer expressions are not read."""
 MOST_TIMES: Final = 4
-"""So many times of day are named."""
+"""Times of day that are named."""
 NICKNAMES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from treadle.errors import InputError
+from treadle.operate.filters import read_start
 
 MOST_BYTES: Final = 1_000_000
 MOST_FIELDS: Final = 5_000
@@ -96,3 +97,39 @@ def _texts(value: str | bool | float | list[str]) -> list[str]:
     if isinstance(value, list):
         return value
     return ["1" if value is True else str(value)]
+
+
+LONGEST_NUMBER: Final = 100
+
+
+def read_instant(text: str, field: str, now: float) -> float:
+    """Epoch seconds: `now`, from now on (`5m`), or an instant, in UTC unless it says otherwise."""
+    if text == "now":
+        return now
+    try:
+        return read_start(text[:LONGEST_NUMBER].removeprefix("+"), now, field)
+    except InputError:
+        problem = "must be now, a time from now such as 5m or 2h, or an instant such as 2030-01-31 09:00"
+        raise InputError.of(field, text, problem) from None
+
+
+def read_number(text: str, field: str) -> float:
+    try:
+        return float(text[:LONGEST_NUMBER])
+    except ValueError:
+        raise InputError.of(field, text, "must be a number") from None
+
+
+def read_whole(text: str, field: str) -> int:
+    try:
+        return int(text[:LONGEST_NUMBER])
+    except ValueError:
+        raise InputError.of(field, text, "must be a whole number") from None
+
+
+def read_json(text: str, field: str) -> Any:
+    """A JSON value."""
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"{field} is no JSON: {error}", parameters=(field,)) from None

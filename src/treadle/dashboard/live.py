@@ -27,9 +27,9 @@ DEBOUNCE: Final = 0.5
 LOOK_EVERY: Final = 2.0
 """Seconds after which pages look without an event."""
 MOST_PAGES: Final = 500
-"""So many pages are told at once. Others look by themselves."""
+"""Limit on the pages that are told. Others look by themselves."""
 MOST_OF_ACTOR: Final = 50
-"""So many of them are those of one actor."""
+"""Limit on those of one actor."""
 ASK_EVERY: Final = 60.0
 """Seconds after which it is asked again whether a visitor has access."""
 STREAMS: Final = "treadle.streams"

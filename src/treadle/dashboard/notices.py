@@ -14,8 +14,7 @@ from starlette.responses import Response
 
 from treadle.base.wording import plural
 
-from .addresses import name_of, segment
-from .cookies import keep
+from .addresses import PageAddresses, name_of, segment
 from .visit import Visit
 
 COOKIE: Final = "treadle_done"
@@ -74,3 +73,16 @@ def keep_done(visit: Visit, response: Response, said: str, item: tuple[str, str]
     """Let the browser keep what was done. item: one that was queued, to link to."""
     kept = [said, *(segment(part) for part in item or ())]
     keep(visit, response, COOKIE, "/".join(kept), seconds=SECONDS)
+
+
+def keep(page: PageAddresses, response: Response, name: str, value: str, *, seconds: int) -> None:
+    """Let the browser keep a text. Other sites can neither read nor send it."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=seconds,
+        path=page.root or "/",
+        secure=page.request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )

@@ -7,7 +7,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -37,16 +38,12 @@ from treadle.operate.server_stop import server_stop
 
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
-from .assets import Assets
 from .bulk_runs import BulkRuns
-from .cookies import keep
 from .forms import read_form
 from .kept_reads import KeptReads
 from .live import Live
-from .menu import menu
-from .notices import notice
-from .origin import refused_origin
-from .view import Elsewhere, Shown, View
+from .notices import keep, notice
+from .view import Elsewhere, Section, Shown, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]
@@ -320,3 +317,118 @@ def wants_json(request: Request) -> bool:
     """Whether a program asks. Browsers accept HTML."""
     accept = request.headers.get("accept", "")
     return "application/json" in accept and "text/html" not in accept
+
+
+FOLDER: Final = Path(__file__).parent / "static"
+MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class Assets:
+    """The files of the folder `static`. They hold nothing that is secret, so they need no access."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[bytes, str]] = {}
+        self.names: dict[str, str] = {}
+        """By the name of a file: the name under which it is served."""
+        for path in sorted(FOLDER.iterdir()):
+            media_type = MEDIA_TYPES.get(path.suffix)
+            if media_type is not None:
+                content = path.read_bytes()
+                digest = hashlib.sha256(content).hexdigest()[:12]
+                name = f"{path.stem}-{digest}{path.suffix}"
+                self._files[name] = (content, media_type)
+                self.names[path.name] = name
+
+    async def serve(self, request: Request) -> Response:
+        found = self._files.get(request.path_params["name"])
+        if found is None:
+            return Response("there is no such file\n", 404, media_type="text/plain")
+        content, media_type = found
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(content, headers=headers, media_type=media_type)
+
+
+class MenuEntry(NamedTuple):
+    section: Section
+    title: str
+    path: str
+    key: str
+    """After `g`, this key goes there."""
+    of_fleet: bool = False
+    needs: frozenset[str] = frozenset(("listing", "watching"))
+
+
+ENTRIES: Final = (
+    MenuEntry("overview", "Overview", "/", "o"),
+    MenuEntry("items", "Items", "/items", "i"),
+    MenuEntry("dead", "Dead letters", "/dead", "d"),
+    MenuEntry("queues", "Queues", "/queues", "q"),
+    MenuEntry("types", "Types", "/types", "t"),
+    MenuEntry("workers", "Workers", "/workers", "w", of_fleet=True),
+    MenuEntry("schedules", "Schedules", "/schedules", "s", of_fleet=True, needs=frozenset(("schedules",))),
+    MenuEntry("limits", "Limits", "/limits", "l"),
+    MenuEntry("tenants", "Tenants", "/tenants", "n", of_fleet=True),
+    MenuEntry("bulk", "Bulk actions", "/bulk", "b", needs=frozenset(("recording",))),
+    MenuEntry("audit", "Audit", "/audit", "a", needs=frozenset(("recording",))),
+)
+
+
+class MenuLink(NamedTuple):
+    section: str
+    title: str
+    url: str
+    key: str
+
+
+def menu(visit: Visit) -> list[MenuLink]:
+    """The entries that this visitor sees, as links."""
+    capabilities = visit.site.client.backend.capabilities
+    return [
+        MenuLink(entry.section, entry.title, visit.url(entry.path), entry.key)
+        for entry in ENTRIES
+        if entry.needs <= capabilities and (visit.sees_fleet or not entry.of_fleet)
+    ]
+
+
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+BY_BROWSERS = ("basic", "digest", "negotiate", "ntlm")
+"""Schemes of `Authorization` that browsers send by themselves, also to another site."""
+
+
+def refused_origin(request: Request, origins: Collection[str]) -> str | None:
+    """Why a request may not change anything: it was made by a page of another site. None: it may.
+
+    Browsers say with `Sec-Fetch-Site`, or at least with `Origin`, which page made a request. There is no
+    session and no token in forms that could expire.
+
+    origins: others from which it may be made: `https://admin.example`.
+    """
+    if request.method in SAFE_METHODS:
+        return None
+    headers = request.headers
+    origin = headers.get("origin")
+    if origin is not None and origin in origins:
+        return None
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return None if site in ("same-origin", "none") else f"it was made by another site ({site})"
+    if origin is not None:
+        if _is_own(origin, request):
+            return None
+        return "it was made by a page of another origin"
+    if _has_token(headers):
+        return None
+    return "it does not say which page made it: send Sec-Fetch-Site: none, an Origin, or a bearer token"
+
+
+def _is_own(origin: str, request: Request) -> bool:
+    """Whether it is the origin of the dashboard itself. A proxy may speak TLS to browsers, and not here."""
+    scheme, _, host = origin.partition("://")
+    schemes = ("http", "https") if request.url.scheme == "http" else ("https",)
+    return scheme in schemes and bool(host) and host == request.headers.get("host")
+
+
+def _has_token(headers: Mapping[str, str]) -> bool:
+    """Whether a request has a header that a browser does not send by itself."""
+    scheme = headers.get("authorization", "").partition(" ")[0].lower()
+    return "x-api-key" in headers or (bool(scheme) and scheme not in BY_BROWSERS)

@@ -57,7 +57,7 @@ class Rate(RunTimes, frozen=True, kw_only=True):
     attempts: int
     """Attempts that ended, in all."""
     failed: int
-    """... of which so many failed."""
+    """Attempts of these that failed."""
 
 
 def span_of(visit: Visit) -> str:

@@ -86,7 +86,7 @@ OTHER: Final = "_other"
 without bounds."""
 MAX_QUEUES: Final = 100
 MAX_PAIRS: Final = 1000
-"""A type beyond so many pairs of type and queue is counted for `OTHER`."""
+"""Limit on the pairs of type and queue. A type beyond it is counted for `OTHER`."""
 _DEATH_REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
 _LOSSES: Final[tuple[Loss, ...]] = get_args(Loss)
 
@@ -236,14 +236,14 @@ class TypeMetrics:
         return found
 
     def queued_some(self, count: int, at: float) -> None:
-        """So many items were stored here."""
+        """Count items that were stored here."""
         self.queued += count
         self.last_queued_at = at
         if self.changed is not None:
             self.changed(self)
 
     def claimed(self, count: int = 1) -> None:
-        """So many items are leased here. They have not started."""
+        """Count items that are leased here and have not started."""
         self.pending += count
         self.active += count
         if self.active > self.peak_active:
@@ -396,7 +396,7 @@ class ProcessMetrics:
         return added(self.batch_sizes.values(), SIZES)
 
     def called(self, verb: StoreVerb, seconds: float, items: int) -> None:
-        """The store has answered a call for so many items."""
+        """Note a call that the store has answered, and for how many items."""
         match verb:
             case "claim":
                 self.claim.observe(seconds)

@@ -19,11 +19,11 @@ from .why.fleet import WorkerFleet
 from .why.wording import command
 
 RUNNING_LOOKED_AT: Final = 500
-"""So many running items are looked at for those that run where a worker is blocked."""
+"""Running items that are looked at for those that run where a worker is blocked."""
 KILLERS_LOOKED_AT: Final = 100
-"""So many items that ended workers are looked at, the oldest."""
+"""Items that ended workers that are looked at, the oldest."""
 QUICK_REACH: Final = 10_000
-"""Among so many open items, the oldest, blocked ones are found in some milliseconds."""
+"""Open items, the oldest, among which blocked ones are found in some milliseconds."""
 
 
 class StoreLook(NamedTuple):

@@ -69,7 +69,7 @@ def work_router(app: Client, *, access: Callable[..., Any], max_wait: Duration =
     async def read_work(
         request: Request, id: str = id_path, wait: float = wait_query, access: Any = allowed
     ) -> Response:
-        """The state of the work. With `wait`, when it has ended, or after so many seconds."""
+        """The state of the work. With `wait`, when it has ended, or after that time."""
         return await answers.state(request, id, access, wait)
 
     @router.get("/{id}/events", response_class=EventStream, responses=REFUSALS, name="work_events")

@@ -53,7 +53,7 @@ class OpenTelemetry:
         that submitted it, if that call waits for its end (`.result()`, `.group()`) or is a schedule. After
         any other submit it begins a new trace with a link. `parent` and `link` always do the one or the
         other.
-    create_spans: an `enqueue_many` of at most so many items makes a span `create` for each of them.
+    create_spans: an `enqueue_many` of at most this many items makes a span `create` for each of them.
     internals: spans of the engine's own calls to the store too.
     baggage: store the baggage of the submitter with its items too.
     tenant: add the attribute `treadle.tenant`.

@@ -38,7 +38,7 @@ QUIET: Final = 15.0
 STREAM_SECONDS: Final = 300.0
 """A stream ends after this time. Browsers then ask again, and access is asked for again."""
 MOST_OPEN: Final = 1000
-"""So many requests wait at once."""
+"""Limit on the requests that wait at once."""
 LAST: Final = "end"
 """The id of the last event."""
 
@@ -99,7 +99,7 @@ class WorkStates:
     # -- waiting ---------------------------------------------------------------------------------------
 
     async def wait(self, access: WorkAccess, id: str, seconds: float, request: Request) -> WorkState:
-        """The same, after it has ended, or after so many seconds, or when the caller has gone, or when the
+        """The same, after it has ended, or after `seconds`, or when the caller has gone, or when the
         server stops."""
         found = await self.find(access, id)
         if found.state.ended or seconds <= 0:
@@ -125,7 +125,7 @@ class WorkStates:
             _retrieve(end)  # what has become of it is read
 
     def check_room(self) -> None:
-        """`TooManyWait` if so many requests wait that no other may."""
+        """`TooManyWait` if `MOST_OPEN` requests wait already."""
         if self._open >= MOST_OPEN:
             raise TooManyWait(f"{MOST_OPEN} requests wait already")
 

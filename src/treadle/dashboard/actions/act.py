@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from treadle.bulk_action import ActionVerb, BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import chosen_id, segment, split_id
-from treadle.dashboard.forms import Form, read_form
+from treadle.dashboard.forms import Form, read_form, read_number, read_whole
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
@@ -20,7 +20,6 @@ from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source
 from treadle.operate.filters import ItemFilter, parse_filter
 
 from .answers import asking, back_of, finished, reason_of
-from .fields import read_number, read_whole
 from .item_verbs import change_items, read_items, refused_items, tell_refused
 from .named_item import NO_FORM, ItemBrief, brief
 

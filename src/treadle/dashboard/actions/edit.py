@@ -1,4 +1,4 @@
-"""Edit: run an ended item again with a changed input, as a new item. The old one stays as it is."""
+"""Forms that change one item: complete it, update it, or run it again with a changed input."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final, cast
 import msgspec
 from starlette.responses import Response
 
-from treadle.dashboard.forms import Form, read_form
+from treadle.dashboard.forms import Form, read_form, read_instant, read_json, read_whole
 from treadle.dashboard.visit import Visit
-from treadle.define.work_type import AnyWorkType, json_input
-from treadle.errors import ConflictError, InputError, PayloadError
+from treadle.define.work_type import AnyWorkType, json_input, json_result, result_text
+from treadle.errors import AlreadyEnded, ConflictError, InputError, PayloadError
 from treadle.item import TERMINAL, ItemState
 from treadle.logs.masking import MASK
+from treadle.options import UpdateOptions
 
 from .answers import asking, finished, hiding, reason_of
-from .fields import read_json
 from .named_item import ItemBrief, brief, read_item
 
 MOST_CHARACTERS: Final = 64_000
@@ -128,3 +128,89 @@ def _by_name(value: object) -> dict[str, Any]:
 def _by_place(value: object) -> dict[str, Any]:
     parts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
     return {str(at): each for at, each in enumerate(parts)}
+
+
+class CompletePage(msgspec.Struct, frozen=True):
+    item: ItemBrief
+    expects: str
+    """The type of the value, as the code says. Empty: unknown."""
+    value: str = "null"
+    reason: str = ""
+
+
+async def complete(visit: Visit) -> Response:
+    """Ask for the value, and end the item with it."""
+    form = await read_form(visit.request)
+    item = await read_item(visit, form)
+    type = visit.client.types.get(item.type)
+    page = CompletePage(brief(item), "" if type is None else result_text(type))
+    error: InputError | ConflictError | PayloadError | None = None
+    if visit.request.method == "POST":
+        page = msgspec.structs.replace(page, value=form.text("value"), reason=reason_of(form))
+        try:
+            return await _complete(visit, item, form)
+        except (InputError, ConflictError, PayloadError) as refused:
+            error = refused
+    elif item.status in TERMINAL:
+        error = AlreadyEnded(item.id, item.status)
+    return asking(visit, "ask_complete.html", "items", page, error=error)
+
+
+async def _complete(visit: Visit, item: ItemState, form: Form) -> Response:
+    reason = reason_of(form, needed_for="completing an item without running it")
+    value = read_json(form.text("value").strip() or "null", "value")
+    type = visit.client.types.get(item.type)
+    if type is not None:
+        value = json_result(type, value)
+    await visit.acting("complete", tenant=item.tenant, reason=reason).complete(item.id, value)
+    return finished(visit, form, "complete", to=visit.item_url(item.id, item.tenant))
+
+
+FIELDS = ("run_at", "priority", "queue", "lane", "deadline", "reason")
+
+
+class UpdatePage(msgspec.Struct, frozen=True):
+    item: ItemBrief
+    due_at: float
+    priority: int
+    lane: str
+    deadline: float | None
+    typed: dict[str, str] = {}
+
+
+async def update(visit: Visit) -> Response:
+    """Ask what to change, and change it. A field that is left empty changes nothing."""
+    form = await read_form(visit.request)
+    item = await read_item(visit, form)
+    page = UpdatePage(
+        brief(item),
+        item.due_at,
+        item.priority,
+        item.lane,
+        item.deadline,
+        {each: form.get(each) for each in FIELDS},
+    )
+    if visit.request.method != "POST":
+        return asking(visit, "ask_update.html", "items", page)
+    try:
+        return await _update(visit, item, form)
+    except (InputError, ConflictError) as error:
+        return asking(visit, "ask_update.html", "items", page, error=error)
+
+
+async def _update(visit: Visit, item: ItemState, form: Form) -> Response:
+    now = await visit.client.backend.now()
+    changes: UpdateOptions = {}
+    if run_at := form.get("run_at"):
+        changes["run_at"] = read_instant(run_at, "run_at", now)
+    if priority := form.get("priority"):
+        changes["priority"] = read_whole(priority, "priority")
+    if queue := form.get("queue"):
+        changes["queue"] = queue
+    if lane := form.get("lane"):
+        changes["lane"] = "" if lane == "none" else lane
+    if deadline := form.get("deadline"):
+        changes["deadline"] = None if deadline == "none" else read_instant(deadline, "deadline", now)
+    client = visit.acting("update", tenant=item.tenant, reason=reason_of(form))
+    count = await client.update([item.id], **changes)
+    return finished(visit, form, "update", count, to=visit.item_url(item.id, item.tenant))

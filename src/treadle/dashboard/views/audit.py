@@ -14,7 +14,7 @@ from treadle.records import AuditEntry
 
 SHOWN: Final = 100
 LOOKED_AT: Final = 500
-"""Of an actor: so many entries of all actors are looked at for one page."""
+"""Entries of all actors that are looked at for one page of an actor."""
 
 
 class AuditPageShown(msgspec.Struct, frozen=True):

@@ -30,12 +30,12 @@ from treadle.operate.filters import (
 
 ROWS: Final = 50
 REACH: Final = 50_000
-"""So many items are looked at for a page, where no index leads to those that match."""
+"""Items that are looked at for a page, where no index leads to those that match."""
 PORTION: Final = 1_000
 PORTIONS: Final = 4
-"""So many portions at most are read and looked into for a page, where the filter is on what is inside."""
+"""Limit on the portions that are read for a page, where the filter is on what is inside."""
 LOOK_SECONDS: Final = 0.06
-"""After so long it looks into no further portion."""
+"""Seconds after which it looks into no further portion."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 OFFERED: Final[tuple[ActionVerb, ...]] = ("requeue", "trigger", "cancel", "delete")
@@ -75,7 +75,7 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
     reached_at: float | None = None
     """It has looked back to here, and found no more."""
     looked_at: int | None = None
-    """With conditions: so many items were looked into."""
+    """With conditions: how many items were looked into."""
     several_tenants: bool = False
     hints: list[str] = []
     statuses: list[StatusLink] = []

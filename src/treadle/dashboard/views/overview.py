@@ -8,9 +8,16 @@ from typing import Any, Final
 import msgspec
 
 from treadle.dashboard.addresses import segment
-from treadle.dashboard.depths import Depth, depth_json, depths
 from treadle.dashboard.payloads import shown_text
-from treadle.dashboard.queue_states import QueueState, queue_json, queue_states, shown_queues
+from treadle.dashboard.queue_states import (
+    Depth,
+    QueueState,
+    depth_json,
+    depths,
+    queue_json,
+    queue_states,
+    shown_queues,
+)
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit

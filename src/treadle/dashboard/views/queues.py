@@ -10,12 +10,13 @@ import msgspec
 from treadle.base.ids import check_name
 from treadle.base.timing import iso
 from treadle.dashboard.access import NotShown
-from treadle.dashboard.depths import Depth, depth_json, depths
-from treadle.dashboard.paging import Pages, page_of, pages_json
 from treadle.dashboard.payloads import shown_reasons
 from treadle.dashboard.queue_states import (
+    Depth,
     QueueState,
     declared_queues,
+    depth_json,
+    depths,
     queue_json,
     queue_states,
     shown_queues,
@@ -28,7 +29,7 @@ from treadle.dashboard.throughput import (
     span_of,
     throughput_json,
 )
-from treadle.dashboard.view import View
+from treadle.dashboard.view import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.item_facts import Overview
 from treadle.operate.fleet_json import reason_json
@@ -36,15 +37,14 @@ from treadle.records import Line
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 
-from .limits import LimitRow, limit_rows, rows_json
-from .type_limits import limits_of_types
+from .limits import LimitRow, limit_rows, limits_of_types, rows_json
 from .workers import WorkerRow, row_json, worker_row
 
 PER_PAGE: Final = 200
 MOST_WORKERS: Final = 50
 MOST_LINES: Final = 200
 RECENT: Final = 600
-"""Rates are those of so many seconds."""
+"""Seconds over which rates are counted."""
 
 
 class QueuesPage(msgspec.Struct, frozen=True):

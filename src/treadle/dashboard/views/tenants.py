@@ -7,9 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from treadle.bulk_action import OPERATORS
-from treadle.dashboard.depths import Depth, depth_json, depths
-from treadle.dashboard.paging import Pages, page_of, pages_json
-from treadle.dashboard.view import View
+from treadle.dashboard.queue_states import Depth, depth_json, depths
+from treadle.dashboard.view import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 
 PER_PAGE: Final = 200

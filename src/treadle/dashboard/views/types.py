@@ -11,8 +11,7 @@ import msgspec
 from treadle.base.ids import check_name
 from treadle.base.wording import duration, one_line
 from treadle.dashboard.access import NotShown
-from treadle.dashboard.depths import Depth, depth_json, depths
-from treadle.dashboard.paging import Pages, page_of, pages_json
+from treadle.dashboard.queue_states import Depth, depth_json, depths
 from treadle.dashboard.throughput import (
     SPANS,
     Rate,
@@ -22,7 +21,7 @@ from treadle.dashboard.throughput import (
     span_of,
     throughput_json,
 )
-from treadle.dashboard.view import View
+from treadle.dashboard.view import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.define.dependency import BUILT_IN
 from treadle.define.work_type import AnyWorkType, arguments_of
@@ -33,8 +32,7 @@ from treadle.operate.why.fleet import misfit_text
 from treadle.retry import Retry
 from treadle.store.fleet import Fleet
 
-from .limits import LimitRow, limit_rows, rows_json
-from .type_limits import doer_words, limits_of_types
+from .limits import LimitRow, doer_words, limit_rows, limits_of_types, rows_json
 from .workers import WorkerRow, row_json, worker_row
 
 PER_PAGE: Final = 200
