@@ -20,7 +20,7 @@ from tests.engine.kit import PATIENCE, until
 from treadle import Abort, Client, Context, Handle, InputError, Result, Secret, Treadle, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
-from treadle.contrib.starlette import WorkAccess, member_counts, work_router, work_states
+from treadle.contrib.starlette import WorkAccess, work_router, work_state, work_states
 from treadle.engine.wait.waiters import Waiters
 from treadle.operate.operator import core_of
 from treadle.operate.server_stop import server_stop
@@ -333,7 +333,7 @@ async def test_members_are_counted_again_only_after_a_change(app: Treadle) -> No
 
 
 async def test_large_groups_are_not_counted(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_counts, "MOST_COUNTED", 1)
+    monkeypatch.setattr(work_state, "MOST_COUNTED", 1)
     handle = await app.enqueue(fan_out("g"))
     await handle.result(PATIENCE)
     assert progress_of((await get(web_of(app), f"/work/{handle.id}")).json()) == (

@@ -14,9 +14,8 @@ from treadle.errors import InputError
 from treadle.item import Count, Schedule
 from treadle.item_facts import LimitUse, Overview, QueueAge
 from treadle.metrics import MAX_QUEUES
-from treadle.metrics.store_rows import MOST_LIMITS, StoreRows, rows_of_limits, rows_of_schedules
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
-from treadle.store_metrics import StoreMetrics
+from treadle.store_metrics import MOST_LIMITS, StoreMetrics, StoreRows, rows_of_limits, rows_of_schedules
 from treadle.testing import Faults
 
 pytestmark = pytest.mark.every_store

@@ -17,8 +17,7 @@ from treadle import Abort, Client, Context, Defer, Failure, InputError, Result, 
 from treadle.backend import Backend
 from treadle.base.headers import trace_of
 from treadle.contrib.otel import OpenTelemetry
-from treadle.contrib.otel.carrier import pack
-from treadle.contrib.otel.spans import server_of
+from treadle.contrib.otel.spans import pack, server_of
 from treadle.define.work import Work
 from treadle.events import Queued
 from treadle.handler.telemetry import MOST_BYTES

@@ -140,7 +140,7 @@ def test_arguments_are_what_json_can_hold(backend: TreadleBackend) -> None:
 def test_a_task_is_that_of_its_module_also_if_a_copy_was_enqueued_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("treadle.contrib.django.known_tasks._known", {})
+    monkeypatch.setattr("treadle.contrib.django.task._known", {})
     with task_settings(url="memory://"):
         tasks.echo.using(run_after=datetime.now(UTC) + timedelta(hours=1)).enqueue(1)
         assert backend_of().get_result(tasks.echo.enqueue(2).id).task == tasks.echo

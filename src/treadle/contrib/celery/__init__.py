@@ -21,8 +21,7 @@ See docs/moving/celery.md.
 
 from __future__ import annotations
 
-from .apply_options import ApplyOptions
-from .canvas import CeleryGroup, CelerySignature, chain, chord, group
+from .canvas import ApplyOptions, CeleryGroup, CelerySignature, chain, chord, group
 from .result import CeleryGroupResult, CeleryResult
 from .task import CeleryTask
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar, overload
@@ -11,8 +12,6 @@ from treadle.client import Client
 from treadle.errors import InputError, WaitTimeout, WorkCancelled, WorkFailed
 from treadle.handle import Handle
 from treadle.item import GroupState
-
-from .blocking import run_blocking
 
 V = TypeVar("V")
 T = TypeVar("T")
@@ -195,3 +194,14 @@ def _left(until: float | None, result: CeleryResult[Any], timeout: Duration | No
     if left < 0:
         raise WaitTimeout(result.id, seconds(timeout))
     return left
+
+
+def run_blocking(client: Client, coroutine: Coroutine[Any, Any, T], method: str, instead: str) -> T:
+    """Run a coroutine on the app's loop, and wait for it here. RuntimeError in a thread that runs an event
+    loop: the loop would stand still meanwhile."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return client.sync.call(coroutine)
+    coroutine.close()
+    raise RuntimeError(f"{method} would block the event loop of this thread: use `{instead}`")

@@ -11,10 +11,8 @@ from treadle.client import Client
 from treadle.define.work_type import WorkType, handler_of
 from treadle.errors import InputError
 
-from .apply_options import ApplyOptions
-from .blocking import run_blocking
-from .canvas import CelerySignature
-from .result import CeleryResult
+from .canvas import ApplyOptions, CelerySignature
+from .result import CeleryResult, run_blocking
 
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -36,9 +36,8 @@ if find_spec("django.tasks") is None and find_spec("django_tasks") is None:
     )
 
 from .app import app
-from .backend import TreadleBackend
+from .backend import TreadleBackend, task_schedule
 from .dashboard_view import dashboard
 from .task import TreadleTask
-from .task_schedule import task_schedule
 
 __all__ = ["TreadleBackend", "TreadleTask", "app", "dashboard", "task_schedule"]

@@ -1,24 +1,28 @@
-"""TreadleBackend: the backend for `TASKS` that stores tasks as items of treadle."""
+"""TreadleBackend: the backend for `TASKS` that stores tasks as items of treadle. And `task_schedule`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from typing_extensions import Unpack
+
 from treadle.app import Treadle
+from treadle.base.timing import Duration, Instant
+from treadle.define.work import Work
 from treadle.errors import InputError
-from treadle.options import ENQUEUE_OPTIONS, check_options
+from treadle.options import ENQUEUE_OPTIONS, Options, check_options
+from treadle.schedule import CatchUp, NextFn, Schedule
 from treadle.sync import SyncHandle
 
 from .databases import in_transaction, is_store, raw_connection
 from .django_api import ImproperlyConfigured, connections, timezone, transaction
-from .known_tasks import remember
 from .results import new_result, to_time
 from .stores import app_of
-from .task import TreadleTask, item_options
+from .task import TreadleTask, item_options, remember
 from .task_type import plain_input, read_result, type_of
-from .tasks_api import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_enqueued
+from .tasks_api import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_backends, task_enqueued
 
 TransactionMode: TypeAlias = Literal["same", "on_commit", "now"]
 """What an enqueue in a transaction does."""
@@ -157,3 +161,51 @@ class PendingSubmit:
 
     def __call__(self) -> None:
         self._store()
+
+
+def task_schedule(
+    name: str,
+    task: Task,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    cron: str | None = None,
+    tz: str | None = None,
+    every: Duration | None = None,
+    next: NextFn | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    catch_up: CatchUp = "none",
+    **options: Unpack[Options],
+) -> Schedule:
+    """Return a `Schedule` that enqueues a task, with the options of its `using(...)`, again and again.
+
+    args, kwargs: what the task is called with. `TypeError` if the function cannot be called with them.
+    The others are those of `Schedule`.
+
+    It is for `OPTIONS["schedules"]`, or for the app of the backend that the task names.
+    """
+    if task.run_after is not None:
+        raise TypeError("run_after is for one enqueue: a schedule has its own times")
+    input = plain_input(task, args, kwargs or {})
+    merged: Any = {**item_options(task), **options}
+    return Schedule(
+        name,
+        run=functools.partial(_work_of, task, input),
+        cron=cron,
+        tz=tz,
+        every=every,
+        next=next,
+        start=start,
+        end=end,
+        catch_up=catch_up,
+        **merged,
+    )
+
+
+def _work_of(task: Task, input: Mapping[str, Any]) -> Work[Any, Any]:
+    backend = task_backends[task.backend]
+    if not isinstance(backend, TreadleBackend):
+        raise ImproperlyConfigured(f"TASKS[{task.backend!r}] is not a TreadleBackend")
+    remember(task)
+    return type_of(task, backend.app, task.backend).from_input(input)

@@ -1,7 +1,9 @@
-"""TreadleTask: a task of Django with the options of treadle."""
+"""TreadleTask: a task of Django with the options of treadle. And the tasks that this process knows."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ from treadle.base.wording import did_you_mean
 from treadle.options import After, KeyScope
 from treadle.retry import Retry
 
+from .django_api import autodiscover_modules, import_string
 from .tasks_api import Task
 
 
@@ -59,3 +62,44 @@ def item_options(task: Task) -> dict[str, Any]:
 
 RUN_AFTER: Final = "django.run_after"
 """The header with the `run_after` of the task: retries move the time when an item is due."""
+
+
+_known: Final[dict[str, Task]] = {}
+
+
+def remember(task: Task) -> None:
+    """Know a task from now on. A copy with other options (`using`) stands for the task of its module."""
+    if task.module_path not in _known:
+        own = getattr(sys.modules.get(task.func.__module__), task.func.__name__, None)
+        _known[task.module_path] = own if isinstance(own, Task) else task
+
+
+def find_task(path: str) -> Task | None:
+    """The task whose function is at `path`. None if there is none."""
+    if path in _known:
+        return _known[path]
+    try:
+        imported = import_string(path)
+    except ImportError:
+        imported = None
+    found: Task | None = imported if isinstance(imported, Task) else None
+    if found is None:
+        found = next((each for each in _loaded() if each.module_path == path), None)
+    if found is not None:
+        remember(found)
+    return found
+
+
+def discover() -> list[Task]:
+    """All tasks: those in the modules `tasks` of the installed apps, and in all modules that are loaded."""
+    autodiscover_modules("tasks")
+    for task in _loaded():
+        remember(task)
+    return list(_known.values())
+
+
+def _loaded() -> Iterator[Task]:
+    for module in sys.modules.copy().values():
+        for value in tuple(getattr(module, "__dict__", {}).values()):
+            if issubclass(type(value), Task):  # `isinstance` would make a lazy object load what it is for
+                yield value

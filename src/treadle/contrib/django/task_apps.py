@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Treadle:
     if name.startswith("_"):
         raise AttributeError(name)
     from .backend import TreadleBackend
-    from .known_tasks import discover
+    from .task import discover
     from .task_type import type_of
     from .tasks_api import task_backends
 

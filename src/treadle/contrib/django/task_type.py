@@ -23,9 +23,8 @@ from treadle.handler.context import Context
 from treadle.item import ItemState
 
 from .connections import fresh_async_connections, fresh_connections
-from .finished import send_finished, send_later, sender_of
-from .known_tasks import find_task
-from .results import end_result, result_of, running_result
+from .results import end_result, result_of, running_result, send_finished, send_later, sender_of
+from .task import find_task
 from .tasks_api import Task, TaskContext, TaskResult, normalize_json, task_started
 
 _made: Final[WeakSet[AnyWorkType]] = WeakSet()

@@ -21,9 +21,9 @@ from treadle.sync import SyncClaimedLease
 
 from .backend import PendingSubmit, TreadleBackend
 from .django_api import connections, import_string, settings, sync_to_async
-from .finished import collected
-from .known_tasks import discover
+from .results import collected
 from .stores import OWN_OPTIONS, close_apps
+from .task import discover
 from .task_type import read_result, run_task, type_of
 from .tasks_api import Task, TaskResult, task_backends
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from treadle.base.callables import check_callable
 from treadle.base.timing import Duration
 from treadle.client import Client
-from treadle.contrib.starlette.clients import tenant_client
+from treadle.contrib.starlette.lifespan import tenant_client
 from treadle.contrib.starlette.work_router import EventStream, WorkAnswers
 from treadle.contrib.starlette.work_state import WorkState
 

@@ -36,9 +36,8 @@ from treadle.handler.telemetry import AttemptSpan, Carried, SubmissionSpan, Trac
 from treadle.item import Item
 from treadle.metrics.series import StoreVerb
 
-from .carrier import pack, span_context, use_trace
 from .instruments import MessagingInstruments, export_metrics
-from .spans import BATCH_COUNT, SpanMaker, fail, operation, server_of
+from .spans import BATCH_COUNT, SpanMaker, fail, operation, pack, server_of, span_context, use_trace
 
 __all__ = ["LinkStyle", "OpenTelemetry", "export_metrics"]
 

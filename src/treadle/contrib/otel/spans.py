@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import Token
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from opentelemetry import context, trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.context import Context
 from opentelemetry.metrics import Counter, Histogram
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from treadle.define.signature import class_path
-from treadle.handler.telemetry import Trace, TracedAttempt
+from treadle.handler.telemetry import MOST_BYTES, Trace, TracedAttempt
 from treadle.item import Item
 
-from .carrier import CHILD, pack, span_context, unpack, unpack_baggage
 from .instruments import MessagingInstruments
 
 SYSTEM: Final = "messaging.system"
@@ -329,3 +332,58 @@ def _links(attempts: Sequence[TracedAttempt]) -> list[Link]:
 def _common(values: Sequence[Any]) -> Any:
     """The value that all of these are. None if they differ."""
     return values[0] if len(set(values)) == 1 else None
+
+
+CHILD: Final = "child"
+"""Present if the spans of attempts are children of the creation context, and not linked to it."""
+
+_trace_context = TraceContextTextMapPropagator()
+_baggage = W3CBaggagePropagator()
+
+
+def pack(current: Context, *, child: bool, baggage: bool) -> dict[str, str] | None:
+    """A context as it is stored. None if it has no span. Baggage, and then the state of vendors, are left out
+    if it would be too large."""
+    carrier: dict[str, str] = {}
+    _trace_context.inject(carrier, current)
+    if not carrier:
+        return None
+    if baggage:
+        _baggage.inject(carrier, current)
+    if child:
+        carrier[CHILD] = "1"
+    for name in ("baggage", "tracestate"):
+        if len(msgspec.json.encode(carrier)) <= MOST_BYTES:
+            break
+        carrier.pop(name, None)
+    return carrier
+
+
+def unpack(stored: Trace) -> Context:
+    """The stored context, with nothing of the current one."""
+    return _with_baggage(stored, _trace_context.extract(dict(stored), Context()))
+
+
+def unpack_baggage(stored: Trace) -> Context:
+    """The stored context without its span."""
+    return _with_baggage(stored, Context())
+
+
+def _with_baggage(stored: Trace, current: Context) -> Context:
+    return _baggage.extract(dict(stored), current) if "baggage" in stored else current
+
+
+def span_context(stored: Trace) -> SpanContext | None:
+    """The span of a stored context. None if it has none that can be read."""
+    found = trace.get_current_span(_trace_context.extract(dict(stored), Context())).get_span_context()
+    return found if found.is_valid else None
+
+
+@contextmanager
+def use_trace(stored: Trace) -> Generator[None]:
+    """Make a stored context the current one: in the process of a handler with `run_in="process"`."""
+    token = context.attach(unpack(stored))
+    try:
+        yield
+    finally:
+        context.detach(token)

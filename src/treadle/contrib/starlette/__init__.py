@@ -14,14 +14,12 @@
     web = Starlette(routes=routes, lifespan=lifespan(treadle))
 
 ======================  ====================================================================
-`lifespan`              connect when the server starts, close when it stops; a worker if wanted
-`clients`               `client`: the client of a request, bound to its tenant
+`lifespan`              connect when the server starts, close when it stops; a worker if wanted; and
+                        `client`: the client of a request, bound to its tenant
 `accepted`              the answer 202 for work that was enqueued
-`work_access`           what a caller of the router may see
 `work_router`           the routes: the state of an item, a long poll, a stream of events
 `work_states`           reads the states of items, and waits for their end
-`member_counts`         counts the members of groups
-`work_state`            an item as the router shows it
+`work_state`            an item as the router shows it, and what of it a caller may see
 ======================  ====================================================================
 
 FastAPI: `treadle.contrib.fastapi` has the same names, and takes dependencies of FastAPI. See docs/fastapi.md.
@@ -37,11 +35,9 @@ if find_spec("starlette") is None:
     )
 
 from .accepted import Accepted, AcceptedResponse, AcceptedWork, accepted
-from .clients import client
-from .lifespan import lifespan
-from .work_access import WorkAccess
+from .lifespan import client, lifespan
 from .work_router import work_router
-from .work_state import WorkDeath, WorkGroup, WorkState
+from .work_state import WorkAccess, WorkDeath, WorkGroup, WorkState
 
 __all__ = [
     "Accepted",

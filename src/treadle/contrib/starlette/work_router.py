@@ -15,7 +15,7 @@ from treadle.base.timing import Duration, seconds
 from treadle.client import Client
 from treadle.errors import InputError, Stopped, StoreUnavailable
 
-from .work_access import WorkAccess, WorkAccessFn
+from .work_state import WorkAccess, WorkAccessFn
 from .work_states import LAST, TooManyWait, WorkNotShown, WorkStates, json_text
 
 NO_STORE: Final = {"cache-control": "no-store"}

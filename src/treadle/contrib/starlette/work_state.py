@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from treadle.backend import Backend
 from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
-from treadle.item import TERMINAL, DeathReason, GroupState, ItemState, Status
+from treadle.item import TERMINAL, DeathReason, Filter, GroupState, ItemState, Status
+from treadle.operate.filters import check_tenant
 from treadle.operate.item_json import Values, exact_json
 from treadle.store.group_end import group_ended
-
-from .member_counts import Progress
-from .work_access import WorkAccess
 
 Outcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
 
@@ -154,3 +158,75 @@ def _json(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
     return state_json(value) if isinstance(value, WorkGroup | WorkDeath) else value
+
+
+MOST_COUNTED: Final = 1000
+"""Members of a group that are counted."""
+MOST_KEPT: Final = 1000
+"""Groups whose counts are kept."""
+
+
+class Progress(NamedTuple):
+    """None: not counted."""
+
+    done: int | None
+    total: int | None
+
+
+class MemberCounts:
+    """Counts the members of groups, and again only when the group has changed: streams look once a second."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kept: dict[tuple[str, str], tuple[object, Progress]] = {}
+
+    async def count(self, item: ItemState, group: GroupState | None) -> Progress:
+        """The members of the group whose root an item is. Without a group, the item counts alone."""
+        if group is None:
+            return Progress(int(item.status in TERMINAL), 1)
+        if item.status not in TERMINAL and group.open == 1:
+            return Progress(0, 1)  # it has queued nothing yet
+        ref, change = (group.tenant, group.id), (group.open, group.failed, group.version, item.status)
+        kept = self._kept.pop(ref, None)
+        if kept is None or kept[0] != change:
+            kept = change, await self._read(group)
+        self._kept[ref] = kept
+        if len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return kept[1]
+
+    async def _read(self, group: GroupState) -> Progress:
+        if "listing" not in self._backend.capabilities:
+            return Progress(None, None)
+        members = Filter(tenant=group.tenant, group_id=group.id)
+        page = await self._backend.list(members, limit=MOST_COUNTED)
+        if page.cursor is not None:
+            return Progress(None, None)
+        return Progress(sum(each.status in TERMINAL for each in page.items), len(page.items))
+
+
+class WorkAccess(msgspec.Struct, frozen=True):
+    """What a caller may see. Everything else does not exist for the caller: the answer is 404.
+
+    tenant: the tenant whose items are shown. None: those of all tenants, for an app that has none.
+    allows: called with each item before it is shown. False: it is not shown. Without it, all items of the
+        tenant are. `lambda item: item.headers.get("user") == user.id` shows users their own.
+    results: whether results and the values of groups are shown. Secrets in them are `***`, and so are whole
+        results of types that the app does not know.
+    errors: whether the class and the message of the last error are shown. They may quote what was
+        processed.
+    """
+
+    tenant: str | None
+    allows: Callable[[ItemState], bool] | None = None
+    results: bool = True
+    errors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tenant is not None:
+            check_tenant(self.tenant)
+
+
+WorkAccessAnswer: TypeAlias = WorkAccess | Response | None
+WorkAccessFn: TypeAlias = Callable[[Request], WorkAccessAnswer | Awaitable[WorkAccessAnswer]]
+"""Says what a caller may see. None: nothing, which is answered with 403. A response is sent as it is."""

@@ -24,9 +24,7 @@ from treadle.operate.operator import tenant_of
 from treadle.operate.server_stop import server_stop
 from treadle.store.group_end import deaths_of
 
-from .member_counts import MemberCounts
-from .work_access import WorkAccess
-from .work_state import WorkState, state_json, work_state
+from .work_state import MemberCounts, WorkAccess, WorkState, state_json, work_state
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
 ItemAndGroup: TypeAlias = tuple[ItemState | None, GroupState | None]
