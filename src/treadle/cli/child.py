@@ -189,10 +189,6 @@ def _stop_at_end_of_input(stop: asyncio.Event) -> None:
         stop.set()
 
 
-if __name__ == "__main__":
-    main()
-
-
 T = TypeVar("T")
 
 
@@ -224,3 +220,7 @@ def _factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
     # Not an import statement: uvloop is no dependency, and type checkers need not find it.
     factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop
     return factory
+
+
+if __name__ == "__main__":
+    main()
