@@ -28,7 +28,7 @@ PORTION: Final = 500
 MOST_IDS: Final = 10_000
 """The most items that a bulk action can name."""
 MOST_EXAMPLES: Final = 20
-"""So many items that were not changed are kept, the first ones."""
+"""Items that were not changed and are kept as examples, the first ones."""
 BULK_RETRY: Final = Retry(attempts=8, base=0.5, factor=2.0, max=60.0, jitter=0.5)
 """For a portion that fails: the store refuses something, or is not there for long."""
 KEPT: Final = 7 * 86_400.0

@@ -93,7 +93,8 @@ class Selection:
     )
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="the most items, oldest first")] = None
     rate: Annotated[
-        str | None, typer.Option("--rate", metavar="RATE", help="at most so many: 50/s, 600/min, 1000/h")
+        str | None,
+        typer.Option("--rate", metavar="RATE", help="the most items in a time: 50/s, 600/min, 1000/h"),
     ] = None
 
     background: Annotated[

@@ -80,7 +80,7 @@ async def tail(
             "--event", metavar="EVENT", help=f"only these, separated by commas: {', '.join(EVENT_NAMES)}"
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="stop after so many events")] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="stop after this many events")] = None,
 ) -> int | None:
     """Print what happens to items, as it happens, until Ctrl-C.
 

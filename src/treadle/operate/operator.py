@@ -111,7 +111,7 @@ class Operator(Observer):
         """Return items that match all arguments, newest first. `cursor` continues after an earlier page. With
         `history`, the items have their failed attempts.
 
-        reach: look at about so many items at most. If a page is short because of that, it has a cursor, and
+        reach: about the most items to look at. If a page is short because of that, it has a cursor, and
             `reached_at` says how far it has looked. Without it, a filter that few items match reads on until
             the page is full.
 

@@ -24,17 +24,17 @@ from .meaning import reasons_of
 from .wording import item_name
 
 MOST_DEEP: Final = 20
-"""So many items are followed, from one to what it waits for."""
+"""Items that are followed, from one to what it waits for."""
 MOST_DEAD: Final = 3
-"""So many items that died of others are told before the first death."""
+"""Items that died of others and are told before the first death."""
 MEMBERS: Final = 20
-"""So many open members of a group are read."""
+"""Open members of a group that are read."""
 MOVING: Final[tuple[Status, ...]] = ("running", "ready", "scheduled")
 BLOCKED: Final[tuple[Status, ...]] = ("blocked",)
 PREREQUISITES: Final = 1000
-"""So many prerequisites of an item that died because of one are read."""
+"""Prerequisites that are read of an item that died because of one."""
 MOST_TYPES: Final = 3
-"""So many types of a queue that no worker has are named."""
+"""Types of a queue that are named if no worker has them."""
 HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_worker_for_tenant"))
 """Reasons of a whole queue: its oldest item has no others that matter."""
 
