@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from typing_extensions import TypeIs
 
 from treadle.base.timing import Duration, seconds
-from treadle.codec.large_values import is_large, read_value
+from treadle.codec.large_values import LARGE, read_value
 from treadle.define.work import G_co, S_co, Work
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import CURRENT, current_transaction, refuse_in_transaction
@@ -79,7 +79,7 @@ class Handle(Generic[S_co, G_co]):
         waiters = core.waiters
         future = waiters.item(ref, queued_at=self._queued_at)
         state = await _await_end(waiters, waiters.items, ref, future, timeout, self.id)
-        value: S_co = await read_value(state.result, item_value, core.registry, state, self.id)
+        value: S_co = await _value(core, state, self.id)
         return value
 
     async def group(self, timeout: Duration | None = None, *, partial: bool = False) -> G_co:
@@ -227,10 +227,7 @@ class EnqueueCall(Generic[S_co, G_co]):
                 return value
             waiters.confirm(ref, answer.queued_at)
             state = await future
-            if is_large(state.result):
-                value = await read_value(state.result, item_value, core.registry, state, answer.id)
-            else:
-                value = item_value(core.registry, state, answer.id)
+            value = await _value(core, state, answer.id)
             return value
         finally:
             waiters.items.discard(ref, future)
@@ -333,6 +330,14 @@ def submitted_handles(
 # ------------------------------------------------------------------------------------------------- waiting
 
 
+async def _value(core: Core, state: ItemState, id: str) -> Any:
+    """The value of an item that has ended. A large one is decoded in a thread."""
+    data: object = state.result
+    if isinstance(data, bytes) and len(data) >= LARGE:
+        return await asyncio.to_thread(item_value, core.registry, state, id)
+    return item_value(core.registry, state, id)
+
+
 async def _await_end(
     waiters: Waiters,
     table: WaiterTable[T],
@@ -342,8 +347,10 @@ async def _await_end(
     id: str,
 ) -> T:
     try:
-        limit = None if timeout is None else seconds(timeout, field="timeout")
-        return await within(future, limit, lambda: WaitTimeout(id, limit or 0.0))
+        if timeout is None:
+            return await future
+        limit = seconds(timeout, field="timeout")
+        return await within(future, limit, lambda: WaitTimeout(id, limit))
     except WaitTimeout:
         table.discard(ref, future)
         await waiters.stop_if_unused()

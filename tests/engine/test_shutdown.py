@@ -15,7 +15,7 @@ from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, MakeBackend, S
 from treadle import Client, Context, MemoryBackend, Retry, Worker, work
 from treadle.doers import concurrency, unlimited
 from treadle.engine import store_retry
-from treadle.engine.combine import Combiner
+from treadle.engine.tasks import Combiner
 from treadle.events import WorkerStarted, WorkerStopped, WorkerStopping
 from treadle.item import Claim, Demand
 from treadle.testing import Faults

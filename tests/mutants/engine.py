@@ -7,7 +7,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
-from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.run import after_commit
 from treadle.engine.run.attempt import AttemptRunner
@@ -19,6 +18,7 @@ from treadle.engine.run.permits import PermitLedger
 from treadle.engine.run.settle import SettlementBuilder, Settler
 from treadle.engine.submit.build_children import CompensationBuilder
 from treadle.engine.submit.submitter import Submitter
+from treadle.engine.tasks import Combiner
 from treadle.engine.wait import waiters
 from treadle.errors import StoreUnavailable
 from treadle.events import Succeeded, from_lease

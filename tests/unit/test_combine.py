@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 
-from treadle.engine.combine import MOST_IN_A_ROW, Combiner
-from treadle.engine.tasks import Tasks
+from treadle.engine.tasks import MOST_IN_A_ROW, Combiner, Tasks
 
 seen = contextvars.ContextVar("seen", default="")
 

@@ -11,8 +11,8 @@
 | (shared) | core | what a client and the workers of one process share |
 | | registry, settings | the work types that an app knows; its settings |
 | | hooks | `on_event`, `on_error`, the log of errors and of outages of the store |
-| | tasks, timers | background tasks with an owner; one heap of deadlines, the clock of the store |
-| | combine | many requests in one write: while one batch is written, the next collects |
+| | tasks | background tasks with an owner; many requests in one write, while the next ones collect |
+| | timers | one heap of deadlines; the clock of the store |
 | | read_refs | items of several tenants; the groups around groups |
 | | open_transaction | the transaction of a handler, and the requests that are a part of it |
 | | guarded_telemetry | what a tracer is told, if there is one; it cannot break anything |

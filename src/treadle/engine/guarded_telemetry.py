@@ -82,7 +82,7 @@ class GuardedSubmission(GuardedSpan[SubmissionSpan]):
     """The span of a submit."""
 
     def traces(self, count: int) -> Sequence[Trace | None]:
-        """What is stored with each of so many items."""
+        """What is stored with each of `count` items."""
 
         def read() -> list[Trace | None]:
             traces = [_checked(each) for each in self._span.traces]

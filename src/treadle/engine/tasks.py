@@ -1,12 +1,13 @@
-"""Background tasks with an owner, and calls that finish despite cancellation."""
+"""Background tasks with an owner, calls that finish despite cancellation, and writes in natural batches."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import functools
-from collections.abc import Callable, Collection, Coroutine, Generator
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
+from typing import Any, Generic, TypeVar
 
 from . import store_retry
 
@@ -127,3 +128,133 @@ async def finish(coroutine: Coroutine[Any, Any, T]) -> T:
             task.exception()
         raise cancelled
     return task.result()
+
+
+R = TypeVar("R")
+
+MOST_IN_A_ROW = 25
+"""Batches that are written at once before one gets a task: then the event loop turns, and what else there is
+to do is done. In memory that is about a millisecond."""
+
+
+class Combiner(Generic[R]):
+    """Hands requests to `write` in batches of at most `limit`, one batch at a time, in order.
+
+    Natural batching, without a timer: while one batch is being written, the next one collects. A single
+    request is written at once; under load, batches grow to what arrives during a write. The task that writes
+    stays for one turn of the event loop: a caller that was answered often comes back with the next request.
+
+    `pause` is awaited before each batch. `at_once`: `write` seldom waits, so that a batch is written without
+    a task as far as that goes. See `Tasks.start_at_once`. `may_begin`: whether a full batch may be begun in
+    the task of a caller. Many callers in one turn of the event loop then do not delay it until the next turn.
+
+    `write` answers its requests itself and does not raise on their behalf. If it does raise, the error is
+    reported and the next batch is written all the same.
+    """
+
+    __slots__ = (
+        "_at_once",
+        "_first",
+        "_has_begun",
+        "_in_a_row",
+        "_is_beginning",
+        "_limit",
+        "_may_begin",
+        "_name",
+        "_pause",
+        "_tasks",
+        "_write",
+        "_writer",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        write: Callable[[list[R]], Awaitable[None]],
+        tasks: Tasks,
+        *,
+        name: str,
+        limit: int = 500,
+        pause: Callable[[], Awaitable[None]] | None = None,
+        at_once: bool = False,
+        may_begin: Callable[[], bool] | None = None,
+    ) -> None:
+        self._write = write
+        self._pause = pause
+        self._tasks = tasks
+        self._name = name
+        self._limit = limit
+        self.waiting: deque[R] = deque()
+        """The requests that are not yet part of a batch."""
+        self._writer: asyncio.Task[None] | None = None
+        self._at_once = at_once
+        self._in_a_row = 0
+        """How many batches were begun without a task since the last one that was not."""
+        self._is_beginning = False
+        self._may_begin = may_begin
+        self._has_begun = False
+        """Whether the task that writes has had a turn, or has been given its first batch."""
+        self._first: asyncio.Task[None] | None = None
+        """Writes the batch that was begun before the task that writes has had a turn."""
+
+    def add(self, request: R) -> None:
+        self.waiting.append(request)
+        # A task that was cancelled before its first step could not reset `_writer`.
+        if self._is_beginning or not (self._writer is None or self._writer.done()):
+            if len(self.waiting) == self._limit and not self._has_begun and self._first is None:
+                self._begin_first()
+            return
+        self._has_begun = False
+        if not self._at_once or self._in_a_row == MOST_IN_A_ROW:
+            self._in_a_row = 0
+            self._writer = self._tasks.start(self._run(), self._name)
+            return
+        self._in_a_row += 1
+        self._is_beginning = True
+        try:
+            self._writer = self._tasks.start_at_once(self._run(), self._name)
+        finally:
+            self._is_beginning = False
+
+    def _begin_first(self) -> None:
+        if self._may_begin is not None and self._may_begin():
+            self._has_begun = True
+            self._first = self._tasks.start_at_once(self._write_batch(self.next_batch()), self._name)
+
+    @property
+    def busy(self) -> bool:
+        return self._writer is not None and not self._writer.done()
+
+    async def flush(self) -> None:
+        """Return when nothing is left to write. Under load that includes what is added meanwhile."""
+        while self._writer is not None and not self._writer.done():
+            await asyncio.wait({self._writer})
+
+    async def _run(self) -> None:
+        self._has_begun = True
+        try:
+            if self._first is not None:
+                await asyncio.wait({self._first})
+                self._first = None
+            while self.waiting:
+                if self._pause is not None:
+                    await self._pause()
+                await self._write_batch(self.next_batch())
+                if not (self.waiting or self._at_once):
+                    await asyncio.sleep(0)
+        finally:
+            self._writer = None
+
+    async def _write_batch(self, batch: list[R]) -> None:
+        try:
+            await self._write(batch)
+        except Exception as error:  # noqa: BLE001  later requests must not wait for ever
+            self._tasks.report(error, self._name)
+
+    def next_batch(self) -> list[R]:
+        """Remove the next batch from `waiting`."""
+        if len(self.waiting) <= self._limit:
+            batch = list(self.waiting)
+            self.waiting.clear()
+            return batch
+        return [self.waiting.popleft() for _ in range(self._limit)]

@@ -314,7 +314,7 @@ class Context(AttemptInfo, ResultMaker):
         return {**fields, **self._log_fields()}
 
     def extend(self, seconds: Duration) -> Extension:
-        """Move the end of this attempt's `timeout` to so many seconds from now, but not past the deadline.
+        """Move the end of this attempt's `timeout` to `seconds` from now, but not past the deadline.
         `await ctx.extend(60)` returns the new end. A handler in a thread calls it without await.
 
         It has no effect if there is no timeout. `LeaseLost` if the attempt is being stopped already.

@@ -41,7 +41,8 @@ class Metrics:
 
     def __init__(self, *, now: Callable[[], float] = time.time, registry: Any = None) -> None:
         self._now = now
-        self._types: dict[str, TypeMetrics] = {}
+        self.by_type: dict[str, TypeMetrics] = {}
+        """The metrics of types that were counted. `of` makes others."""
         self._labels = QueueLabels()
         self.process = ProcessMetrics()
         """What is counted for the process, not for a type."""
@@ -62,21 +63,21 @@ class Metrics:
 
     def of(self, type: str) -> TypeMetrics:
         """The metrics of this type, made if needed. Beyond `MAX_TYPES` types: those of `OTHER`."""
-        found = self._types.get(type)
+        found = self.by_type.get(type)
         if found is not None:
             return found
-        name = type if len(self._types) < MAX_TYPES or type == OTHER else OTHER
-        if name not in self._types:
-            self._types[name] = made = TypeMetrics(name, self._now, self._labels)
+        name = type if len(self.by_type) < MAX_TYPES or type == OTHER else OTHER
+        if name not in self.by_type:
+            self.by_type[name] = made = TypeMetrics(name, self._now, self._labels)
             made.changed = self._record_change if self._subscribers else None
-        return self._types[name]
+        return self.by_type[name]
 
     def find(self, type: str) -> TypeMetrics | None:
         """The metrics of this type, if any were counted."""
-        return self._types.get(type)
+        return self.by_type.get(type)
 
     def types(self) -> list[str]:
-        return list(self._types)
+        return list(self.by_type)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -133,8 +134,8 @@ class Metrics:
         """The metrics of every type, or of one."""
         # A copy: a scrape may come from another thread.
         if type is None:
-            return tuple(self._types.values())
-        found = self._types.get(type)
+            return tuple(self.by_type.values())
+        found = self.by_type.get(type)
         return () if found is None else (found,)
 
     # -- subscribing -----------------------------------------------------------------------------------
@@ -154,7 +155,7 @@ class Metrics:
         return end
 
     def _connect(self) -> None:
-        for series in self._types.values():
+        for series in self.by_type.values():
             series.changed = self._record_change if self._subscribers else None
 
     def _record_change(self, series: TypeMetrics) -> None:

@@ -22,12 +22,11 @@ import msgspec
 
 from treadle.base.wording import MINUTE
 from treadle.codec import Codec
-from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.submit.build_item import NO_OPTIONS, timeout_of
-from treadle.engine.tasks import finish
+from treadle.engine.tasks import Combiner, finish
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
 from treadle.events import Started, from_lease
@@ -264,7 +263,7 @@ class AttemptRunner:
             self._interrupt_after(timeout, held, "timeout")
 
     def extend(self, held: HeldLease, seconds: float) -> float | None:
-        """Move the end of the timeout to so many seconds from now; for a batch, of all its items. Returns
+        """Move the end of the timeout to `seconds` from now; for a batch, of all its items. Returns
         when the attempt ends at the latest, by the store's clock. `LeaseLost` if it is being stopped."""
         if held.over or held.stop not in (None, "stopping", "error"):
             raise LeaseLost(held.lease.id, held.stop or "completed")

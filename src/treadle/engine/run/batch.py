@@ -44,7 +44,7 @@ class Batches:
         self._buffers: dict[str, list[HeldLease]] = {}
 
     def room(self, bound: BoundType, batches: int) -> int:
-        """How many more items to claim if so many batches may start now."""
+        """How many more items to claim. batches: how many may start now."""
         batch = bound.type.batch
         assert batch is not None
         return max(0, batches * batch.size - len(self._buffers.get(bound.name, ())))

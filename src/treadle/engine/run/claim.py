@@ -30,12 +30,12 @@ from .permits import PermitLedger
 from .worker_report import WorkerReport
 
 IDLE_AFTER = 3
-"""After so many empty claims in a row the poll slows down: wake-ups announce new work."""
+"""Empty claims in a row, after which the poll slows down: wake-ups announce new work."""
 IDLE_FACTOR = 4.0
 """The poll interval is multiplied by this. In four intervals an idle worker then makes one claim and two
 heartbeats: less than one call per interval."""
 LATEST_CLAIM = 64
-"""A claim may arrive so many lease durations after it was sent: leases of it are asked for until then."""
+"""Lease durations after which a claim that was sent can arrive: its leases are asked for until then."""
 JITTER = 0.2
 """Polls come earlier by up to this share, so that no worker is always the first to ask."""
 

@@ -34,7 +34,7 @@ from .undecodable import UndecodableItems
 PORTION = 500
 """The most that one claim asks for."""
 UNSETTLED = 4 * PORTION
-"""With so many settlements waiting, nothing new is claimed: the store is slower than the handlers."""
+"""Settlements waiting, with which nothing new is claimed: the store is slower than the handlers."""
 
 
 class Dispatcher:

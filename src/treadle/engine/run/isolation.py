@@ -33,9 +33,9 @@ USUAL_LIMIT = 200
 LONGEST_TRIAL = 3600.0
 LONGEST_PATIENCE = 60.0
 REST = 4.0
-"""After a wait in vain no item waits here for so many times as long."""
+"""Factor: after a wait in vain no item waits here for this many times as long."""
 LOSSES_BEFORE_TRIAL = 2
-"""After so many losses in a row an item is on trial."""
+"""Losses in a row, after which an item is on trial."""
 REMEMBERED = 1000
 """How many items that were given back are remembered."""
 

@@ -13,12 +13,11 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from treadle.backend import Backend, Transaction
 from treadle.codec import check_size
-from treadle.engine.combine import Combiner
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
 from treadle.engine.submit.build_children import CompensationBuilder, build_children, carry_on, silenced
-from treadle.engine.tasks import finish
+from treadle.engine.tasks import Combiner, finish
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import (
     BackendError,

@@ -30,11 +30,11 @@ from .held import HeldLeases
 from .undecodable import UndecodableItems
 
 OFTEN: Final = 5.0
-"""A change is sent at most once in so many seconds, or in half a lease if that is less."""
+"""Seconds between two changes that are sent, or half a lease if that is less."""
 REPEAT: Final = 60.0
-"""After so many seconds it is sent again: another connection may have registered the worker without it."""
+"""Seconds after which it is sent again: another connection may have registered the worker without it."""
 MOST_TYPES: Final = 100
-"""So many types are named at most."""
+"""Types that are named at most."""
 RECENT: Final = 600.0
 """Seconds for which a blockage that is over is said."""
 MOST_BLOCKAGES: Final = 5

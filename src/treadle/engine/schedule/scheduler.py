@@ -396,10 +396,9 @@ def is_unseen(schedule: Schedule, now: float) -> bool:
 
 
 LATE: Final = 5.0
-"""A schedule that is due for so many seconds is overdue."""
+"""Seconds after which a schedule that is due is overdue."""
 SAID: Final = 15.0
-"""A worker marks a schedule as seen first, and says that it has it in a heartbeat so many seconds later at
-the latest."""
+"""Seconds between marking a schedule as seen and the heartbeat that says that the worker has it, at most."""
 
 ScheduleStanding: TypeAlias = Literal["active", "failing", "overdue", "orphaned", "paused", "ended"]
 """`failing`: it fires, and its last run failed. `overdue`: it is due, and nothing has fired it. `orphaned`:

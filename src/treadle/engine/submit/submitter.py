@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend, answers_at_once, begins_at_once
 from treadle.base.headers import trace_of
-from treadle.engine.combine import Combiner
 from treadle.engine.guarded_telemetry import StoreCalls
 from treadle.engine.settings import Settings
 from treadle.engine.store_retry import (
@@ -22,7 +21,7 @@ from treadle.engine.store_retry import (
     LOCKED_PAUSE,
     LOCKED_SECONDS,
 )
-from treadle.engine.tasks import Tasks
+from treadle.engine.tasks import Combiner, Tasks
 from treadle.engine.wait.wakeups import Line, WakeUps
 from treadle.errors import StoreUnavailable
 from treadle.handler.telemetry import Trace

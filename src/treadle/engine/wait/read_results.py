@@ -13,10 +13,9 @@ from treadle.base.wording import listed
 from treadle.codec.large_values import read_value
 from treadle.define.condition import GroupRef
 from treadle.define.work import WorkTypeBase
-from treadle.engine.combine import Combiner
 from treadle.engine.open_transaction import OpenTransaction
 from treadle.engine.registry import Registry
-from treadle.engine.tasks import Tasks
+from treadle.engine.tasks import Combiner, Tasks
 from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
 from treadle.item import GroupState, ItemState, Status
 from treadle.store.group_end import closed_failed_group

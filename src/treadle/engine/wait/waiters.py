@@ -31,9 +31,9 @@ from treadle.store.fleet import Fleet
 T = TypeVar("T")
 
 REMEMBERED = 1000
-"""At least so many refs that were answered are known, and at most twice as many."""
+"""Answered refs that are known at least. At most twice as many are."""
 LATELY = 60.0
-"""A process that has waited so many seconds ago will probably do so again."""
+"""Seconds after its last wait for which a process will probably wait again."""
 SLOWEST = 8
 """The poll slows down to once in this many intervals. The poll makes up for lost wake-ups."""
 
