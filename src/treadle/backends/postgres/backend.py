@@ -69,7 +69,7 @@ class PostgresBackend(
     - `listen_url`: where to LISTEN, if not at `url`: a pooler in transaction mode cannot.
     - `patience`: seconds that a call may take before its connection is closed; `statement_timeout`: seconds
       after which the server itself ends a statement, a handler's in `ctx.transaction()` too.
-    - `long_transaction`: workers warn of transactions, of any session, that are older than so many seconds.
+    - `long_transaction`: workers warn of transactions, of any session, that are older than this, in seconds.
     """
 
     capabilities = CAPABILITIES | {"transactions"}

@@ -31,7 +31,7 @@ T = TypeVar("T")
 CONFLICT: Final = Retry(attempts=12, base=0.004, factor=1.7, max=0.25, jitter=1.0)
 AWAY: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)
 AWAY_SECONDS: Final = 2.0
-"""After this time a call is not repeated: the caller would wait too long."""
+"""Seconds after which a call is not repeated: the caller would wait too long."""
 
 
 class AnswerRow(Protocol):

@@ -58,9 +58,9 @@ IS_DUE: Final = statement("vacuum", "is_due")
 VACUUM: Final = statement("vacuum", "vacuum")
 
 DEAD: Final = 20_000
-"""With so many dead rows, and one for 20 others, a vacuum is due."""
+"""Dead rows with which a vacuum is due, if there is one for 20 others."""
 EVERY: Final = 20_000
-"""After so many claimed items a process looks."""
+"""Claimed items after which a process looks."""
 SELDOM: Final = 50
 """How many times as many it waits for at most, if vacuum fails or cannot remove rows: an open transaction may
 still see them, or this role must not vacuum."""
@@ -82,7 +82,7 @@ class Vacuum:
         self._task: asyncio.Task[None] | None = None
 
     def count(self, claimed: int) -> None:
-        """So many items were claimed."""
+        """This many items were claimed."""
         self._claimed += claimed
         if self._claimed >= self._every and self._task is None:
             self._claimed = 0

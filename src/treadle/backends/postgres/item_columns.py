@@ -15,9 +15,9 @@ from .columns import ANY_SCOPE, KEY_POLICY_CODES, OPEN_SCOPE, data, joined, name
 from .statements import numbered, statement, text
 
 MOST_BYTES: Final = 64 << 20
-"""About so many bytes of inputs and results are sent in one call."""
+"""Bytes of inputs and results in one call, about."""
 LARGEST: Final = 900 << 20
-"""So many can be: the server takes less than a gigabyte in one message, and in one array."""
+"""Bytes that one call can have: the server takes less than a gigabyte in one message, and in one array."""
 
 NO_COLUMNS: Final = (None,) * len(numbered(text("submit", "item_columns"))[1])
 
@@ -274,7 +274,7 @@ def waves(marked: Iterable[tuple[set[object], set[object]]]) -> Iterator[list[in
 
 
 def fit_in_one_call(sizes: Iterable[int]) -> bool:
-    """Whether requests of so many bytes need not be split into portions."""
+    """Whether requests of these sizes need not be split into portions."""
     return sum(sizes) <= MOST_BYTES
 
 

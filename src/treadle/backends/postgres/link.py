@@ -20,11 +20,11 @@ from .errors import CONNECTION_ERRORS
 from .schema import Connection
 
 LATE: Final = 1.0
-"""After so many seconds without an answer the server is asked for a sign of life."""
+"""Seconds without an answer after which the server is asked for a sign of life."""
 AGAIN_SECONDS: Final = 2.0
-"""So many seconds later it is asked again."""
+"""Seconds after which it is asked again."""
 CHECK_SECONDS: Final = 0.5
-"""Between two looks for late calls."""
+"""Seconds between two looks for late calls."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8000}
 """The kernel asks after 5 s of silence, and gives up after 8 s without an acknowledgement."""
 

@@ -23,7 +23,7 @@ _sql = statements("connection")
 RESET_SESSION: Final = _sql("reset_session")
 
 CLOSE_SECONDS: Final = 2.0
-"""How long the server may take to close a connection."""
+"""Seconds that the server may take to close a connection."""
 
 
 class PostgresPool:

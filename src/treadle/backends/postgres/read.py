@@ -18,7 +18,7 @@ OPEN_COUNTS: Final = statement("read", "counts", ended=text("read", "only_dead")
 ALL_COUNTS: Final = statement("read", "counts", ended=text("read", "every_outcome"))
 
 BEFORE_ITEM: Final = 3
-"""So many columns stand before those of the item in a row of `ended`."""
+"""Number of columns before those of the item in a row of `ended`."""
 READ_SECONDS: Final = 2.0
 """How long a read for operators may take."""
 

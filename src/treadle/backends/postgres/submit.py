@@ -50,7 +50,7 @@ REFUSALS: Final[dict[str, RejectedWhy]] = {
 LOCKED: Final = Rejected("locked", ())
 EXISTING: Final = tuple(f"existing_{name}" for name in ("row", "id", "state", "group", "own"))
 MOST_UNSURE: Final = 10_000
-"""How many submissions are remembered whose outcome is unknown."""
+"""Submissions whose outcome is unknown that are remembered."""
 
 
 class PostgresSubmit(PostgresWorkers):

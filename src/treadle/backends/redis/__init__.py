@@ -1,4 +1,18 @@
-"""Redis and Valkey: items in one namespace of a server, a Sentinel set-up or a cluster."""
+"""Redis and Valkey: items in one namespace of a server, a Sentinel set-up or a cluster.
+
+backend.py        RedisBackend, made of the verbs in
+  submit.py claim.py settle.py read.py lists.py watch.py operate.py workers.py limits.py schedules.py
+  records.py
+stage.py          many items that one call stores, in portions that are seen together
+scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
+*_bytes.py        what scripts and stored rows have, as bytes
+link.py           calls with retries, on a connection for each kind
+connector.py address.py topology.py connection.py    finding the server, logging in, talking to it
+wakeups.py subscription.py    PUBLISH and SUBSCRIBE; the Sentinels that name a new primary
+health.py         settings with which work can be lost, and missing keys
+schema.py         the version of the layout
+errors.py         the server's errors as treadle's
+"""
 
 from .backend import RedisBackend
 

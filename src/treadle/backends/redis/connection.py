@@ -26,7 +26,7 @@ pack: Final[Callable[[tuple[Part, ...]], bytes]] = cast("Any", hiredis).pack_com
 """A command as bytes for the server."""
 
 CLOSE_SECONDS: Final = 1.0
-"""How long the server may take to receive what was sent before a connection is closed."""
+"""Seconds that the server may take to receive what was sent before a connection is closed."""
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 3000}
 """The kernel asks after 2 s of silence, and gives up after 3 s without an acknowledgement."""
 

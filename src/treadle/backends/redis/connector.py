@@ -22,7 +22,7 @@ from .topology import RedisTopology, check_primary
 OLDEST: Final = (7, 0)
 """The oldest version of Redis that has what the scripts need."""
 ASK_SECONDS: Final = 1.0
-"""How long a Sentinel, or a node that is asked for another, may take to be reached."""
+"""Seconds that a Sentinel, or a node that is asked for another, may take to be reached."""
 SWITCHED: Final = "another server has become the primary: the call may or may not have happened"
 
 _OTHER_CAUSES: Final = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
@@ -215,7 +215,7 @@ def info_fields(text: bytes) -> dict[str, str]:
 
 
 PROBE_SECONDS: Final = 1.0
-"""How long the other way may take."""
+"""Seconds that the other way may take."""
 _PING: Final = b"PING\r\n"
 
 

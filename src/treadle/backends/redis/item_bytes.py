@@ -546,7 +546,7 @@ def read_plain_leases(
 
 
 def read_labels(extras: Sequence[bytes], count: int) -> list[ItemExtra]:
-    """The extras of so many leases: see `HandOut.extras` in hand_out.lua."""
+    """The extras of this many leases: see `HandOut.extras` in hand_out.lua."""
     labels = [NO_EXTRA] * count
     for extra, places in zip(extras[::2], extras[1::2], strict=True):
         found = read_extra(extra)

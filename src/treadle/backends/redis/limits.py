@@ -19,7 +19,7 @@ from .link import RedisVerbs
 from .scripts import RedisScript
 
 PORTION: Final = 250
-"""How many limits one script looks at."""
+"""Limits that one script looks at."""
 
 _ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 _STATE: Final = Bytes(">ddddd")

@@ -30,11 +30,11 @@ On: TypeAlias = Literal["work", "claim", "read"]
 
 CONNECTING: Final = Retry(attempts=4, base=0.05, factor=2.0, max=1.0, jitter=0.5)
 CONNECTING_SECONDS: Final = 2.0
-"""After this time connecting is not tried again: the caller would wait too long."""
+"""Seconds after which connecting is not tried again: the caller would wait too long."""
 ORDER_SECONDS: Final = 1.0
 """How long a claim waits for the answers to earlier calls: their connection may hang."""
 REPLICAS_MS: Final = 1000
-"""How long the replicas may take to acknowledge a write."""
+"""Seconds that the replicas may take to acknowledge a write."""
 NEXT_WRITE: Final = "#!lua flags=allow-oom\nredis.call('INCR', KEYS[1])"
 """WAIT waits for the last write of its own connection. A script that has written nothing, because another
 connection has done it already, must wait for that write too. So each is followed by this small write."""

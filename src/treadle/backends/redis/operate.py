@@ -22,11 +22,11 @@ from .settlement_bytes import joined_effects, read_effects
 from .stage import RedisStages
 
 PORTION: Final = 300
-"""How many items a script of prune looks at."""
+"""Items that a script of prune looks at."""
 CANCEL_PORTION: Final = 60
-"""How many items a script cancels, if they are apart from others."""
+"""Items that a script cancels, if they are apart from others."""
 MOST_RECORDS: Final = 1000
-"""How many old records of each kind a prune removes."""
+"""Old records of each kind that a prune removes."""
 
 _CANCEL: Final = RedisScript("cancel")
 _COMPLETE: Final = RedisScript("complete")
@@ -122,7 +122,7 @@ class RedisOperate(RedisStages):
 
 
 LOOK_PORTION: Final = 300
-"""How many items one script looks at to see whether they are apart."""
+"""Items that one script looks at to see whether they are apart."""
 
 _ARE_APART: Final = RedisScript("are_apart")
 
@@ -181,9 +181,9 @@ class RedisPortionedChange(Struct, frozen=True):
 
 
 REQUEUE_PORTION: Final = 40
-"""How many items a script requeues, if they are apart from others."""
+"""Items that a script requeues, if they are apart from others."""
 REACH: Final = 500
-"""How many ended items a script looks at."""
+"""Ended items that a script looks at."""
 
 _REQUEUE: Final = RedisScript("requeue")
 _FIND_ENDED: Final = RedisScript("find_ended")

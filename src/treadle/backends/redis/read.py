@@ -25,7 +25,7 @@ _ENDED: Final = RedisScript("ended")
 _COUNTS: Final = RedisScript("counts")
 
 _MOST_ITEMS: Final = 300
-"""How many items one script reads. `ctx.results` of 1,000 items is four calls, one after the other: sent at
+"""Items that one script reads. `ctx.results` of 1,000 items is four calls, one after the other: sent at
 once they would hold the server as one call of 1,000 does."""
 _MOST_GROUPS: Final = 100
 _MOST_ENDED: Final = 150

@@ -19,7 +19,7 @@ from .record_bytes import read_audit
 from .scripts import RedisScript
 
 PORTION: Final = 300
-"""How many rows one script adds."""
+"""Rows that one script adds."""
 READ_PORTION: Final = 1000
 
 _LETTERS: Final = {MINUTE: b"m", QUARTER: b"q", HOUR: b"h"}

@@ -18,7 +18,7 @@ from .scripts import RedisScript
 from .submit import read_submitted
 
 PORTION: Final = 300
-"""How many items one script looks for."""
+"""Items that one script looks for."""
 
 _PUT_SCHEDULE: Final = RedisScript("put_schedule")
 _PAUSE_SCHEDULE: Final = RedisScript("pause_schedule")

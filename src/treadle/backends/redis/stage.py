@@ -21,17 +21,17 @@ from .link import RedisVerbs
 from .scripts import RedisScript
 
 MOST_AT_ONCE: Final = 1000
-"""How many plain items are stored in one call."""
+"""Plain items that are stored in one call."""
 PORTION: Final = 250
-"""How many items a portion of a stage has."""
+"""Items in a portion of a stage."""
 PORTION_BYTES: Final = 1_000_000
-"""How many bytes a portion may have, unless it is one item."""
+"""Bytes that a portion may have, unless it is one item."""
 CLASSES: Final = 200
-"""How many classes of items a portion may have."""
+"""Classes of items that a portion may have."""
 TRIES: Final = 3
 """How often items are staged anew if another call has used one of their ids meanwhile."""
 ABANDONED: Final = 600.0
-"""After so many seconds without a new portion a stage is forgotten."""
+"""Seconds without a new portion after which a stage is forgotten."""
 
 UNFOLD_STAGE: Final = RedisScript("unfold_stage")
 _STAGE: Final = RedisScript("stage")
@@ -145,7 +145,7 @@ def _portions(items: PlainItems) -> Iterator[tuple[int, int]]:
 class RedisStages(RedisVerbs):
     @staticmethod
     def _is_large(items: Sized) -> bool:
-        """Whether so many items are stored in a stage."""
+        """Whether there are enough items to store them in a stage."""
         return len(items) > MOST_AT_ONCE
 
     async def _stage(self, items: PlainItems) -> StageAnswer:

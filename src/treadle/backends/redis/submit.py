@@ -34,19 +34,20 @@ from .stage import TRIES, RedisStages, plain_items
 Answer: TypeAlias = tuple[Submitted, ...] | Rejected
 
 PORTION: Final = 300
-"""How many plain items one call stores, unless a submission has more: the server is busy for some ms."""
+"""Plain items that one call stores, unless a submission has more: the server is busy for some ms."""
 GENERAL_PORTION: Final = 35
 """The same for items that are not plain."""
 MOST_PLAIN: Final = 100_000
-"""How many items a submission may have if all are plain."""
+"""Items that a submission may have if all are plain."""
 MOST_GENERAL: Final = 20_000
-"""How many it may have otherwise. It is one call then, and the server does nothing else meanwhile: 10,000
+"""Items that it may have otherwise. It is one call then, and the server does nothing else meanwhile: 10,000
 take it about a second. With many more, heartbeats would be late, and the caller would get no answer."""
 CLASSES: Final = 200
-"""How many classes of items the short script takes at once."""
+"""Classes of items that the short script takes at once."""
 
 _SUBMIT: Final = RedisScript("submit")
 _SUBMIT_PLAIN: Final = RedisScript("submit_plain")
+"""The short way. Without it an enqueue takes a sixth more processor time."""
 
 
 class RedisSubmit(RedisStages):
@@ -155,7 +156,7 @@ def _parts(submissions: Sequence[Submission]) -> Iterator[tuple[Sequence[Submiss
 
 
 def _portions(submissions: Sequence[Submission], most: int) -> Iterator[Sequence[Submission]]:
-    """Portions of at most so many items, or of one submission."""
+    """Portions of at most `most` items, or of one submission."""
     begin = count = 0
     for index, submission in enumerate(submissions):
         size = len(submission.items)

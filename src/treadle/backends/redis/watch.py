@@ -38,7 +38,7 @@ _MOST_KINDS: Final = 300
 """Of one call."""
 _MOST_MARKS: Final = 150
 _MOST_AGED: Final = 2000
-"""How many lines are looked at for the ages of all queues. Each queue has its share."""
+"""Lines that are looked at for the ages of all queues. Each queue has its share."""
 _LEAST_AGED: Final = 10
 
 

@@ -18,10 +18,10 @@ from .schema import VERSION
 from .scripts import RedisScript
 
 PORTION: Final = 1000
-"""How many leases one script looks at."""
+"""Leases that one script looks at."""
 
 LOOKED_AT: Final = 1000
-"""How many leases of the fleet a heartbeat looks at, on average, to find those of its worker. With more of
+"""Leases of the fleet that a heartbeat looks at, on average, to find those of its worker. With more of
 them, fewer heartbeats look."""
 LOOKED_AT_ANEW: Final = 20_000
 """The same for two leases after a connection was lost: the server may be another one, and may have forgotten
