@@ -272,8 +272,14 @@ class FileWatcher:
         return seen != self._seen
 
     def _scan(self) -> dict[Path, float]:
-        files = (path for path in self._root.rglob("*.py") if not SKIPPED.intersection(path.parts))
-        return {path: path.stat().st_mtime for path in files if path.exists()}
+        found: dict[Path, float] = {}
+        for folder, folders, files in os.walk(self._root):
+            folders[:] = [each for each in folders if each not in SKIPPED]  # and does not walk them
+            for name in files:
+                path = Path(folder, name)
+                if name.endswith(".py") and path.exists():
+                    found[path] = path.stat().st_mtime
+        return found
 
 
 MOST_TYPES = 20
