@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 async def fill(url: str, count: int, rows: str) -> None:
-    """So many items, with rows in `open_item` or `ended_item`: by the server, quicker than by `submit`."""
+    """Items, with rows in `open_item` or `ended_item`: by the server, quicker than by `submit`."""
     connection = await asyncpg.connect(url)
     try:
         for start in range(0, count, 500_000):

@@ -194,7 +194,7 @@ class Filling:
             yield len(new)
 
     async def refill(self, count: int) -> None:
-        """Submit so many ready items."""
+        """Submit this number of ready items."""
         await self._submit([self._item() for _ in range(count)])
 
     def _item(self, **fields: Any) -> Item:

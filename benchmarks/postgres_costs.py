@@ -29,7 +29,7 @@ VERBS: Final = ("submit", "claim", "settle", "nothing")
 """With one that shows what measuring costs: that is taken off the others."""
 BATCHES: Final = (250, 1)
 WARM: Final = 6
-"""So many passes go first: plans are kept from then on."""
+"""Passes that go first: plans are kept from then on."""
 PASSES: Final = 5
 ENDING: Final = 120
 """Seconds that a process of the server may take to write its profile and end."""
@@ -133,7 +133,7 @@ class Verbs:
         }
 
     async def pass_through(self, batch: int) -> None:
-        """Submit, claim and settle so many items."""
+        """Submit, claim and settle this number of items."""
         demand = Demand(worker=WORKER, limit=batch, types={"noop": batch + 1})
         submissions = [Submission((item,)) for item in _items(batch)]
         await self._call("submit", lambda store: store.submit(submissions))

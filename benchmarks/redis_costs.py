@@ -31,7 +31,7 @@ WORKER: Final = "worker-of-a-usual-length"
 BATCHES: Final = (1, 250)
 ROUNDS: Final = 5
 WARM: Final = 18
-"""So many batches of 250 go first, so that the hashes of the server do not grow while it is measured."""
+"""Batches of 250 that go first, so that the hashes of the server do not grow while it is measured."""
 FAN: Final = 300
 STORED: Final = 100_000
 PORTION: Final = 300

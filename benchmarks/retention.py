@@ -40,7 +40,7 @@ where n.nspname = 'treadle' and c.relname = any($1)
 async def retention(
     stores: Stores, rate: float, keep: float, seconds: float, every: float
 ) -> list[dict[str, Any]]:
-    """A row of figures every so many seconds."""
+    """A row of figures, at an interval in seconds."""
     async with stores.fresh("postgres") as url, Client(url, work=[noop], keep=keep) as client:
         workers = [await _start(url, keep) for _ in range(WORKERS)]
         try:

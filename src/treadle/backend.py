@@ -242,7 +242,7 @@ class Backend(Protocol):
 
         **Keys** are checked first. If an earlier item of the same tenant and type has the key within the
         requested scope (`open`: its group has not ended; `any`: it exists; a number: it was submitted at most
-        so many seconds ago), the new item is not stored, and the answer names the earlier item, with
+        that many seconds ago), the new item is not stored, and the answer names the earlier item, with
         `existing`. Otherwise the new item takes the key over. The same holds among the items of one call: the
         first one wins. Where an `after` of the same submission names the new id, it means the earlier item
         instead.
@@ -410,8 +410,9 @@ class Backend(Protocol):
 
         Open, dead and cancelled items, groups, workflows, keys and marks are found without a look at the
         others. A filter that most items fail, and that has none of these, reads items until the page is
-        full, however many that are. With `reach` (capability `watching`) it reads about so many at most: then
-        the page may be short, or empty, and still have a cursor; `reached_at` says how far it has looked."""
+        full, however many that are. With `reach` (capability `watching`) it reads about that number at most:
+        then the page may be short, or empty, and still have a cursor; `reached_at` says how far it has
+        looked."""
         ...
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:

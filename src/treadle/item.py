@@ -132,7 +132,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """Idempotency key, unique per tenant and type within its scope."""
     key_scope: Literal["open", "any"] | float = "open"
     """Which earlier item with this key is returned instead. `open`: one whose group is still open. `any`: one
-    that is still stored. A number: one submitted at most so many seconds ago."""
+    that is still stored. A number: one submitted at most that many seconds ago."""
     options: bytes = b""
     """Engine data that a claim returns (retry policy, timeout, compensation). Opaque to storage."""
     keep: float = 86400.0
@@ -583,8 +583,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 KILLING: Final = 3
-"""So many workers in a row have died while they ran an item that it is a problem. Stores have an index of
-these items."""
+"""Workers in a row that died while they ran an item, at which it is a problem. Stores have an index of these
+items."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -618,7 +618,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     cursor: str | None = None
     """Pass it to the next call to get the next page. None: this is the last page."""
     reached_at: float | None = None
-    """With `reach`: the page is short because so many items were looked at. When the last of these was
+    """With `reach`: the page is short because that number of items was looked at. When the last of these was
     submitted."""
 
 

@@ -65,7 +65,7 @@ ProblemKind = Literal[
 ]
 PROBLEM_KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 BLOCKED_LOOKED_AT: Final = 50
-"""So many blocked items, the oldest, are looked at for what they wait for."""
+"""Limit on blocked items, the oldest, that are looked at for what they wait for."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")

@@ -22,11 +22,11 @@ KEPT_HOURS: Final = 90 * 86_400.0
 KEPT_AUDIT: Final = 365 * 86_400.0
 """Seconds for which audit entries are kept."""
 KEPT_RUNS: Final = 50
-"""So many runs of each schedule are kept, the newest."""
+"""Runs kept of each schedule, the newest."""
 KEPT_REMOVALS: Final = 30 * 86_400.0
 """Seconds for which the store knows that a schedule was removed."""
 MOST_AUDIT_IDS: Final = 100
-"""So many ids of an audit entry are kept, the first ones."""
+"""Ids kept in an audit entry, the first ones."""
 
 StatsBy: TypeAlias = Literal["time", "type", "queue"]
 

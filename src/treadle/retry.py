@@ -84,7 +84,7 @@ class Retry:
             object.__setattr__(self, name, value)
 
     def exhausted(self, failures: int) -> bool:
-        """Whether so many failed attempts are all that are allowed."""
+        """Whether this number of failed attempts is all that is allowed."""
         return self.attempts is not None and failures >= self.attempts
 
     def delay(self, n: int, random: Draw = random_module.random) -> float:

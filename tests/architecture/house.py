@@ -91,8 +91,11 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Words that a file may use all the same, by path below src/treadle."""
 
-VAGUE = re.compile(r"\b(whoever|whatever|whomever|nobody|somebody|anybody|such a one)\b", re.IGNORECASE)
-"""Words that hide the subject of a sentence."""
+VAGUE = re.compile(
+    r"\b(whoever|whatever|whomever|nobody|somebody|anybody|such a one|so many)\b",
+    re.IGNORECASE,
+)
+"""Words that hide the subject of a sentence, or its number."""
 
 FIRST_JUDGED = "c2ed085"
 """Commit subjects are judged after this one."""
@@ -250,7 +253,7 @@ def prose() -> Iterator[str]:
     for path in sorted([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.sql")]):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if found := VAGUE.search(line):
-                yield f"{path.relative_to(SOURCE)}:{number}: {found.group(0)!r} hides who does it"
+                yield f"{path.relative_to(SOURCE)}:{number}: {found.group(0)!r} hides who, or how many"
 
 
 # ---------------------------------------------------------------------------------------- commits

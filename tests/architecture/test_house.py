@@ -69,7 +69,7 @@ def test_a_word_is_not_found_inside_another(source: Path) -> None:
 
 def test_a_sentence_without_a_subject_is_found(source: Path) -> None:
     (source / "a.py").write_text('"""Told whoever waits."""\n')
-    assert list(house.prose()) == ["a.py:1: 'whoever' hides who does it"]
+    assert list(house.prose()) == ["a.py:1: 'whoever' hides who, or how many"]
 
 
 def test_every_replaced_word_is_in_the_glossary() -> None:

@@ -174,6 +174,6 @@ ONE_SCRIPT = {
 
 @contextmanager
 def failing(subject: RedisSubject, *, step: int = 1) -> Iterator[FailingBackend]:
-    """A backend for an open subject, every verb of which fails. `step`: only one of so many calls fails."""
+    """A backend for an open subject, every verb of which fails. `step`: one of this number of calls fails."""
     with subject.client() as client:
         yield FailingBackend(subject, client, step=step)

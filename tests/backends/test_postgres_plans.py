@@ -144,7 +144,7 @@ async def test_lists_use_an_index(postgres_url: str) -> None:
 
 
 async def test_a_list_with_a_reach_reads_no_more_than_that(postgres_url: str) -> None:
-    """Whatever the filter: of each table about so many rows, among 40,000."""
+    """Whatever the filter: of each table a few rows, among 40,000."""
     schema = PostgresSchema("treadle")
     async with opened(postgres_url), connected(postgres_url) as admin:
         await admin.execute(READY, 40_000)

@@ -20,7 +20,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def run(backend: PostgresBackend, count: int) -> None:
-    """Claim and settle so many items, and let the server's statistics know."""
+    """Claim and settle this number of items, and let the server's statistics know."""
     for _ in range(count // 250):
         await apply(backend, *map(succeed, await claim(backend, 250)))
     flush = "select pg_stat_force_next_flush()"

@@ -31,7 +31,7 @@ async def submit(subject: RedisSubject, *items: Item) -> None:
 
 
 async def succeed_all(subject: RedisSubject, *children: Item, each: int = 100) -> None:
-    """Claim all that is ready, and settle it, so many in a call. The first one gets the children."""
+    """Claim all that is ready, and settle it, `each` in a call. The first one gets the children."""
     leases = (await subject.backend.claim(Demand(worker="w", limit=1000))).leases
     ends = [Settlement(lease=lease, kind="success", contribution=Contribution()) for lease in leases]
     if children:

@@ -73,7 +73,7 @@ LOOKS: dict[str, Look] = {
 
 
 async def fill(path: Path, count: int) -> None:
-    """So many items that are ready, scheduled, blocked, dead or have succeeded, and one that is cancelled."""
+    """Items that are ready, scheduled, blocked, dead or have succeeded, and one that is cancelled."""
     clock = ManualClock()
     backend = SqliteBackend(path, durability="normal", clock=clock)
     await backend.open()

@@ -47,7 +47,7 @@ def test_requeue_a_thousand_with_progress_and_stop(site: Site, open_page: OpenPa
     expect(page.get_by_role("heading", level=1)).to_have_text("Requeue 1,000 items")
     page.get_by_label("Items a second").fill("100")
     page.get_by_role("button", name="Requeue").click()
-    assert site.call(count_dead(site)) == MANY, "a change of so many items needs a reason"
+    assert site.call(count_dead(site)) == MANY, "a change of this many items needs a reason"
     page.get_by_label("Reason").fill("the mail server is back")
     page.get_by_role("button", name="Requeue").click()
 

@@ -44,7 +44,7 @@ class OutageLog:
 
 
 async def outage(home: Path, *, seconds: float, processes: int) -> OutageLog:
-    """Stop the server of `home` for so many seconds."""
+    """Stop the server of `home` for this number of seconds."""
     url = postgres.start(home, forgetful=False)
     workers = Workers(url, home / "worker.log", processes)
     try:

@@ -33,7 +33,7 @@ LEASE = 3600.0
 AT_ONCE = 500
 """How many items are looked for in one call."""
 BACKLOG = 2000
-"""No more items are submitted while so many are open."""
+"""Open items at which no more are submitted."""
 
 
 @dataclass

@@ -39,7 +39,7 @@ def held_by(barrier: Barrier) -> WorkType[[], None, None]:
 
 
 async def lose(app: Treadle, losses: int, *types: str) -> None:
-    """Let workers claim all items of these types, begin them and die, so many times."""
+    """Let workers claim all items of these types, begin them and die, this number of times."""
     for n in range(losses):
         worker = f"mortal-{n}"
         await app.backend.beat(Heartbeat(worker=worker, lease=60))
@@ -67,7 +67,7 @@ async def late() -> int:
 async def start_busy(
     make: MakeApp, barrier: Barrier, count: int, *types: AnyWorkType, most: int = 8
 ) -> Treadle:
-    """Start a worker that may run so many items, and let it run `count` that wait for the barrier."""
+    """Start a worker that may run this number of items, and let it run `count` that wait for the barrier."""
 
     @work(name="long")
     async def long() -> None:

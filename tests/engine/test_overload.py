@@ -18,7 +18,7 @@ CHILDREN = int(os.environ.get("TREADLE_CHILDREN", "5000"))
 """`make proof` uses 100,000."""
 DEPENDENTS = 1500
 LONG_PATIENCE = 8 * PATIENCE
-"""Seconds. A busy machine needs more than `PATIENCE` for so many items."""
+"""Seconds. A busy machine needs more than `PATIENCE` for these items."""
 
 
 @work(name="leaf")

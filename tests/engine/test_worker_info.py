@@ -144,7 +144,7 @@ def timed_app(*types: Any, **settings: Any) -> tuple[Treadle, Calls, ManualClock
 
 
 async def beats(calls: Calls, clock: ManualClock, count: int) -> None:
-    """Let so many heartbeats pass."""
+    """Let this number of heartbeats pass."""
     wanted = len(calls.beats) + count
     async with asyncio.timeout(PATIENCE):
         while len(calls.beats) < wanted:

@@ -35,8 +35,8 @@ class Spans:
         return span
 
     async def until(self, name: str, count: int = 1) -> Sequence[ReadableSpan]:
-        """Wait until so many spans of this name have ended. An attempt ends after its decision, so that a
-        waiter may hear of it first, or later."""
+        """Wait until this number of spans of this name have ended. An attempt ends after its decision, so
+        that a waiter may hear of it first, or later."""
         async with asyncio.timeout(PATIENCE):
             while len(found := self.all(name)) < count:  # noqa: ASYNC110  spans have no event to wait for
                 await asyncio.sleep(0.005)

@@ -15,7 +15,7 @@ from treadle.events import Event, Started
 TICK = 0.05
 """Seconds between two portions of the load."""
 MOST_BEHIND = 20_000
-"""With so many items submitted and not started, the load waits: the soak measures growth, not overload."""
+"""Items submitted and not started at which the load waits: the soak measures growth, not overload."""
 MOST_AT_ONCE = 10
 """Portions that are being submitted at once, at most."""
 TENANTS = 20

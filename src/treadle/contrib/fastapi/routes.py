@@ -63,7 +63,7 @@ def work_router(app: Client, *, access: Callable[..., Any], max_wait: Duration =
     answers = WorkAnswers(app, max_wait)
     router = APIRouter(tags=["work"])
     id_path: Any = Path(description="The id of the work, from the answer that accepted it.")
-    wait_query: Any = Query(0.0, ge=0, description="Wait for the end, for so many seconds at most.")
+    wait_query: Any = Query(0.0, ge=0, description="Seconds to wait for the end, at most.")
 
     @router.get("/{id}", response_model=WorkState, responses=REFUSALS, name="work_state")
     async def read_work(

@@ -1,4 +1,4 @@
-"""Bounded reads: lists that look at so many items at most, lines of a queue, what has to do with an item."""
+"""Bounded reads: lists that look at a limited number, lines of a queue, what has to do with an item."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 -- Answers the names of the keys.
 
 local call = redis.call
-local MOST_COUNTS = 20000 -- beyond so many counters they are not added up
+local MOST_COUNTS = 20000 -- counters that are added up, at most
 local missing = {}
 
 local function expect(name, is_whole)

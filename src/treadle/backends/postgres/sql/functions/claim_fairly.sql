@@ -197,7 +197,7 @@ begin
   end loop;
 end $$;
 
--- The share of the nth of so many. The shares add up to the whole, so that no more is locked than can be leased.
+-- The share of the nth of `p_many`. The shares add up to the whole, so that no more is locked than can be leased.
 create or replace function treadle.fair_share(p_whole int, p_many int, p_nth int) returns int
 language sql immutable as $$
   select p_whole / p_many + case when p_nth <= p_whole % p_many then 1 else 0 end

@@ -1,4 +1,4 @@
--- The lines of a queue that have ready items, by tenant and lane: how many, up to so many of each, since when the first
+-- The lines of a queue that have ready items, by tenant and lane: how many, up to a limit for each, since when the first
 -- one is ready, and which it is. Parked items are found by their types; they belong to their lines.
 create or replace function treadle.queue_lines(p_queue text, p_tenant text, p_count int, p_most int)
 returns table (tenant text, lane text, count int, since float8, first text)
@@ -67,7 +67,7 @@ begin
   return answer;
 end $$;
 
--- How many items of a line are ready, or parked under a type, up to so many.
+-- How many items of a line are ready, or parked under a type, up to a limit.
 create or replace function treadle.line_length(p_type text, p_queue text, p_tenant text, p_lane text, p_most int)
 returns int
 language plpgsql stable

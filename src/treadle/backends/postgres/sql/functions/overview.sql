@@ -77,7 +77,7 @@ begin
   select * into worker_id, worker_until, worker_types, worker_running, worker_info from treadle.worker_states(10000);
 end $$;
 
--- The dead, by their labels: all, if there are few. Otherwise ever more of each, up to so many labels, until the time is
+-- The dead, by their labels: all, if there are few. Otherwise ever more of each, up to a number of labels, until the time is
 -- up; of those that are not counted to the end, about as many as some pages say. A row without a queue says that there
 -- are more labels.
 create or replace function treadle.count_dead(p_tenant text, p_seconds float8)

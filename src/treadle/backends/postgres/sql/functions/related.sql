@@ -1,4 +1,4 @@
--- What has to do with an item, up to so many of each kind, in the order of submission.
+-- What has to do with an item, a limited number of each kind, in the order of submission.
 --
 -- kind  0 the item itself  1 a child: it names the item as its parent  2 a dependent: it names the item, or the group of
 --       which it is the root, in `after`

@@ -105,7 +105,7 @@ e.redrives < :redrives
 -- :name before_cursor
 {front}.no < :cursor::bigint
 
--- Where a walk along an index begins, and the next two rows after so many others.
+-- Where a walk along an index begins, and the next two rows after a number of others.
 -- :name walk
 select n.no, n.is_first, (select i.queued from treadle.item i where i.no = n.no) as queued
 from ((select {front}.no, true as is_first from {table} where {conditions} order by {front}.no {direction} limit 1)

@@ -1,7 +1,7 @@
 -- uses: store raw_rows
 -- List sources: the numbers of rows that a list has to look at, in the order of submission or in reverse.
 --
--- A source is a table. `source.take(size)` returns the next numbers, at most so many. The source has ended when
+-- A source is a table. `source.take(size)` returns the next numbers, at most `size`. The source has ended when
 -- `source.ended`; a portion before that may be empty. `source.position`: how far it has got, if that is further than
 -- the last of these numbers.
 

@@ -42,7 +42,7 @@ do
     return true
   end
 
-  -- Whether a stage with so many items can be decided.
+  -- Whether a stage with this number of items can be decided.
   function Stages.is_whole(stage, count)
     local state, _, items = Stages.get(stage)
     return state == 'o' and items == count
