@@ -155,8 +155,11 @@ class ListeningSession:
         """Other roles with rights to monitor see the last statement of a connection: it must not be LISTEN
         with the name of the channel."""
         channel = await self._channel(self._connection)
-        await self._connection.add_listener(channel, lambda *got: self._on_notify(str(got[-1])))
+        await self._connection.add_listener(channel, self._received)
         await self._connection.execute(PROBE)
+
+    def _received(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        self._on_notify(str(payload))
 
     async def probe(self) -> None:
         await self._connection.execute(PROBE)
