@@ -121,10 +121,10 @@ async def test_memory_is_freed_when_items_end() -> None:
 NOT_OURS = (
     "*/treadle/backends/memory/*",
     # The parts of an item. The store keeps them.
-    "*/treadle/work.py",
-    "*/treadle/work_type.py",
-    "*/treadle/ids.py",
-    "*/treadle/rules/*.py",
+    "*/treadle/define/work.py",
+    "*/treadle/define/work_type.py",
+    "*/treadle/base/ids.py",
+    "*/treadle/store/rules/*.py",
     "*/treadle/engine/submit/build_item.py",
     "*/treadle/codec/*",
     # asyncio's table of all tasks never shrinks.
