@@ -6,6 +6,19 @@ async def access(request):
     return Access(actor=request.user.email, can="all" if request.user.is_admin else "read")
 
 web.mount("/treadle", dashboard(app, access=access))
+
+    app, wsgi                   its routes, as ASGI and as WSGI
+    site                        one dashboard: settings, templates, and which requests are refused
+    access, visit               who a visitor is and what is allowed; one request
+    view, views/                a page; one module for each page
+    actions/                    what forms do: route, act (many items), item_verbs, edit, enqueue, fleet
+    live, kept_reads            pages that change by themselves; reads shared by visitors
+    bulk_runs                   portions of bulk actions, in a fleet without workers for them
+    queue_states, throughput    how queues stand; rates
+    charts, timeline            pictures
+    forms, notices, addresses   what was sent; what is said of it; where pages are
+    payloads, template_filters  values, instants and numbers as a page shows them
+    cron_words                  when a schedule is due, in words
 """
 
 from __future__ import annotations

@@ -15,7 +15,13 @@ and have not started.
 | `rate_limited(limit, window)` | `limit` starts per `window` seconds | yes |
 | `concurrency(limit)` | at most `limit` at once | yes |
 
-`Doer` is the protocol for a doer of your own. All other modules of this package are internal.
+`Doer` is the protocol for a doer of your own. The modules:
+
+    base                     `Doer`, `Task`, and what doers share
+    bounded                  at most N in this process
+    limited, limit_rules     limits of the fleet: the doers; limits as declared, and their names
+    permitted, permit_queue  what doers with such limits share; which tasks to ask permits for
+    on_full                  an item that finds its limit reached is dropped, or replaces one
 """
 
 from __future__ import annotations

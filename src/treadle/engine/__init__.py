@@ -10,16 +10,15 @@
 | --- | --- | --- |
 | (shared) | core | what a client and the workers of one process share |
 | | registry, settings | the work types that an app knows; its settings |
-| | hooks | `on_event`, `on_error`, the log of errors and of outages of the store |
+| | hooks | `on_event`, `on_error`, and the log of errors |
 | | tasks | background tasks with an owner; many requests in one write, while the next ones collect |
 | | timers | one heap of deadlines; the clock of the store |
-| | read_refs | items of several tenants; the groups around groups |
 | | open_transaction | the transaction of a handler, and the requests that are a part of it |
 | | guarded_telemetry | what a tracer is told, if there is one; it cannot break anything |
 | | store_retry | how long to wait for a store that does not answer |
 | | declared_limits | the fleet-wide limits that the code in this process has |
 | submit | enqueue | build items, submit them, announce those that were stored |
-| | build_item | a Work and its options become an Item |
+| | build_item | a Work and its checked options become an Item |
 | | build_children | children of an item, what they inherit, its compensation |
 | | submitter | items of many callers become one write |
 | run | runtime | the parts of one running worker, put together |

@@ -1,5 +1,8 @@
-"""What a handler sees and returns: `Context`, `Result` and its plan, middleware, transactions, tracers.
+"""What a handler sees and returns. `engine/run` runs it. It imports what is below it, and `define`.
 
-It imports what is below it, and `define`, since handlers add work. Nothing here runs an item: `engine/run`
-does. Begin with `context` and `result`.
+context                 `Context`, its sync side, and how an attempt learns that it should end
+result, result_plan     what a handler wants to happen next; what that asks of the engine
+call_next               middleware
+orm_session, tx_commit  sessions of SQLAlchemy in a transaction; what happens after its commit
+telemetry               what a tracer is told
 """

@@ -1,4 +1,9 @@
-"""Log lines: their fields, tracebacks, what is masked, the context of a running item, forgotten awaits.
+"""Log lines and errors as people read them. It imports `base`, `errors` and `item`.
 
-It imports `base`, `errors` and `item`. Begin with `lines`; `treadle.logging` has the formatters for users.
+    lines       log lines with the facts of an item as fields; how often a line may repeat
+    tracebacks  tracebacks as they are stored, and the fingerprint of an error: what died alike
+    masking     URLs without their passwords (`define/secret_values` says what else is secret)
+    unawaited   a call that was made and never awaited
+
+`treadle.logging` has the formatters for users.
 """

@@ -12,6 +12,11 @@ made only when values are read: by `get`, `list`, `stats`, `prometheus`, or a re
 `failed` counts failed *attempts*, retried or not. `dead` counts items. All values are those of this process.
 `started` and the histograms of types are counted by queue too, `dead` and `lease_lost` by reason: that is
 shown to Prometheus only.
+
+    names             each metric: its name, labels, help, and the buckets of a histogram
+    series            the values of a type and of the process
+    registry          all of this process, to read and to subscribe to
+    rows, prometheus  as plain data, to add up processes; the text format
 """
 
 from __future__ import annotations

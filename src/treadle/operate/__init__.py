@@ -1,7 +1,15 @@
-"""What operators call: reading, changing one item or many, dead letters, filters, why, problems, and their
-JSON forms.
+"""What operators call. Commands, the dashboard and `app` share it. It imports the engine and the client.
 
-Commands, the dashboard and `app` share it. It imports the engine and the client. Begin with `operator`
-(changes) and `observer` (reads); `changes` is the one way to change many items,
-`filters` reads which are meant, and `why/` explains one item.
+observer, operator      reading; changing items: begin here
+changes                 change many items: portions, canary, rate, what was not changed
+bulk, bulk_portion      `app.bulk` starts and reads bulk actions; one of their items runs
+dead_letters            `app.dead`
+filters                 which items are meant: options, words of commands, text of the dashboard
+why/                    why an item, a queue or a schedule is where it is
+repair                  which dead members of a failed group have to run again
+store_look              what `status`, `doctor` and `app.problems` read
+schedule_state          schedules, and how they stand
+tenant_view             what a client of one tenant may see
+item_json, fleet_json   JSON forms of items; of everything else
+sync_loop, server_stop  for threads that are not async; whether the web server is told to stop
 """

@@ -6,6 +6,14 @@
 `memory_queue()`, `memory_pubsub()` and `memory_store()` are the reference implementations.
 `RedisPubSub` and `NatsPubSub` are a `PubSub` on a server, also for `Treadle("postgresql://...", notify=...)`.
 `treadle.testing` has a contract suite for each protocol. docs/ports.md shows a complete queue.
+
+    protocols, memory          the protocols; the reference implementations
+    backend                    `PortsBackend`; submit, claim, settle, groups, dependencies, read, operate,
+                               limits, schedules, workers and wakeups are as in `treadle.backends`
+    records                    what the store holds, under which keys, and how it is replaced
+    async_ports                the three ports as coroutines; their errors; pointers in the queue
+    pubsub_link                one connection of a pub/sub, opened again when it is lost
+    redis_pubsub, nats_pubsub  a `PubSub` on a server
 """
 
 from typing import TYPE_CHECKING

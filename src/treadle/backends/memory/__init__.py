@@ -4,7 +4,8 @@ backend.py       MemoryBackend: the verbs, each a call into one of the modules b
   submit.py claim.py settle.py workers.py         the path of work
   read.py operate.py limits.py schedules.py wakeups.py
 transitions.py   how a row gets from one state to another
-endings.py       how a row ends, and what that causes: dependencies.py, groups.py
+endings.py       how a row ends, and what that causes: its group is over, others are released
+dependencies.py groups.py                         who waits for whom; members and values
 tables.py        all tables; rows.py: what is in them
   fairness.py (ready and parked), retention.py
   priority_queue.py                               what most tables are made of

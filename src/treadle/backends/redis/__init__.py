@@ -5,7 +5,7 @@ backend.py        RedisBackend, made of the verbs in
   records.py
 stage.py          many items that one call stores, in portions that are seen together
 scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
-*_bytes.py        what scripts and stored rows have, as bytes
+item_bytes.py record_bytes.py settlement_bytes.py    what scripts and stored rows have, as bytes
 link.py           calls with retries, on a connection for each kind
 connector.py address.py topology.py connection.py    finding the server, logging in, talking to it
 wakeups.py subscription.py    PUBLISH and SUBSCRIBE; the Sentinels that name a new primary

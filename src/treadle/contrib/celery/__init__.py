@@ -11,8 +11,7 @@ says what to write instead.
 
 ======================  ====================================================================
 `task`                  `CeleryTask`: a work type with the methods of a Celery task
-`apply_options`         the options of `apply_async`, and what they are called here
-`canvas`                signatures and groups; why there are no chains and chords
+`canvas`                signatures and groups, with the options of `apply_async`; why there are no chains
 `result`                what `delay` returns
 ======================  ====================================================================
 
