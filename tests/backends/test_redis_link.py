@@ -290,15 +290,14 @@ async def unless_connecting_fails(call: Callable[[], Awaitable[object]]) -> None
 
 
 async def test_a_server_with_too_many_clients_is_unavailable(server: ValkeyServer) -> None:
-    """It says so, and closes the connection. Nothing was sent: it is tried again."""
+    """It says so, and closes the connection. Nothing was sent: it is tried again.
+
+    What it says is lost if it closes before it has read the greeting."""
     async with linked(server.url) as link:
         server.call("CONFIG", "SET", "maxclients", "2")
         with server.client() as other:
             other.call("PING")
-            with (
-                within(3),
-                pytest.raises(StoreUnavailable, match=r"no more connections: .*: raise maxclients"),
-            ):
+            with within(3), pytest.raises(StoreUnavailable, match=r"no more connections.*maxclients"):
                 await link.run(COUNT, [1], on="claim")
             assert await link.run(COUNT, [1]) == 1
             call = asyncio.create_task(link.run(COUNT, [1], on="claim"))

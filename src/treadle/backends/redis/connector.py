@@ -27,6 +27,8 @@ SWITCHED: Final = "another server has become the primary: the call may or may no
 
 _OTHER_CAUSES: Final = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
 """Errors that have nothing to do with a URL that should have TLS, or should not."""
+_CLOSED: Final = ": if it takes no more connections, raise maxclients"
+"""Hint for a server that closed the connection before it was used."""
 
 OnPush: TypeAlias = Callable[[list[Any]], None]
 
@@ -130,7 +132,8 @@ class RedisConnector:
         except StoreUnavailable as error:  # it was closed during the login
             if type(error) is not StoreUnavailable:
                 raise
-            raise unreachable(endpoint, error, await self._hint(endpoint, error)) from error
+            hint = await self._hint(endpoint, error) or _CLOSED
+            raise unreachable(endpoint, error, hint) from error
 
     async def _hint(self, endpoint: Endpoint, error: Exception) -> str:
         """What may be wrong with the URL, if no connection was opened before."""
