@@ -18,7 +18,7 @@ and have not started.
 `Doer` is the protocol for a doer of your own. The modules:
 
     base                     `Doer`, `Task`, and what doers share
-    bounded                  at most N in this process
+    bounded                  at most N in this process, and how many items are leased ahead
     limited, limit_rules     limits of the fleet: the doers; limits as declared, and their names
     permitted, permit_queue  what doers with such limits share; which tasks to ask permits for
     on_full                  an item that finds its limit reached is dropped, or replaces one

@@ -10,8 +10,7 @@
         return {"id": handle.id}, 202
 
 ======================  ====================================================================
-`extension`             `FlaskTreadle`: what a Flask app gets
-`commands`              `flask treadle ...`
+`extension`             `FlaskTreadle`: what a Flask app gets, and `flask treadle ...`
 `loaded`                the treadle app of the Flask app that the environment names, for workers
 `board`                 the dashboard, with an access function that knows the request of Flask
 ======================  ====================================================================

@@ -4,8 +4,7 @@
     export_metrics(app)  # the metrics of treadle
 
 ======================  ====================================================================
-`spans`                 the spans of submits and of attempts, with their attributes
-`carrier`               a context as it is stored with an item
+`spans`                 the spans of submits and of attempts; a context as it is stored with an item
 `instruments`           metrics
 ======================  ====================================================================
 
