@@ -102,6 +102,8 @@ async def kill_server(home: Path, sync: str, kills: int, seed: int) -> Durabilit
     report = DurabilityReport(f"killed, {sync}", sync == "always", load.tally)
     try:
         async with load.running():
+            while not load.tally.settlements:  # noqa: ASYNC110  a busy machine needs longer for the first one
+                await asyncio.sleep(0.01)
             while report.kills < kills:
                 await asyncio.sleep(chance.uniform(*PAUSES))
                 if report.kills % 2:  # the log is being rewritten when the server dies
