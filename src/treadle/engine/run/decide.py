@@ -50,7 +50,7 @@ from treadle.errors import (
 )
 from treadle.flow_control import FailureInfo
 from treadle.handler.result import Result
-from treadle.handler.result_plan import NOTHING, PlannedContribution, ResultPlan, plan, unreturned
+from treadle.handler.result_plan import PlannedContribution, ResultPlan, plan, plan_value, unreturned
 from treadle.item import DeathReason, ErrorInfo, Item, Lease, Outcome, Verdict
 from treadle.logs.tracebacks import traceback_text
 from treadle.retry import Retry, merge_retry
@@ -109,8 +109,7 @@ Classified: TypeAlias = Literal["retry", "abort"] | Defer | RetryAfter | None
 def returned(lease: Lease, value: object, created: Sequence[Result[Any, Any]], strict: bool) -> Decision:
     """The handler returned `value`, and made the Results in `created`."""
     if type(value) in _VALUES and not created:
-        # What most handlers return needs no other look: this is `plan_value`, without the call.
-        return Succeed(NOTHING if value is None else ResultPlan(value, (PlannedContribution(value),)))
+        return Succeed(plan_value(value))  # what most handlers return needs no other look
     match value:
         case Work():
             problem = f"a bare Work, {value!r:.200}; return ctx.queue(...) of it instead"
