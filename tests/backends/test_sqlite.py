@@ -30,7 +30,7 @@ from tests.support.sqlite import (
     succeed,
 )
 from treadle.backends.sqlite import SqliteBackend, schema_sql
-from treadle.backends.sqlite import database as database_module
+from treadle.backends.sqlite import backend as backend_module
 from treadle.base.clock import SystemClock
 from treadle.connect import connect
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull, StoreUnavailable
@@ -349,10 +349,10 @@ async def test_new_work_is_refused_before_the_disk_is_full(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = await start(backend, "running")
-    monkeypatch.setattr(database_module, "_CHECK_ROOM_EVERY", -1.0)
+    monkeypatch.setattr(backend_module, "_CHECK_ROOM_EVERY", -1.0)
     backend._room_until = 0.0
     usage = shutil.disk_usage(".")._replace(free=1000)
-    monkeypatch.setattr(database_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(backend_module.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreFull):
         await submit(backend, "a")
     await backend.settle([succeed(lease)])

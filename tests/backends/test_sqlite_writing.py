@@ -24,9 +24,8 @@ from tests.support.sqlite import (
     wait_until,
 )
 from treadle.backends.sqlite import SqliteBackend
-from treadle.backends.sqlite import connection as connection_module
+from treadle.backends.sqlite import threads as threads_module
 from treadle.backends.sqlite import workers as workers_module
-from treadle.backends.sqlite import writer as writer_module
 from treadle.backends.sqlite.statements import statements
 from treadle.errors import NotFound, StoreUnavailable
 from treadle.item import Demand, Heartbeat, Settlement, Submission
@@ -154,14 +153,14 @@ async def test_a_call_waits_for_the_busy_timeout_once(path: Path) -> None:
 
 async def test_waiting_verbs_share_a_commit(backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = 0
-    check = connection_module.FileIdentity.check
+    check = threads_module.FileIdentity.check
 
     def counted(self: Any) -> None:
         nonlocal commits
         commits += 1
         check(self)
 
-    monkeypatch.setattr(writer_module.FileIdentity, "check", counted)
+    monkeypatch.setattr(threads_module.FileIdentity, "check", counted)
     await asyncio.gather(*(submit(backend, f"i{n}") for n in range(200)))
     assert commits <= 20
     (count,) = await backend.counts()
@@ -197,7 +196,7 @@ async def test_a_large_log_is_truncated(
     backend: SqliteBackend, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader keeps the log from being reused. After the reader has gone, the log shrinks."""
-    monkeypatch.setattr(writer_module, "LOG_LIMIT", 100_000)
+    monkeypatch.setattr(threads_module, "LOG_LIMIT", 100_000)
     log = path.with_name("work.db-wal")
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -284,14 +283,14 @@ async def test_a_claim_takes_few_statements(
 ) -> None:
     """It looks for other queues, tenants and lanes only if there are some."""
     seen: list[str] = []
-    connect = connection_module.sqlite3.connect
+    connect = threads_module.sqlite3.connect
 
     def traced(*args: Any, **options: Any) -> sqlite3.Connection:
         connection = connect(*args, **options)
         connection.set_trace_callback(seen.append)
         return connection
 
-    monkeypatch.setattr(connection_module.sqlite3, "connect", traced)
+    monkeypatch.setattr(threads_module.sqlite3, "connect", traced)
     backend = SqliteBackend(path)
     await backend.open()
     await backend.beat(Heartbeat(worker="w", lease=LONG, types=("work",)))

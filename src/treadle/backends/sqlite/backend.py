@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Concatenate, ParamSpec, TypeVar
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
+from treadle.errors import BackendError, NotStarted, StoreFull
 from treadle.item import (
     AuditNote,
     Changed,
@@ -57,7 +60,7 @@ from . import (
     watch,
     workers,
 )
-from .database import SqliteDatabase
+from .database import OpenDatabase, SqliteDatabase
 from .lists import list_items
 from .read import related as related_items
 from .statements import Tx
@@ -65,8 +68,12 @@ from .stats import add_stats, read_stats
 from .transactions import call_with_connection
 from .watch import ready_lines
 
+T = TypeVar("T")
 A = TypeVar("A", Changed, bool)
 P = ParamSpec("P")
+
+_CHECK_ROOM_EVERY = 1.0
+"""Seconds between two looks at the free bytes of the disk."""
 
 
 class SqliteBackend(SqliteDatabase):
@@ -91,6 +98,38 @@ class SqliteBackend(SqliteDatabase):
     def heartbeat_connection(self) -> HeartbeatConnection:
         """It writes through this backend's writer thread, which no event loop can block."""
         return SqliteHeartbeatConnection(self)
+
+    # -- using the file ------------------------------------------------------------------------------
+
+    def _write(
+        self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]:
+        """Have the writer thread execute a verb. The result comes after the commit."""
+        return self._using().writer.call(verb, args, kwargs)
+
+    def _read(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Have the reader thread execute a verb."""
+        return self._using().reader.call(verb, args, kwargs)
+
+    def _check_room(self) -> None:
+        """`StoreFull` if the disk is nearly full: settling needs room too."""
+        now = time.monotonic()
+        if now < self._room_until:
+            return
+        path = self._using().path
+        free = shutil.disk_usage(path.parent).free
+        if free < self._reserve:
+            raise StoreFull(f"the disk of {path} has {free} bytes left: new work is refused, free some space")
+        self._room_until = now + _CHECK_ROOM_EVERY
+
+    def _using(self) -> OpenDatabase:
+        if self._open is None:
+            raise NotStarted("the SQLite backend")
+        if self._open.pid != os.getpid():
+            raise BackendError(
+                f"{self._open.path} was opened before this process was forked: open a backend of its own here"
+            )
+        return self._open
 
     # -- the path of work ------------------------------------------------------------------------------
 

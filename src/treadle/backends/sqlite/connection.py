@@ -62,30 +62,6 @@ def create_file(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-class FileIdentity:
-    """Checks that the path still names the file that was opened.
-
-    SQLite goes on writing into a file that was deleted. Such writes must not be reported as durable.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = str(path)
-        self._opened = self._current()
-
-    def check(self) -> None:
-        if self._opened is None or self._current() != self._opened:
-            raise StoreUnavailable(
-                f"{self._path} was deleted or replaced while in use: close it, open it again"
-            )
-
-    def _current(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self._path)  # noqa: PTH116  called for every commit, and faster than Path.stat
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
-
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     """Open a connection that writes. It does not wait for locks: its user does (see `retry_while_locked`)."""
     return _connect(path, ("use_write_ahead_log", f"durability_{durability}", *_SETTINGS))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sqlite3
-import time
 import weakref
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Final, NamedTuple
 
 from treadle.base.clock import Clock, SystemClock
 from treadle.base.loop_mark import keep_for_ever
-from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull
+from treadle.errors import BackendError, InputError, SchemaError
 
 from .connection import (
     Durability,
@@ -26,23 +23,17 @@ from .connection import (
 )
 from .process_directory import ProcessDirectory
 from .schema import apply_schema, check_schema, is_current, wanted_version
-from .statements import Tx
-from .threads import DatabaseThread, ReaderThread
+from .threads import DatabaseThread, ReaderThread, WriteLock, WriterThread, forget_waiting
 from .transactions import SqliteTransactions, check_is_prepared
 from .wakeups import SqliteWakeups
-from .writer import WriteLock, WriterThread, forget_waiting
-
-T = TypeVar("T")
-P = ParamSpec("P")
 
 FORK_PATIENCE = 5.0
 """Seconds that a fork waits for the threads of a database."""
-_CHECK_ROOM_EVERY = 1.0
 # A check of the whole file takes time in proportion to its size: up to this size it is quick.
 _SMALL = 16 * 2**20
 
 
-class _OpenDatabase(NamedTuple):
+class OpenDatabase(NamedTuple):
     """The parts that exist only while the file is open."""
 
     pid: int
@@ -76,7 +67,7 @@ class SqliteDatabase:
         self._patience = busy_timeout
         self._reserve = reserve
         self._opening = asyncio.Lock()
-        self._open: _OpenDatabase | None = None
+        self._open: OpenDatabase | None = None
         self._paused: list[DatabaseThread] = []
         """The threads that wait for the end of a fork."""
         self._forked_too_early = False
@@ -100,7 +91,7 @@ class SqliteDatabase:
         if self._open is None and self.apply_schema:
             check_is_prepared(tx, usable_path(self._path))
 
-    async def _opened(self) -> _OpenDatabase:
+    async def _opened(self) -> OpenDatabase:
         path = usable_path(self._path)
         if not self.apply_schema and not path.exists():
             raise SchemaError(None, wanted_version(), str(path))
@@ -122,7 +113,7 @@ class SqliteDatabase:
         wakeups = SqliteWakeups(directory, reader)
         lock = WriteLock(path, waiting)
         transactions = SqliteTransactions(path, clock, lock, self._durability, patience)
-        return _OpenDatabase(os.getpid(), path, directory, writer, reader, wakeups, transactions)
+        return OpenDatabase(os.getpid(), path, directory, writer, reader, wakeups, transactions)
 
     async def close(self) -> None:
         async with self._opening:
@@ -197,38 +188,6 @@ class SqliteDatabase:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-    # -- using -----------------------------------------------------------------------------------------
-
-    def _write(
-        self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]:
-        """Have the writer thread execute a verb. The result comes after the commit."""
-        return self._using().writer.call(verb, args, kwargs)
-
-    def _read(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
-        """Have the reader thread execute a verb."""
-        return self._using().reader.call(verb, args, kwargs)
-
-    def _check_room(self) -> None:
-        """`StoreFull` if the disk is nearly full: settling needs room too."""
-        now = time.monotonic()
-        if now < self._room_until:
-            return
-        path = self._using().path
-        free = shutil.disk_usage(path.parent).free
-        if free < self._reserve:
-            raise StoreFull(f"the disk of {path} has {free} bytes left: new work is refused, free some space")
-        self._room_until = now + _CHECK_ROOM_EVERY
-
-    def _using(self) -> _OpenDatabase:
-        if self._open is None:
-            raise NotStarted("the SQLite backend")
-        if self._open.pid != os.getpid():
-            raise BackendError(
-                f"{self._open.path} was opened before this process was forked: open a backend of its own here"
-            )
-        return self._open
 
 
 _opened_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()

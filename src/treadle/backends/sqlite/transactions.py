@@ -30,15 +30,15 @@ from treadle.item import (
 from treadle.store.rules.submission import rejection_error
 from treadle.store.tx_check import engine_of
 
-from .connection import Durability, FileIdentity, connect, connected_file, is_busy, is_denied, translated
+from .connection import Durability, connect, connected_file, is_busy, is_denied, translated
 from .limits import claim_key
 from .read import get
 from .schema import is_current
 from .settle import settle
 from .statements import Tx, statements
 from .submit import submit
+from .threads import FileIdentity, WriteLock
 from .workers import renew_lease
-from .writer import WriteLock
 
 _SQL = statements("wakeups")
 _MODE = statements("connection")["journal_mode"]
