@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from tests.dashboard.compiled import compiled_once
-from tests.support.tiers import one_of
+from tests.support.tiers import memory_and_one_of
 from treadle import Treadle
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
 
-BACKENDS = ["memory", *one_of("sqlite", "postgres", "redis")]
+BACKENDS = memory_and_one_of("sqlite", "postgres", "redis")
 HOST = "http://dashboard.example"
 FROM_HERE = {"sec-fetch-site": "same-origin"}
 """What a browser says of a form of the dashboard's own pages."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tiers import one_of
+from tests.support.tiers import memory_and_one_of
 from treadle import Retry, Treadle
 from treadle.backend import Backend
 from treadle.engine import store_retry
@@ -21,9 +21,10 @@ from treadle.retry import STORE_BACKOFF
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import consistent
 
-BACKENDS = ["memory", *one_of("sqlite", "postgres", "redis")]
-"""The engine does the same on each, so a test is run in memory and on one of the others. Modules in which the
-stores differ are marked `every_store`; `make proof` runs the rest."""
+BACKENDS = memory_and_one_of("sqlite", "postgres", "redis")
+"""The engine does the same on each, so a test is run in memory, and its first case on one of the others.
+Faults come from above the store: for them it holds too. Tests in which the stores differ, or which skip some
+of them, are marked `every_store`. `make proof` runs the rest."""
 
 FAST: dict[str, Any] = {"poll_interval": 0.05, "lease": 5.0}
 

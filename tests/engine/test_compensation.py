@@ -607,6 +607,7 @@ def waits_for_itself(given: Any) -> Any:
     return {"after": group(given["failure"].id)}
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("how", ["exhausted", "bad_result"])
 async def test_an_item_whose_compensation_is_refused_dies_without_it(

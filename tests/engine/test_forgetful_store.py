@@ -19,8 +19,6 @@ from treadle.item import Outcome, PermitReply, PermitRequest, Settled, Settlemen
 from treadle.item_facts import LimitUse
 from treadle.testing.wrap import WrappedBackend
 
-pytestmark = pytest.mark.every_store
-
 LEASE = 0.6
 
 

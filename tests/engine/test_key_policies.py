@@ -46,6 +46,7 @@ async def test_the_handler_gets_the_newest_arguments(make_app: MakeApp) -> None:
         assert (await earlier.state()).priority == 4
 
 
+@pytest.mark.every_store
 async def test_a_change_in_a_transaction_wakes_a_worker(make_app: MakeApp) -> None:
     """`replace` in `ctx.transaction()`: a worker that sleeps sees the changed item at once."""
 

@@ -156,6 +156,7 @@ class Forked:
         return pickle.loads(data)
 
 
+@pytest.mark.every_store
 @pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_an_app_starts_anew_in_a_forked_process(store: Callable[[], Backend]) -> None:
@@ -181,6 +182,7 @@ def test_an_app_starts_anew_in_a_forked_process(store: Callable[[], Backend]) ->
     app.sync.stop()
 
 
+@pytest.mark.every_store
 @pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_writes_on_after_its_parent_has_closed(store: Callable[[], Backend]) -> None:

@@ -17,8 +17,6 @@ from treadle.events import GroupDone, LeaseLost, Queued, Released, Started, Succ
 from treadle.testing import Faults, FaultyBackend, ManualClock
 from treadle.testing.contract.check import everything
 
-pytestmark = pytest.mark.every_store
-
 LOST = pytest.mark.parametrize("when", ["after", "later"])
 
 
@@ -235,6 +233,7 @@ def _every_other() -> object:
     return match
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_lost_commit_is_reported_as_it_happened(
     make_faulty: MakeApp, faults: Faults, store: MakeBackend, when: str

@@ -16,8 +16,6 @@ from treadle.item import Rejected, Submission
 from treadle.testing import Faults, FaultyBackend
 from treadle.testing.contract.build import item
 
-pytestmark = pytest.mark.every_store
-
 
 @work(name="add")
 async def add(n: int) -> int:

@@ -647,6 +647,7 @@ async def test_on_unhandled_group_is_not_called_for_nested_groups(make_app: Make
     assert [info.group_id for info in called] == [handle.id]
 
 
+@pytest.mark.every_store
 async def test_a_transaction_can_queue_a_group(make_app: MakeApp) -> None:
     """§9: The group is stored with the commit. The values of groups can be read inside."""
 

@@ -18,8 +18,6 @@ from treadle.errors import BackendError, Stopped
 from treadle.events import WorkerStarted, WorkerStopping
 from treadle.testing import Faults, WrappedBackend
 
-pytestmark = pytest.mark.every_store
-
 T = TypeVar("T")
 
 

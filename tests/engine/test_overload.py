@@ -82,6 +82,7 @@ def forking() -> int:
     return forked()
 
 
+@pytest.mark.every_store
 @pytest.mark.usefixtures("processes")
 @pytest.mark.filterwarnings("ignore:This process")
 async def test_a_handler_may_fork(make_app: MakeApp) -> None:

@@ -24,8 +24,6 @@ from treadle.engine.run import settle
 from treadle.errors import BackendError
 from treadle.testing import Faults, FaultyBackend
 
-pytestmark = pytest.mark.every_store
-
 COUNT = 30
 
 Step = Callable[[], Awaitable[object]]
@@ -196,6 +194,7 @@ async def test_a_result_that_the_tables_refuse(
         assert [await handles[n].result(PATIENCE) for n in (0, 2)] == ["a", "b"]
 
 
+@pytest.mark.every_store
 async def test_a_store_that_refuses_everything_for_a_while(make_faulty: MakeApp, faults: Faults) -> None:
     """It refuses every outcome, and cannot try the end of an item without it either: no item is dead."""
     refused = [

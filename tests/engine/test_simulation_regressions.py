@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.engine.kit import AT_ONCE, PATIENCE, MakeApp, Seen
 from treadle import Context, work
 from treadle.events import GroupDone
 from treadle.testing import Faults
-
-pytestmark = pytest.mark.every_store
 
 
 async def test_a_repeated_retry_settlement_does_not_announce_the_group_again(

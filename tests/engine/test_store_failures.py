@@ -32,8 +32,6 @@ from treadle.item import Settlement
 from treadle.store.rules import settlement
 from treadle.testing import Faults, FaultyBackend
 
-pytestmark = pytest.mark.every_store
-
 WHEN = pytest.mark.parametrize("when", ["before", "after", "later"])
 """Before: the request is lost. After: the answer is lost. Later: the request arrives after it was
 repeated."""

@@ -29,8 +29,6 @@ from treadle.flow_control import UnhandledGroup
 from treadle.item import Settlement
 from treadle.testing import Faults, ManualClock, drain
 
-pytestmark = pytest.mark.every_store
-
 DAY = 86_400.0
 ROOT = Path(__file__).parents[2]
 

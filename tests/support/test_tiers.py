@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.budget import Budget
-from tests.support.tiers import QUICK_ROOMS, one_of, seeds, tier_of
+from tests.support.tiers import QUICK_ROOMS, memory_and_one_of, one_of, seeds, tier_of
 
 PROJECT = Path(__file__).parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
@@ -25,7 +25,8 @@ class Fake:
     def __init__(self, *fixtures: str, path: str = "tests/engine/test_x.py", **params: object) -> None:
         self.nodeid = f"{path}::test_it[{'-'.join(map(str, params.values()))}]"
         self.fixturenames = fixtures
-        self.callspec = type("Callspec", (), {"params": params})
+        indices = dict.fromkeys(params, 0)
+        self.callspec = type("Callspec", (), {"params": params, "indices": indices})
         self.marks: dict[str, Any] = {}
 
     def get_closest_marker(self, name: str) -> Any:
@@ -59,6 +60,25 @@ def test_a_test_runs_on_one_of_the_stores_and_later_on_the_others() -> None:
             tiers.setdefault(str(number), []).append(store if tier_of(test) != "proof" else "later")
     assert all(sorted(each)[:2] == ["later", "later"] for each in tiers.values())
     assert {store for each in tiers.values() for store in each} == {"later", "sqlite", "postgres", "redis"}
+
+
+def test_the_engine_runs_in_memory_and_its_first_case_on_another_store() -> None:
+    """If it starts processes, in memory only. If the stores differ, each case on each of them."""
+    memory, *others = memory_and_one_of("sqlite", "postgres", "redis")
+    assert memory == "memory"
+
+    def stores(*fixtures: str, case: int = 0, marks: tuple[str, ...] = ()) -> int:
+        """How many of the other stores `make test` runs a case on."""
+        tests: list[Any] = [Fake(*fixtures, store=param.values[0], case=case) for param in others]
+        for test, param in zip(tests, others, strict=True):
+            test.callspec.indices["case"] = case
+            test.marks = {"one_of": param.marks[0], **dict.fromkeys(marks, True)}
+        return sum(tier_of(test) != "proof" for test in tests)
+
+    assert stores() == 1
+    assert stores(case=1) == 0
+    assert stores("processes") == 0
+    assert stores("processes", case=1, marks=("every_store",)) == 3
 
 
 def test_the_first_seed_runs_and_later_the_others() -> None:

@@ -106,6 +106,15 @@ def one_of(*stores: str) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.one_of(name, stores)) for name in stores]
 
 
+def memory_and_one_of(*stores: str) -> list[Any]:
+    """Parameters for a test of the engine, which does the same on every store: `make test` runs it in memory,
+    and its first case on one of the other stores. A test that starts processes takes longer, and is run in
+    memory only. `make proof` runs the rest."""
+    mark = pytest.mark.one_of
+    others = [pytest.param(name, marks=mark(name, stores, beside_memory=True)) for name in stores]
+    return ["memory", *others]
+
+
 def seeds(count: int, first: int = 1) -> list[Any]:
     """Parameters for a test of random programs: `make test` runs the first, and `make proof` the others."""
     others = [pytest.param(seed, marks=pytest.mark.another_seed) for seed in range(first, count)]
@@ -122,8 +131,18 @@ def is_repeated(item: pytest.Item) -> bool:
     if choice is None or item.get_closest_marker("every_store"):
         return False
     name, stores = choice.args
+    if choice.kwargs.get("beside_memory") and (
+        "processes" in getattr(item, "fixturenames", ()) or not is_first(item)
+    ):
+        return True
     common = "".join(item.nodeid.rsplit(name, 1))
     return bool(stores[crc32(common.encode()) % len(stores)] != name)
+
+
+def is_first(item: pytest.Item) -> bool:
+    """Whether this is the first case of a test, whatever its store."""
+    callspec: Any = getattr(item, "callspec", None)
+    return all(index == 0 for name, index in callspec.indices.items() if name != "store")
 
 
 def chosen(config: pytest.Config) -> Chosen:
