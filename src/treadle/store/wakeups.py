@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from treadle.base.loop_mark import LoopMark, is_running_on
+from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError, WakeupsLost
 from treadle.item import Wake
 
@@ -106,8 +106,9 @@ class WakeReceivers:
 
     def deliver(self, wake: Wake) -> None:
         """Call those of the event loop that runs here at once. For any thread."""
+        here = asyncio._get_running_loop()  # None in a thread
         for receive, mark in list(self._receivers.values()):
-            if is_running_on(mark.loop):
+            if mark.loop is here:
                 _receive(receive, wake)
             elif not mark.is_gone:
                 with contextlib.suppress(RuntimeError):  # the loop was closed just now

@@ -39,13 +39,13 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.store.wakeups import WakeReceivers
 
 from . import audits, claim, operate, read, schedules, settle, submit, update, watch, workers
 from .audits import noted
 from .requeue import RequeueOptions, requeue
 from .stats import add_stats, read_stats
 from .tables import MemoryTables
-from .wakeups import MemoryWakeups
 
 
 class MemoryBackend:
@@ -62,7 +62,7 @@ class MemoryBackend:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.store = MemoryTables(SystemClock() if clock is None else clock)
-        self._wakeups = MemoryWakeups()
+        self._receivers = WakeReceivers()
 
     def __del__(self) -> None:
         if "store" in self.__dict__:
@@ -79,7 +79,7 @@ class MemoryBackend:
         """Keeps all items: other apps may share the backend."""
 
     def abandon(self) -> None:
-        self._wakeups.abandon()
+        self._receivers.abandon()
 
     def heartbeat_connection(self) -> HeartbeatConnection:
         return workers.MemoryHeartbeatConnection(self.store)
@@ -334,10 +334,10 @@ class MemoryBackend:
     # -- wake-ups --------------------------------------------------------------------------------------
 
     async def publish(self, wake: Wake) -> None:
-        self._wakeups.publish(wake)
+        self._receivers.deliver(wake)
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        return self._wakeups.subscribe(receive)
+        return self._receivers.add(receive)
 
     async def now(self) -> float:
         return self.store.now()

@@ -29,7 +29,7 @@ def claim(store: MemoryTables, demand: Demand, now: float) -> Claim:
     doomed = _lease_doomed(store, demand, worker, now)
     ready = HandOut(store, demand, worker, now)
     leases = ready.run()
-    next_due = 0.0 if more or ready.cut_short else _next_due(store, demand, now)
+    next_due = 0.0 if more or not ready.may_park else _next_due(store, demand, now)
     return Claim((*doomed, *leases), None, next_due)
 
 
@@ -118,7 +118,8 @@ class HandOut:
         """How many more items of each type are wanted. None: any."""
         self._shared = SharedRooms(demand) if demand.shared else None
         self.left = demand.limit if self._room is None else min(demand.limit, sum(self._room.values()))
-        self._may_park = MOST_PARKED
+        self.may_park = MOST_PARKED
+        """How many more rows this claim parks. At 0 it is cut short, and the next claim continues."""
         self._avoided: list[Row] = []
         """Rows to park at the end: parked now, they would be met again."""
         self._leases: list[Lease] = []
@@ -126,11 +127,6 @@ class HandOut:
         """The type of a strict lane that the row served last holds now."""
         self._held = store.strict_lanes.of_types(demand.strict) if demand.strict else NONE_HELD
         """By type: the strict lanes that are held, and by which row."""
-
-    @property
-    def cut_short(self) -> bool:
-        """Whether there was too much to park for one claim. The next claim continues."""
-        return self._may_park <= 0
 
     def run(self) -> list[Lease]:
         if self._held:
@@ -154,7 +150,7 @@ class HandOut:
         order = FairOrder([store.ready, *parked], self._demand, store.services, self._held)
         full = False
         self._just_held = None
-        while self.left > 0 and not self.cut_short and not full and (line := order.next_line()) is not None:
+        while self.left > 0 and self.may_park and not full and (line := order.next_line()) is not None:
             filled = self.serve(line, self.left if order.single else 1)
             order.mark_served()
             if self._held and isinstance(line, MergedLine):
@@ -215,8 +211,8 @@ class HandOut:
                 held and (row.kind.tenant, row.kind.lane) in held.get(row.kind.type, ())
             ):
                 self._avoided.append(row)
-                self._may_park -= 1
-                if self.cut_short:
+                self.may_park -= 1
+                if not self.may_park:
                     break
                 continue
             if room is not None:
@@ -224,8 +220,8 @@ class HandOut:
                 free = room.get(type, 0) - 1
                 if free < 0:
                     park(store, row)
-                    self._may_park -= 1
-                    if self.cut_short:
+                    self.may_park -= 1
+                    if not self.may_park:
                         break
                     continue
                 room[type] = free

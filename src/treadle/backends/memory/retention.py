@@ -76,10 +76,11 @@ class Retention:
                     self.groups.remove(group)
                 self.groups.push(since + group.keep, next(self._ties), group)
 
-    def new_bundle(self, ended_at: float, keep: float) -> RetentionBundle:
-        """A bundle that the caller adds rows to, at least one."""
-        bundle = RetentionBundle(self.bundles, keep)
-        self.bundles.push(ended_at + keep, next(self._ties), bundle)
+    def new_bundle(self, ended_at: float, row: Row) -> RetentionBundle:
+        """A bundle with this row. The caller may add others."""
+        bundle = RetentionBundle(self.bundles, row.item.keep)
+        bundle.add(row)
+        self.bundles.push(ended_at + bundle.keep, next(self._ties), bundle)
         return bundle
 
     def pop_until(self, now: float) -> Row | None:

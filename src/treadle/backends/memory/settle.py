@@ -113,8 +113,9 @@ def succeed_plain(
         row.started_at = began_at(settlement.ran, row.claimed_at, now)
     bundle = effects.bundle
     if bundle is None or bundle.keep != row.item.keep:
-        bundle = effects.bundle = store.retention.new_bundle(now, row.item.keep)
-    bundle.add(row)
+        effects.bundle = store.retention.new_bundle(now, row)
+    else:
+        bundle.add(row)
     if contribution is None:
         effects.ended_groups.append(EndedGroup(id, kind.tenant, None, kind.type, 0))
         return APPLIED
