@@ -41,7 +41,7 @@ def steps(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         connection.set_progress_handler(step, 10)
         demand = Demand(worker="w", limit=WANTED, types={"work": WANTED}, strict=STRICT)
-        tx = Tx(connection, 2e9)
+        tx = Tx(connection.cursor(), 2e9)
         assert len(pick_items(tx, demand, LastServed(), claim_facts(tx, "w")).nos) == WANTED
     return count
 

@@ -129,7 +129,7 @@ def steps(path: Path, look: Look) -> int:
 
     with closing(sqlite3.connect(path)) as connection:
         connection.set_progress_handler(step, 1)
-        look(Tx(connection, 2e9))
+        look(Tx(connection.cursor(), 2e9))
     return count
 
 
@@ -160,8 +160,8 @@ def test_what_there_is_no_time_to_count_is_estimated(tmp_path: Path) -> None:
     path = tmp_path / "large.db"
     asyncio.run(fill_ready(path, 14_993))
     with closing(sqlite3.connect(path)) as connection:
-        counts = watch.overview(Tx(connection, 2e9), None, quick=False, seconds=0.0).counts
-        exact = watch.overview(Tx(connection, 2e9), None, quick=False, seconds=60.0).counts
+        counts = watch.overview(Tx(connection.cursor(), 2e9), None, quick=False, seconds=0.0).counts
+        exact = watch.overview(Tx(connection.cursor(), 2e9), None, quick=False, seconds=60.0).counts
     assert [(one.queue, one.count, one.estimated) for one in exact] == [
         ("few", 7, False),
         ("many", 14_993, False),

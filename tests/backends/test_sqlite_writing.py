@@ -25,7 +25,6 @@ from tests.support.sqlite import (
 )
 from treadle.backends.sqlite import SqliteBackend
 from treadle.backends.sqlite import threads as threads_module
-from treadle.backends.sqlite import workers as workers_module
 from treadle.backends.sqlite.statements import statements
 from treadle.errors import NotFound, StoreUnavailable
 from treadle.item import Demand, Heartbeat, Settlement, Submission
@@ -77,7 +76,7 @@ async def test_leases_do_not_lapse_during_a_long_wait_for_the_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other workers may have waited for the lock too."""
-    monkeypatch.setattr(workers_module, "_LONG_WAIT", 0.1)
+    monkeypatch.setattr(threads_module, "LONG_WAIT", 0.1)
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock)
     await backend.open()
@@ -99,7 +98,7 @@ async def test_leases_do_not_lapse_while_calls_fail_because_of_the_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What counts is the time since the first call that could not write."""
-    monkeypatch.setattr(workers_module, "_LONG_WAIT", 0.2)
+    monkeypatch.setattr(threads_module, "LONG_WAIT", 0.2)
     clock = ManualClock()
     backend = SqliteBackend(path, clock=clock, busy_timeout=0.15)
     await backend.open()

@@ -13,7 +13,7 @@ from .fairness import ClaimFacts, LastServed, PickedItems, pick_items
 from .process_directory import ProcessDirectory
 from .rows import leases, new_leases
 from .statements import Row, Tx, array, random_bits, statements
-from .workers import LiveTypes, end_leases_of_dead, lapsed_until, live_types, remove_lapsed, set_lock_file
+from .workers import LiveTypes, end_leases_of_dead, live_types, remove_lapsed, set_lock_file
 
 _SQL = statements("claim")
 
@@ -30,16 +30,17 @@ def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
     picked = pick_items(tx, demand, last, facts)
     _doom(tx, "expired", [(no,) for no in picked.overdue])
     doomed = _doomed(tx, demand) if facts.any_doomed or picked.overdue else []
+    next_due = 0.0 if more or more_time or picked.exhausted else _next_due(tx, demand, facts)
     leased: list[Lease] = []
     if picked.nos or doomed:
         leased = _lease(tx, demand, picked, doomed, worker, facts)
-    next_due = 0.0 if more or more_time or picked.exhausted else _next_due(tx, demand, facts)
     return Claim(tuple(leased), last, next_due)
 
 
 def _begin(tx: Tx, worker: str, directory: ProcessDirectory) -> tuple[ClaimFacts, bool]:
     """Remove the workers whose leases have lapsed. True: there are more items of removed workers to free."""
-    end_leases_of_dead(tx, directory)
+    if directory.probe_is_due():
+        end_leases_of_dead(tx, directory)
     facts, more = claim_facts(tx, worker), False
     if facts.any_gone:
         more = remove_lapsed(tx)
@@ -51,7 +52,7 @@ def _begin(tx: Tx, worker: str, directory: ProcessDirectory) -> tuple[ClaimFacts
 
 
 def claim_facts(tx: Tx, worker: str) -> ClaimFacts:
-    return ClaimFacts._make(tx.rows(_SQL["facts"], lapsed_until(tx), tx.now, worker)[0])
+    return ClaimFacts._make(tx.rows(_SQL["facts"], tx.lapsed_until, tx.now, worker)[0])
 
 
 # -- what time has done --------------------------------------------------------------------------------

@@ -66,18 +66,13 @@ class Numbers(NamedTuple):
     token: int
 
 
-class Tx:
-    """A connection inside a transaction, and the time at which its verb happens."""
+class Tx(msgspec.Struct, eq=False):
+    """A cursor inside a transaction, and the time at which its verb happens."""
 
-    __slots__ = ("_cursor", "now", "waited")
-
-    def __init__(self, connection: sqlite3.Connection, now: float, waited: float = 0.0) -> None:
-        self._cursor = connection.cursor()
-        # A user's connection may have its own row factory.
-        self._cursor.row_factory = None
-        self.now = now
-        self.waited = waited
-        """Seconds that this process just waited for the write lock. Other processes may have waited too."""
+    _cursor: sqlite3.Cursor
+    now: float
+    lapsed_until: float = 0.0
+    """Leases of workers that end by then have lapsed. In a transaction of a user: none."""
 
     def rows(self, sql: str, *parameters: Any) -> list[Row]:
         # Always all of them: a statement left half read would keep its snapshot of the database open.

@@ -319,7 +319,7 @@ class _ItemStorage:
         self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
         leases = sum(item.lease_to in self._workers for item, _ in placed) if leased else 0
         count = len(placed)
-        tx.run(_SQL["take_numbers"], count, count, token_step(leases, random_bits))
+        tx.run(_SQL["take_numbers"], count, count, token_step(leases, random_bits) if leases else 0)
         no, seq, token, any_missing = tx.rows(_SQL["numbers_taken"])[0]
         self._first = no - count + 1
         """The number of the first item."""

@@ -212,6 +212,9 @@ MOST_CALLS = 64
 """The most verbs in one transaction."""
 LONGEST = 0.02
 """Seconds in which a transaction accepts more verbs. Other processes wait for the lock meanwhile."""
+LONG_WAIT = 1.0
+"""Seconds of waiting for the write lock, after which others may have waited too. A process that cannot write
+cannot send heartbeats: then leases lapse later by the time that this one waited."""
 IDLE_AFTER = 0.25
 """Seconds without a call after which the writer looks at the size of the log. After each commit, that would
 take longer than a statement."""
@@ -240,20 +243,19 @@ class WriterThread(DatabaseThread):
         self._identity = FileIdentity(self._path)
 
     def _serve(self) -> None:
-        while isinstance(call := self._next_call(), DatabaseCall):
+        while True:
+            try:
+                call = self._queue.get(timeout=IDLE_AFTER)
+            except Empty:
+                with self._between_calls:
+                    self._truncate_log()
+                call = self._queue.get()
+            if not isinstance(call, DatabaseCall):
+                return
             with self._between_calls:
                 self._commit([call] if self._queue.empty() else [call, *self._waiting(MOST_CALLS)])
                 if self._queue.empty():
                     self._lock.wrote = False
-
-    def _next_call(self) -> DatabaseCall | str | None:
-        """Wait for the next call. When none has come for a while, truncate the log."""
-        try:
-            return self._queue.get(timeout=IDLE_AFTER)
-        except Empty:
-            with self._between_calls:
-                self._truncate_log()
-            return self._queue.get()
 
     def _close(self) -> None:
         self._disconnect()
@@ -326,16 +328,19 @@ class WriterThread(DatabaseThread):
         return waited
 
     def _execute(self, connection: sqlite3.Connection, calls: list[DatabaseCall], waited: float) -> None:
+        late = waited if waited > LONG_WAIT else 0.0
         if len(calls) == 1 and self._queue.empty():
             # The only verb needs no savepoint: if it raises, the whole transaction is rolled back.
             call = calls[0]
-            tx = Tx(connection, self._clock.now(), waited)
+            now = self._clock.now()
+            tx = Tx(connection.cursor(), now, now - late)
             call.result, call.error = call.verb(tx, *call.arguments, **call.options), None
             return
         end = time.monotonic() + LONGEST
         done = 0
         while done < len(calls):
-            _execute_in_savepoint(connection, calls[done], Tx(connection, self._clock.now(), waited))
+            now = self._clock.now()
+            _execute_in_savepoint(connection, calls[done], Tx(connection.cursor(), now, now - late))
             done += 1
             if done == len(calls) < MOST_CALLS and time.monotonic() < end:
                 calls += self._waiting(MOST_CALLS - done)
@@ -556,7 +561,7 @@ class ReaderThread(DatabaseThread):
         connection = self._connection
         connection.execute("BEGIN")
         try:
-            found = call.verb(Tx(connection, self._clock.now()), *call.arguments, **call.options)
+            found = call.verb(Tx(connection.cursor(), self._clock.now()), *call.arguments, **call.options)
             self._identity.check()
             return found
         finally:

@@ -77,8 +77,8 @@ class SqliteTransaction:
     def _settle(self, settlements: Sequence[Settlement]) -> Settled:
         if not self._connection.in_transaction:
             raise BackendError(_ENDED_BY_USER)
-        self._connection.text_factory = str
-        return settle(Tx(self._connection, self._clock.now()), settlements)
+        self._connection.text_factory, self._connection.row_factory = str, None
+        return settle(Tx(self._connection.cursor(), self._clock.now()), settlements)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...]]:
         now = self._clock.now()
@@ -93,8 +93,8 @@ class SqliteTransaction:
     def _verb(self, verb: Callable[Concatenate[Tx, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         if not self._connection.in_transaction:
             raise BackendError(_ENDED_BY_USER)
-        with _plain_text(self._connection), _savepoint(self._connection):
-            return verb(Tx(self._connection, self._clock.now()), *arguments, **options)
+        with _plain_rows(self._connection), _savepoint(self._connection):
+            return verb(Tx(self._connection.cursor(), self._clock.now()), *arguments, **options)
 
 
 class TransactionThread:
@@ -239,7 +239,7 @@ class SqliteTransactions:
         connection.set_authorizer(None)
         connection.text_factory, connection.row_factory = str, None
         for beat in tuple(heartbeats.values()):
-            renew_lease(Tx(connection, self._clock.now()), beat)
+            renew_lease(Tx(connection.cursor(), self._clock.now()), beat)
         connection.execute("COMMIT")
 
 
@@ -263,10 +263,10 @@ def submit_within(
     """Submit as a part of the transaction that is open on the user's own connection. Blocks its thread."""
     connection = _checked_type(given, path)
     try:
-        with _plain_text(connection):
+        with _plain_rows(connection):
             _check_connection(connection, path)
             with _savepoint(connection):
-                return _submit_within(Tx(connection, now), submissions)
+                return _submit_within(Tx(connection.cursor(), now), submissions)
     except sqlite3.Error as error:
         if is_busy(error):
             raise StoreUnavailable(
@@ -282,7 +282,7 @@ def check_is_prepared(connection: object, path: Path) -> None:
         return  # it belongs to another thread
     checked = _checked_type(connection_of(connection), path)
     try:
-        with _plain_text(checked):
+        with _plain_rows(checked):
             _check_connection(checked, path)
             cursor = checked.cursor()
             cursor.row_factory = None
@@ -314,14 +314,14 @@ def _checked_type(connection: object, path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _plain_text(connection: sqlite3.Connection) -> Generator[None]:
-    """Read text as str for the moment: the user's connection may read it as bytes."""
-    theirs = connection.text_factory
-    connection.text_factory = str
+def _plain_rows(connection: sqlite3.Connection) -> Generator[None]:
+    """Read rows as tuples, and text as str, for the moment: the user's connection may read them otherwise."""
+    text, row = connection.text_factory, connection.row_factory
+    connection.text_factory, connection.row_factory = str, None
     try:
         yield
     finally:
-        connection.text_factory = theirs
+        connection.text_factory, connection.row_factory = text, row
 
 
 def _check_connection(connection: sqlite3.Connection, path: Path) -> None:

@@ -32,14 +32,12 @@ class SqliteWakeups:
     def publish(self, wake: Wake) -> None:
         if wake == NOTHING:
             return
+        if pipes := self._directory.other_pipes():
+            message = encode_wake(wake) + b"\n"
+            if len(message) > _LARGEST:
+                message = encode_wake(Wake(ready=wake.ready, everything=True)) + b"\n"
+            self._directory.send(pipes, message)
         self._receivers.deliver(wake)
-        pipes = self._directory.other_pipes()
-        if not pipes:
-            return
-        message = encode_wake(wake) + b"\n"
-        if len(message) > _LARGEST:
-            message = encode_wake(Wake(ready=wake.ready, everything=True)) + b"\n"
-        self._directory.send(pipes, message)
 
     def subscribe(self, receive: Receive) -> Callable[[], None]:
         remove = self._receivers.add(receive)

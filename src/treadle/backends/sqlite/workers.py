@@ -18,13 +18,10 @@ from .statements import NULL, Row, Tx, array, statements
 
 _SQL = statements("workers")
 
-# A process that cannot write cannot send heartbeats. If this one waited longer for the write lock, others may
-# have too: then leases lapse later by the time that it waited.
-_LONG_WAIT = 1.0
-
 
 def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply:
-    end_leases_of_dead(tx, directory)
+    if directory.probe_is_due():
+        end_leases_of_dead(tx, directory)
     found = tx.row(_SQL["worker_to_renew"], beat.worker)
     until = tx.now + beat.lease
     if found is None and not beat.registers:
@@ -98,13 +95,11 @@ def workers(tx: Tx) -> list[WorkerState]:
 
 
 def end_leases_of_dead(tx: Tx, directory: ProcessDirectory) -> None:
-    """End the leases of workers whose processes have died. Looks only now and then."""
-    if not directory.probe_is_due():
-        return
+    """End the leases of workers whose processes have died."""
     names = [name for (name,) in tx.rows(_SQL["lock_files"])]
     dead = directory.dead_among(names)
     if dead:
-        tx.run(_SQL["end_leases"], tx.now - tx.waited, array(dead))
+        tx.run(_SQL["end_leases"], tx.lapsed_until, array(dead))
     directory.sweep(names)
 
 
@@ -113,17 +108,12 @@ def set_lock_file(tx: Tx, no: int, directory: ProcessDirectory) -> None:
     tx.run(_SQL["set_lock_file"], directory.lock_file, no)
 
 
-def lapsed_until(tx: Tx) -> float:
-    """The time up to which leases of workers have lapsed."""
-    return tx.now - (tx.waited if tx.waited > _LONG_WAIT else 0.0)
-
-
 def remove_lapsed(tx: Tx) -> bool:
     """Remove the workers whose leases have lapsed. Their items are freed in portions; True: there are more.
 
     The tokens of a removed worker are stale at once, whether its items are freed already or not.
     """
-    found = tx.rows(_SQL["lapsed_or_removed"], lapsed_until(tx), tx.now)
+    found = tx.rows(_SQL["lapsed_or_removed"], tx.lapsed_until, tx.now)
     rows: list[Row] = []
     for no, id, types, removed, renewed_at in found:
         if not removed and renewed_at is not None and renewed_at > tx.now:
