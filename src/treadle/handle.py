@@ -230,7 +230,8 @@ class EnqueueCall(Generic[S_co, G_co]):
             value = await _value(core, state, answer.id)
             return value
         finally:
-            waiters.items.discard(ref, future)
+            if not future.done() or future.cancelled():
+                waiters.items.discard(ref, future)
 
     def group(self, timeout: Duration | None = None, *, partial: bool = False) -> Coroutine[Any, Any, G_co]:
         """Submit, and wait for the value of the whole group. `timeout` as for `result`, `partial` and errors
@@ -260,7 +261,8 @@ class EnqueueCall(Generic[S_co, G_co]):
             value = await group_outcome(core.backend, core.registry, group, partial=partial)
             return value
         finally:
-            core.waiters.groups.discard(ref, future)
+            if not future.done() or future.cancelled():
+                core.waiters.groups.discard(ref, future)
 
     async def _in_time(self, wait: Callable[[], Awaitable[T]], timeout: Duration) -> T:
         limit = seconds(timeout, field="timeout")

@@ -67,6 +67,7 @@ class AfterCommit:
         """Everything that follows from what is in the store now."""
         core = self._core
         ended: list[Ref] = []
+        groups = [(group.tenant, group.id) for group in effects.ended_groups]
         claimable: set[Line] = {(item.type, item.queue) for item in effects.released}
         now, strict = (self._clock.monotonic(), self._clock.now()), core.strict_types
         successes: Successes = {}
@@ -83,14 +84,14 @@ class AfterCommit:
             metrics.succeeded_together(attempts, queue, now[1])
         if effects.released or core.hooks.on_event is not None or core.waiters.groups.futures:
             core.announcer.effects(_with_own_deaths(batch, effects), at, self._answer_group)
-        groups = [(group.tenant, group.id) for group in effects.ended_groups]
         if core.unwatched_groups is not None:
             for group in effects.ended_groups:
                 core.unwatched_groups.ended(group)
         results = _results(batch, effects) if core.wakeups.takes_results else None
         more = bool(effects.doomed or claimable)
         core.wakeups.ended(ended, groups, results=results, more=more)
-        core.wakeups.ready(None if effects.doomed else claimable)
+        if more:
+            core.wakeups.ready(None if effects.doomed else claimable)
         self.on_free()
 
     def _conclude_one(

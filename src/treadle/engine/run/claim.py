@@ -18,15 +18,15 @@ from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
 from treadle.engine.timers import first_of
 from treadle.flow_control import BackpressureInfo
-from treadle.item import Claim, Demand, Lease
+from treadle.item import Claim, Demand, Lease, Wake
 from treadle.logs.lines import WARNING, log_line, named_items
 from treadle.retry import STORE_BACKOFF
 from treadle.store.rules import MOST_DOOMED
 
+from .bound_types import BoundTypes
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
-from .permits import PermitLedger
 from .worker_report import WorkerReport
 
 IDLE_AFTER = 3
@@ -45,22 +45,24 @@ class Claimer:
         self,
         core: Core,
         worker: WorkerSettings,
+        types: BoundTypes,
         held: HeldLeases,
         dispatcher: Dispatcher,
         heartbeat: HeartbeatLoop,
         report: WorkerReport,
-        permits: PermitLedger,
     ) -> None:
         settings = core.settings
         self._core = core
         self._backend = core.backend
         self._worker = worker.id
+        self._queues = worker.queues
+        self._types = types
         self._backpressure = worker.backpressure
         self._held = held
         self._dispatcher = dispatcher
         self._heartbeat = heartbeat
         self._report = report
-        self._permits = permits
+        self._permits = types.permits
         self._clock = settings.clock
         self._draw = settings.random.random
         self._interval = settings.poll_interval
@@ -92,6 +94,11 @@ class Claimer:
         self._nothing = 0
         """The number, counted from 1, of the last claim that found nothing."""
         self._claimed = asyncio.Event()
+
+    def receive(self, wake: Wake) -> None:
+        """Claim, if this worker could run what the wake-up tells of."""
+        if wake.everything or (wake.ready and _could_run(wake, self._queues, self._types)):
+            self.wake()
 
     def wake(self) -> None:
         self._wakes += 1
@@ -279,6 +286,16 @@ class Claimer:
         self._core.hooks.report(error, "claim", "could not claim; trying again")
         await self._clock.sleep(STORE_BACKOFF.delay(self._failures, self._draw))
         return 0.0
+
+
+def _could_run(wake: Wake, queues: Sequence[str] | None, types: BoundTypes) -> bool:
+    """Whether a worker with these queues and types could run what is ready."""
+    if wake.queues and queues is not None and not any(queue in queues for queue in wake.queues):
+        return False
+    named = wake.types
+    if not named or not types.by_name.keys().isdisjoint(named):
+        return True
+    return not types.built_in.keys().isdisjoint(named)
 
 
 def _leaves_items(demand: Demand) -> bool:

@@ -88,10 +88,10 @@ class Dispatcher:
         types, bound_types = self._types, self._bound
         shared = min(self._doer.available(), PORTION)
         pools = self._batches.pool_rooms(types.all) if types.shares_room else {}
-        rooms = {
-            name: shared if bound.is_plain and not bound.own_doer else self._room(bound, shared, pools)
-            for name, bound in bound_types.items()
-        }
+        rooms = dict.fromkeys(bound_types, shared)
+        for name, bound in bound_types.items():
+            if bound.own_doer or not bound.is_plain:
+                rooms[name] = self._room(bound, shared, pools)
         own = sum(rooms[bound.name] for bound in types.all if bound.own_doer) if types.has_own_doers else 0
         limit = min(shared + own, PORTION)
         if not self.isolation.is_idle:
@@ -137,7 +137,9 @@ class Dispatcher:
             for lease in leases:
                 self._without_attempt.settle(lease, GiveBack())
             return
-        unknown, bound_types = self._held.unknown(leases), self._bound
+        held, bound_types = self._held, self._bound
+        known, settling = held.by_token, held.without_attempt
+        unknown = [lease for lease in leases if lease.token not in known and lease.token not in settling]
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
             self._without_attempt.settle_all(
@@ -148,18 +150,18 @@ class Dispatcher:
         if not self.isolation.is_idle or [lease for lease in to_run if lease.losses]:
             to_run = self._admit(self._end_lost(to_run))
         for lease in to_run:
-            if (held := self._read(lease, bound_types[lease.type], sent, received)) is not None:
-                taken.append(held)
-        self._held.take(taken)
+            if (one := self._read(lease, bound_types[lease.type], sent, received)) is not None:
+                taken.append(one)
+        held.take(taken)
         run = self._runner.run
-        for held in taken:
-            lease, bound = held.lease, held.bound
+        for one in taken:
+            lease, bound = one.lease, one.bound
             if lease.deadline is not None or lease.losses:
-                self._run(held)
+                self._run(one)
             elif bound.is_plain:
-                self._start(bound, held, functools.partial(run, held))
+                self._start(bound, one, functools.partial(run, one))
             else:
-                self._start_or_collect(held)
+                self._start_or_collect(one)
 
     def _end_lost(self, leases: list[Lease]) -> list[Lease]:
         """End the items that were lost too often. Returns the others."""

@@ -204,14 +204,14 @@ class BatchCall(msgspec.Struct, eq=False):
 class HeldLeases:
     """The table of one worker's leases. A lease is in it until it is settled or lost."""
 
-    __slots__ = ("_without_attempt", "by_token", "on_drop", "refs", "taken")
+    __slots__ = ("by_token", "on_drop", "refs", "taken", "without_attempt")
 
     def __init__(self) -> None:
         self.by_token: dict[int, HeldLease] = {}
         """The attempts, by the token of their lease."""
         self.refs: dict[Ref, int] = {}
         """The tokens, by tenant and id."""
-        self._without_attempt: dict[int, Lease] = {}
+        self.without_attempt: dict[int, Lease] = {}
         """The leases of items that are being settled without an attempt, by token."""
         self.taken = 0
         """How many leases have been taken so far."""
@@ -237,14 +237,14 @@ class HeldLeases:
     def take_without_attempt(self, lease: Lease) -> None:
         """Take the lease of an item that is settled without an attempt."""
         self.taken += 1
-        self._without_attempt[lease.token] = lease
+        self.without_attempt[lease.token] = lease
 
     def drop(self, lease: Lease) -> HeldLease | None:
         """Remove a lease. None if it had no attempt, or was removed before."""
         token = lease.token
         held = self.by_token.pop(token, None)
         if held is None:
-            self._without_attempt.pop(token, None)
+            self.without_attempt.pop(token, None)
         else:
             if held.coming:
                 held.arrive()
@@ -261,23 +261,18 @@ class HeldLeases:
             self.on_drop(lease)
         return held
 
-    def unknown(self, leases: Sequence[Lease]) -> list[Lease]:
-        """Those of these leases that are not in the table."""
-        by_token, others = self.by_token, self._without_attempt
-        return [lease for lease in leases if lease.token not in by_token and lease.token not in others]
-
     def unknown_tokens(self, tokens: Sequence[int]) -> frozenset[int]:
         """Those of these tokens whose leases are not in the table."""
-        by_token, others = self.by_token, self._without_attempt
+        by_token, others = self.by_token, self.without_attempt
         return frozenset([token for token in tokens if token not in by_token and token not in others])
 
     def tokens(self) -> list[int]:
         """The tokens of all leases, with and without an attempt."""
-        return [*self.by_token, *self._without_attempt]
+        return [*self.by_token, *self.without_attempt]
 
     def leases(self) -> list[Lease]:
         """All leases, with and without an attempt."""
-        return [*[held.lease for held in self.by_token.values()], *self._without_attempt.values()]
+        return [*[held.lease for held in self.by_token.values()], *self.without_attempt.values()]
 
     def all(self) -> list[HeldLease]:
         return list(self.by_token.values())

@@ -64,7 +64,7 @@ class WorkerLoops:
         self.pruner = Pruner(core)
         self._tasks = Tasks(self._died)
         self._watchdog: Watchdog | None = None
-        self._unlisten: Callable[[], None] | None = None
+        self._unlisten: tuple[Callable[[], None], ...] = ()
         self.failed: asyncio.Future[None] | None = None
         """Resolves, with the error, when a loop has died. None before the start."""
 
@@ -72,7 +72,10 @@ class WorkerLoops:
         core, worker = self._core, self._worker
         self._tasks = Tasks(self._died)  # in the context that the worker's lifespan has made
         self.failed = asyncio.get_running_loop().create_future()
-        self._unlisten = core.wakeups.listen(self._receive)
+        self._unlisten = (
+            core.wakeups.listen(self._claimer.receive),
+            core.wakeups.listen(self._receive, claims=False),
+        )
         await retry_unavailable(self._heartbeat.begin, core.settings)
         self._tasks.start(self._heartbeat.run(), "renew")
         self._tasks.start(self._timers.run(), "timers")
@@ -120,20 +123,8 @@ class WorkerLoops:
             self._watchdog.start()
 
     def _receive(self, wake: Wake) -> None:
-        if wake.everything or (wake.ready and self._is_for_us(wake)):
-            self._claimer.wake()
         if wake.items and any(ref in self._held.refs for ref in wake.items):
             self._tasks.start(self._beat_now(), "heartbeat now")
-
-    def _is_for_us(self, wake: Wake) -> bool:
-        """Whether this worker could run what is ready."""
-        queues, types = self._worker.queues, self._types
-        if wake.queues and queues is not None and not any(queue in queues for queue in wake.queues):
-            return False
-        named = wake.types
-        if not named or not types.by_name.keys().isdisjoint(named):
-            return True
-        return not types.built_in.keys().isdisjoint(named)
 
     async def _beat_now(self) -> None:
         """An item that runs here has ended elsewhere: the heartbeat's reply says which."""
@@ -155,8 +146,8 @@ class WorkerLoops:
             self._watchdog.keep_lease = keep_lease
         else:
             await self.end_watchdog()
-        if self._unlisten is not None:
-            self._unlisten()
+        for unlisten in self._unlisten:
+            unlisten()
         await self._tasks.cancel()
 
     async def end_watchdog(self) -> None:

@@ -84,7 +84,7 @@ class Runtime:
             on_drain,
             lambda: self.claimer.ask_soon(),  # noqa: PLW0108  made below
         )
-        self.claimer = Claimer(core, worker, held, self._dispatcher, heartbeat, report, self._types.permits)
+        self.claimer = Claimer(core, worker, self._types, held, self._dispatcher, heartbeat, report)
         after_commit.on_free = self.claimer.freed
         self.loops = WorkerLoops(
             core, worker, held, self._types, self.runner, heartbeat, self.claimer, self.is_quiet

@@ -265,9 +265,9 @@ class Settler:
                     continue
             pending.outcome = outcome
             over.append(pending)
-        self._listener.settled(over, answer.effects, answer.at)
         if answer.effects.ended_groups:
             builder.forget(answer.effects.ended_groups)
+        self._listener.settled(over, answer.effects, answer.at)
         return again
 
     async def _insist(self, pending: PendingSettlement, error: Exception) -> None:

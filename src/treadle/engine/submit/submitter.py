@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ _line: Final[Callable[[Item], Line]] = attrgetter("type", "queue")
 
 
 class SubmitRequest(msgspec.Struct, eq=False):
-    """The items of one caller, which awaits it for the answer."""
+    """The items of one caller, which awaits the answer."""
 
     submission: Submission
     stored: Callable[[Answer], bool]
@@ -45,24 +45,7 @@ class SubmitRequest(msgspec.Struct, eq=False):
     """Whether some of its items are to be stored with a lease."""
     began: float
     """When it was asked for, by the monotonic clock."""
-    answer: Answer | None = None
-    error: Exception | None = None
-    _waiting: asyncio.Future[None] | None = None
-    """Made only if the caller has to wait: in memory it seldom has to."""
-
-    def __await__(self) -> Generator[Any, None, Answer]:
-        if self.answer is None and self.error is None:
-            self._waiting = asyncio.get_running_loop().create_future()
-            yield from self._waiting
-        if self.answer is None:
-            raise cast("Exception", self.error)
-        return self.answer
-
-    def end(self, answer: Answer | None, error: Exception | None = None) -> None:
-        """Answer the caller, or let it get the error."""
-        self.answer, self.error = answer, error
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+    answer: asyncio.Future[Answer]
 
 
 class Submitter:
@@ -115,18 +98,19 @@ class Submitter:
         *,
         alike: bool = False,
         may_lease: bool = True,
-    ) -> SubmitRequest:
+    ) -> asyncio.Future[Answer]:
         """Store these items together. Then `stored` is called, and returns whether there is something to
         claim. The write goes on if the caller is cancelled. began: the time, by the monotonic clock.
         alike: see `Submission`. may_lease: whether some of the items may be stored with a lease.
         """
         leases = may_lease and _has_lease(items[:1] if alike else items)
         self.leasing += leases
-        request = SubmitRequest(
-            Submission(items, False, note, alike), stored, contextvars.copy_context(), leases, began
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        submission = Submission(items, False, note, alike)
+        self._combiner.add(
+            SubmitRequest(submission, stored, contextvars.copy_context(), leases, began, answer)
         )
-        self._combiner.add(request)
-        return request
+        return answer
 
     async def submit_within(
         self, items: tuple[Item, ...], tx: object, note: AuditNote | None = None
@@ -178,8 +162,8 @@ class Submitter:
                 self._wait_for_lock(request)
             elif isinstance(answer, Rejected):
                 self._fail(request, rejection_error(answer))
-            else:
-                request.end(answer)
+            elif not request.answer.done():  # else the caller was cancelled
+                request.answer.set_result(answer)
 
     def _wait_for_lock(self, request: SubmitRequest) -> None:
         """Try it again later, apart from the others."""
@@ -190,7 +174,8 @@ class Submitter:
 
     def _fail(self, request: SubmitRequest, error: Exception) -> None:
         self.leasing -= request.leases
-        request.end(None, error)
+        if not request.answer.done():
+            request.answer.set_exception(error)
 
     async def submit_repeatedly(self, submissions: list[Submission]) -> Sequence[Answer | Rejected]:
         """Submit, repeated while the store is unavailable."""

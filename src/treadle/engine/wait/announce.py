@@ -63,8 +63,7 @@ class Announcer:
         types = list(map(_type, stored))
         listening: set[str] = set()
         for type in dict.fromkeys(types):
-            name = self._registry.name_of(type)
-            metrics = self._metrics.by_type.get(name) or self._metrics.of(name)
+            metrics = self._metrics.by_type.get(type) or self._metrics.of(self._registry.name_of(type))
             metrics.queued_some(types.count(type), now)
             if (hooks.on_event is not None or hooks.by_type) and hooks.listening(type):
                 listening.add(type)

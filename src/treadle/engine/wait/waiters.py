@@ -59,15 +59,18 @@ class WaiterTable(Generic[T]):
         return future
 
     def discard(self, ref: Ref, future: asyncio.Future[T]) -> None:
-        futures = self.futures.get(ref)
-        if futures is not None:
-            if future in futures:
-                futures.remove(future)
-            if futures:
-                return
-            del self.futures[ref]
-            self.unseen.discard(ref)
-            self.queued_at.pop(ref, None)
+        """Its waiter has given up."""
+        futures = self.futures.get(ref, [])
+        if future in futures:
+            futures.remove(future)
+        if not futures:
+            self._remove(ref)
+
+    def _remove(self, ref: Ref) -> list[asyncio.Future[T]]:
+        """Forget a ref. Returns its futures."""
+        futures = self.futures.pop(ref, [])
+        self.unseen.discard(ref)
+        self.queued_at.pop(ref, None)
         self.expected.discard(ref)
         if not self.futures:
             # A dict that was large once keeps its size until it is cleared.
@@ -75,6 +78,7 @@ class WaiterTable(Generic[T]):
             self.unseen.clear()
             self.expected.clear()
             self.queued_at.clear()
+        return futures
 
     def refs_to_read(self, *, everything: bool) -> list[Ref]:
         refs = [ref for ref in (self.futures if everything else self.unseen) if ref not in self.expected]
@@ -82,16 +86,12 @@ class WaiterTable(Generic[T]):
         return refs
 
     def answer(self, ref: Ref, value: T) -> None:
-        self.unseen.discard(ref)
-        self.queued_at.pop(ref, None)
-        for future in self.futures.pop(ref, ()):
+        for future in self._remove(ref):
             if not future.done():
                 future.set_result(value)
 
     def fail(self, ref: Ref, error: Exception) -> None:
-        self.unseen.discard(ref)
-        self.queued_at.pop(ref, None)
-        for future in self.futures.pop(ref, ()):
+        for future in self._remove(ref):
             if not future.done():
                 future.set_exception(error)
 

@@ -217,7 +217,7 @@ class WakeUps:
             asking=_take(self._asking, portion) if self._asking else (),
             awaited=_take(self._awaited, portion) if self._awaited else (),
             times=max(1, self._times),
-            waits=self._waits(),
+            waits=self._carries_results and self._waits(),
         )
         self._ready = set()
         self._times = 0
