@@ -83,11 +83,23 @@ async def submit_some(app: Treadle, number: int) -> int:
 async def run(url: str, _: int) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    app = Treadle(url, work=[effect, pair], on_event=on_event, doer=balanced(8), **SETTINGS)
-    await app.start()
+    app = await started(url)
     ledger.write(f"ready {os.getpid()}")
     await stop.wait()
     await app.stop()
+
+
+async def started(url: str) -> Treadle:
+    """A worker that runs. It is started again, as a supervisor does, if the store was away for longer than a
+    start waits for it."""
+    while True:
+        app = Treadle(url, work=[effect, pair], on_event=on_event, doer=balanced(8), **SETTINGS)
+        try:
+            await app.start()
+        except StoreUnavailable:
+            await app.close()
+        else:
+            return app
 
 
 def on_event(event: Event) -> None:
