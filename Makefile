@@ -48,7 +48,8 @@ quick: $(READY)  ## an answer in two minutes: no server, no other process, no br
 test: $(READY)  ## every rule on every store once: real servers, processes, kills, and a real browser
 	@# Without a browser the other tests run, and the summary says so. TREADLE_BROWSER_REQUIRED=1 makes it an error.
 	@$(MAKE) --no-print-directory browser || test -z "$$TREADLE_BROWSER_REQUIRED"
-	$(PYTEST) --tier test --jobs $(JOBS) $(PYTEST_ARGS)
+	@# How long a test may take stands in tests/budget.toml. The limit here ends what hangs, also on a busy machine.
+	$(PYTEST) --tier test --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS)
 
 proof: $(READY)  ## the rest: all seeds, all stores, other ways, chaos, mutants, deployment
 	$(PYTEST) --tier proof --jobs $(JOBS) --timeout 300 $(PYTEST_ARGS)

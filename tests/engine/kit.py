@@ -18,7 +18,7 @@ E = TypeVar("E")
 MakeApp = Callable[..., Treadle]
 MakeBackend = Callable[[], Backend]
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 """Seconds. Every step here takes much less, so a test that waits this long has failed."""
 
 AT_ONCE = Retry(base=0, jitter=0)

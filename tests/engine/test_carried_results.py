@@ -110,9 +110,12 @@ async def test_results_are_carried_only_if_a_process_waits(
         await until(carried)
         assert carried() == [False]
         seen.clear()
-        await client.enqueue(plus_one(2)).result(PATIENCE)
-        await until(carried)
-        assert carried() == [bool(carries_results(counted))]
+        async with asyncio.timeout(PATIENCE):
+            while carried() != [bool(carries_results(counted))]:
+                # A worker that hears too late that a process waits carries the next result.
+                seen.clear()
+                await client.enqueue(plus_one(2)).result(PATIENCE)
+                await until(carried)
     await other.close()
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,6 +29,16 @@ from treadle.errors import (
 )
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills by signal")
+
+
+Children = Callable[[], list[BaseProcess]]
+
+
+@pytest.fixture
+def children() -> Children:
+    """The children that this test has started. A test that failed before it may have left others."""
+    before = active_children()
+    return lambda: [child for child in active_children() if child not in before]
 
 
 @pytest.fixture
@@ -78,8 +88,8 @@ async def test_a_call_runs_in_another_process(pool: ProcessPool) -> None:
 
 
 @pytest.mark.usefixtures("processes")
-async def test_children_start_when_needed_and_are_kept(pool: ProcessPool) -> None:
-    assert active_children() == []
+async def test_children_start_when_needed_and_are_kept(pool: ProcessPool, children: Children) -> None:
+    assert children() == []
     first = await pool.run(handlers.pid)
     assert [await pool.run(handlers.pid) for _ in range(3)] == [first] * 3
     pids = await asyncio.gather(*(pool.run(handlers.pid) for _ in range(6)))
@@ -154,13 +164,13 @@ async def test_an_argument_that_cannot_be_pickled_is_refused(pool: ProcessPool) 
         await pool.run(handlers.add, (lambda: 1,), name="math.add")
 
 
-async def test_only_functions_of_a_module_can_be_called(pool: ProcessPool) -> None:
+async def test_only_functions_of_a_module_can_be_called(pool: ProcessPool, children: Children) -> None:
     def local() -> None: ...
 
     for function in (local, lambda: 1, handlers.renamed):
         with pytest.raises(InputError, match="define it at the top"):
             await pool.run(function)
-    assert active_children() == []
+    assert children() == []
 
 
 @pytest.mark.usefixtures("processes")
@@ -221,26 +231,26 @@ async def test_a_timeout_kills_the_child_within_a_second(
 
 
 @pytest.mark.usefixtures("processes")
-async def test_a_child_that_is_starting_survives_a_timeout() -> None:
+async def test_a_child_that_is_starting_survives_a_timeout(children: Children) -> None:
     """Otherwise a timeout shorter than the start of a process could never be met."""
     pool = ProcessPool(1)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(pool.run(handlers.exit_hard), 0.001)
     await pool.ready()
-    (child,) = active_children()
+    (child,) = children()
     assert await asyncio.wait_for(pool.run(handlers.pid), 5) == child.pid
     await pool.close()
 
 
 @pytest.mark.usefixtures("processes")
-async def test_a_pool_closed_while_its_child_starts_leaves_no_process() -> None:
+async def test_a_pool_closed_while_its_child_starts_leaves_no_process(children: Children) -> None:
     pool = ProcessPool(1)
     call = asyncio.ensure_future(pool.run(handlers.add, (1, 2)))
     await asyncio.sleep(0)
     await pool.close()
     with pytest.raises(ProcessDied):
         await call
-    assert active_children() == []
+    assert children() == []
 
 
 @pytest.mark.usefixtures("processes")
@@ -294,14 +304,14 @@ async def test_waiting_calls_run_in_order_and_cancelled_ones_are_skipped(tmp_pat
 
 
 @pytest.mark.usefixtures("processes")
-async def test_close_ends_idle_and_busy_children(tmp_path: Path) -> None:
+async def test_close_ends_idle_and_busy_children(tmp_path: Path, children: Children) -> None:
     pool = ProcessPool(2)
     started = Started(tmp_path / "pid")
     busy = asyncio.ensure_future(pool.run(handlers.hang, (started.path,)))
     await started.pid()
     await pool.run(handlers.pid)
     await pool.close()
-    assert active_children() == []
+    assert children() == []
     with pytest.raises(ProcessDied):
         await busy
     with pytest.raises(Stopped):
