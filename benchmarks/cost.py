@@ -20,7 +20,7 @@ import psutil
 from benchmarks.measure import Case, Figure, rounds
 from benchmarks.stores import Stores
 from treadle import Treadle, work
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.connect import connect
 from treadle.doers import unlimited
 from treadle.testing.counting import CountingBackend

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.stores import Stores
 from treadle import Client, Treadle, Worker, work
 from treadle.backend import Backend
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.connect import connect
 from treadle.doers import balanced, rate_limited
 

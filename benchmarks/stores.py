@@ -114,7 +114,7 @@ def _valkey(kinds: tuple[str, ...]) -> Generator[str | None]:
 
 
 def backend(url: str) -> Backend:
-    from treadle.base.clock import SystemClock
+    from treadle.base.timing import SystemClock
     from treadle.connect import connect
 
     return connect(url, clock=SystemClock())

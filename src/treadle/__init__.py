@@ -128,7 +128,7 @@ __all__ = [
 # were public in this module once and stay importable, as do all errors.
 _LAZY = {
     "treadle.backends.memory": ("MemoryBackend",),
-    "treadle.base.clock": ("Clock", "SystemClock"),
+    "treadle.base.timing": ("Clock", "SystemClock"),
     "treadle.codec": ("Codec",),
     "treadle.flow_control": (
         "AcceptInfo",

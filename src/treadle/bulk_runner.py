@@ -18,7 +18,7 @@ from treadle.item import Filter, Wake
 from treadle.manual_lease import claim_one
 from treadle.operate.bulk import open_portions
 from treadle.operate.operator import Operator, core_of, tenant_of
-from treadle.store.read_refs import group_refs
+from treadle.store.reads import group_refs
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks for bulk actions, if no wake-up comes."""

@@ -13,9 +13,8 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend, store_name
 from treadle.base.callables import check_callable, check_list, check_plain
-from treadle.base.clock import Clock
 from treadle.base.ids import IdGenerator, check_id, check_name, checked_generator
-from treadle.base.timing import Duration, Instant, seconds
+from treadle.base.timing import Clock, Duration, Instant, seconds
 from treadle.base.wording import did_you_mean
 from treadle.codec import Codec
 from treadle.connect import check_backend, connect
@@ -49,7 +48,7 @@ from treadle.options import (
 from treadle.retry import Retry
 from treadle.schedule import Schedule, ScheduleHandle, Schedules
 from treadle.store.audit_note import checked_note
-from treadle.store.pubsub import PubSub
+from treadle.store.wakeups import PubSub
 from treadle.submit_middleware import SubmitMiddleware
 
 if TYPE_CHECKING:

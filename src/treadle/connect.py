@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from treadle.backend import Backend
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.errors import InputError
 from treadle.logs.masking import masked
-from treadle.store.pubsub import PubSub
+from treadle.store.wakeups import PubSub
 
 
 def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:

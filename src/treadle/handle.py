@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from typing_extensions import TypeIs
 
 from treadle.base.timing import Duration, seconds
-from treadle.codec.large_values import LARGE, read_value
+from treadle.codec.json_codec import LARGE, read_value
 from treadle.define.work import G_co, S_co, Work
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import CURRENT, current_transaction, refuse_in_transaction

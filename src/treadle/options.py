@@ -50,7 +50,7 @@ from .errors import Defer, InputError, RetryAfter
 from .events import Event
 from .item import DEFAULT_QUEUE, ItemUpdate, KeyPolicy
 from .retry import Retry, merge_retry
-from .store.tx_check import check_tx
+from .store.user_transaction import check_tx
 
 
 class HasId(Protocol):

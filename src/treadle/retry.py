@@ -16,8 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from msgspec import UNSET, UnsetType
 
 from .base.callables import check_not_awaitable, check_plain
-from .base.clock import Clock, SystemClock
-from .base.timing import MAX_DURATION, Duration, check_number, seconds
+from .base.timing import MAX_DURATION, Clock, Duration, SystemClock, check_number, seconds
 from .errors import Abort, InputError, RetryAfter
 
 T = TypeVar("T")

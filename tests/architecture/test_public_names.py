@@ -59,7 +59,7 @@ PUBLIC = [
 """What a first program and its error handling need."""
 
 ELSEWHERE = {
-    "treadle.base.clock": ["Clock", "SystemClock"],
+    "treadle.base.timing": ["Clock", "SystemClock"],
     "treadle.codec": ["Codec"],
     "treadle.errors": [
         "AccessDenied",

@@ -9,7 +9,7 @@ from treadle import InputError
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.address import Endpoint, Login, Tls, check_prefix, parse_address
 from treadle.backends.redis.topology import slot_of
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.connect import connect
 
 

@@ -473,11 +473,11 @@ async def test_a_session_is_not_kept_alive(shop_url: str) -> None:
         for n in range(3):
             async with AsyncSession(engine) as session, session.begin():
                 await app.enqueue(confirm(n), tx=session)
-    from treadle.handler import tx_commit
+    from treadle.store import user_transaction
 
     del session
     gc.collect()
-    assert len(tx_commit._pending) == 0
+    assert len(user_transaction._pending) == 0
     event.remove(Session, "after_commit", commits)
     assert len(alive) == 3
     await engine.dispose()

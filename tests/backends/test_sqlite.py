@@ -31,7 +31,7 @@ from tests.support.sqlite import (
 )
 from treadle.backends.sqlite import SqliteBackend, schema_sql
 from treadle.backends.sqlite import backend as backend_module
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.connect import connect
 from treadle.errors import BackendError, InputError, NotStarted, SchemaError, StoreFull, StoreUnavailable
 from treadle.item import Wake

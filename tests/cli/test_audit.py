@@ -13,7 +13,7 @@ from tests.cli.conftest import APP, Store
 from tests.cli.looked_at import report
 from tests.cli.test_fleet import beat
 from treadle import Treadle
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.ports import PortsBackend
 from treadle.ports.memory import MemoryPubSub, MemoryQueue, MemoryStore
 

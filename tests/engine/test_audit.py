@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp
 from treadle import Client, InputError, NotFound, Retry, work
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.errors import UnsupportedError, WorkFailed
 from treadle.item import AuditNote
 from treadle.operate.operator import note_of

@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, Seen, failure, until, until_status
 from treadle import Context, DuplicateWorkError, Failure, InputError, Retry, UnknownWorkError, Worker, work
-from treadle.codec.large_values import LARGE
+from treadle.codec.json_codec import LARGE
 from treadle.doers import concurrency
 from treadle.engine.run import undecodable
 from treadle.events import Started, Succeeded

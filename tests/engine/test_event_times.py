@@ -13,7 +13,7 @@ import pytest
 from tests.engine.kit import PATIENCE, MakeApp, failure, until
 from treadle import Abort, Context, Defer, Result, Retry, work
 from treadle.backend import Backend
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.events import (
     Cancelled,
     Dead,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, failure, until
 from treadle import Context, default_codec, work
-from treadle.codec.large_values import LARGE
+from treadle.codec.json_codec import LARGE
 
 memory_only = pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
 

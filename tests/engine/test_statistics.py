@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, Errors, MakeApp, until
 from treadle import MemoryBackend, Retry, Treadle, Worker, work
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.engine.upkeep.statistics import INTERVAL
 from treadle.errors import InputError, UnsupportedError, WorkFailed
 from treadle.metrics.names import SECONDS

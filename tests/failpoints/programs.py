@@ -19,7 +19,7 @@ import msgspec
 
 from treadle import Client, Context, Result, Retry, StoreUnavailable, Treadle, work
 from treadle.backend import Backend
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.connect import connect
 from treadle.errors import UnsupportedError
 from treadle.item import OPEN

@@ -13,7 +13,6 @@ from treadle.backends.memory import (
     endings,
     groups,
     operate,
-    requeue,
     retention,
     rows,
     settle,
@@ -130,7 +129,7 @@ def requeue_forgets_after(patch: Patch) -> None:
     def wait_for_after(store: Any, row: Any, now: float) -> None:
         transitions.wait(store, row, now)
 
-    plant(patch, requeue, requeue.wait_for_after, wait_for_after)
+    plant(patch, operate, operate.wait_for_after, wait_for_after)
 
 
 @mutant("what died because of a requeued item stays dead")
@@ -140,7 +139,7 @@ def dependents_not_revived(patch: Patch) -> None:
     def plan_repair(asked: Any, lookups: Any) -> Any:
         return real(asked, lookups._replace(dependents=lambda name: ()))
 
-    plant(patch, requeue, real, plan_repair)
+    plant(patch, operate, real, plan_repair)
 
 
 @mutant("a requeue brings back items that can only die again")
@@ -150,12 +149,12 @@ def stuck_items_revived(patch: Patch) -> None:
     def plan_repair(asked: Any, lookups: Any) -> Any:
         return real(asked, lookups._replace(ended=lambda row, name: None))
 
-    plant(patch, requeue, real, plan_repair)
+    plant(patch, operate, real, plan_repair)
 
 
 @mutant("what is doomed because of a requeued item dies all the same")
 def doomed_stay_doomed(patch: Patch) -> None:
-    plant(patch, requeue, transitions.undoom, lambda store, row: None)
+    plant(patch, operate, transitions.undoom, lambda store, row: None)
 
 
 @mutant("blocked items do not wait again for a requeued item")
@@ -163,7 +162,7 @@ def blocked_do_not_wait_again(patch: Patch) -> None:
     def count_as_open(store: Any, name: Any, ended: Any, opened: Any, *, alone: bool) -> None:
         return None
 
-    plant(patch, requeue, requeue.count_as_open, count_as_open)
+    plant(patch, operate, operate.count_as_open, count_as_open)
 
 
 @mutant("a requeue does not take the death back that failed the group")
@@ -176,7 +175,7 @@ def death_not_taken_back(patch: Patch) -> None:
         if row.group is not None:
             row.group.failed += failed
 
-    plant(patch, requeue, real, reopen)
+    plant(patch, operate, real, reopen)
 
 
 @mutant("what a repair needs is pruned")

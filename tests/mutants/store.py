@@ -10,26 +10,24 @@ from msgspec.structs import replace
 
 from tests.mutants.kit import Patch, mutant
 from treadle.backends.memory import (
-    audits,
     backend,
     claim,
     endings,
     groups,
     limits,
     operate,
-    requeue,
+    records,
     schedules,
     settle,
     submit,
     tables,
     transitions,
-    update,
     workers,
 )
 from treadle.engine.run import settle as engine_settle
 from treadle.item import Contribution, Rejected
-from treadle.store.rules import audits as rules_of_audits
 from treadle.store.rules import limits as rules_of_limits
+from treadle.store.rules import records as rules_of_audits
 from treadle.store.rules import settlement, submission, times
 
 
@@ -152,14 +150,14 @@ def no_backoff(patch: Patch) -> None:
 
 @mutant("requeue keeps the old attempts")
 def requeue_keeps_attempts(patch: Patch) -> None:
-    real = requeue.open_again
+    real = operate.open_again
 
     def open_again(store: Any, row: Any) -> None:
         attempt = row.attempt
         real(store, row)
         row.attempt = attempt
 
-    plant(patch, requeue, real, open_again)
+    plant(patch, operate, real, open_again)
 
 
 # ------------------------------------------------------------------------------------ groups and dependencies
@@ -204,7 +202,7 @@ def not_closed(patch: Patch) -> None:
 
 @mutant("requeue does not open the group again")
 def not_reopened(patch: Patch) -> None:
-    plant(patch, requeue, groups.reopen, lambda store, row: None)
+    plant(patch, operate, groups.reopen, lambda store, row: None)
 
 
 @mutant("an item is released one prerequisite too early")
@@ -404,12 +402,12 @@ def cancel_leaks(patch: Patch) -> None:
 
 @mutant("a tenant sees the audit entries of others")
 def audits_leak(patch: Patch) -> None:
-    real = audits.audits
+    real = records.audits
 
     def read(store: Any, tenant: Any, bulk: Any, limit: int, cursor: Any) -> Any:
         return real(store, None, bulk, limit, cursor)
 
-    plant(patch, audits, real, read)
+    plant(patch, records, real, read)
 
 
 @mutant("a repeated submit is noted again")
@@ -492,7 +490,7 @@ def two_permits(patch: Patch) -> None:
 @mutant("an item that is replaced by its key keeps its old input")
 def old_input_kept(patch: Patch) -> None:
     real = submission.changed_item
-    plant(patch, update, real, lambda item, new: replace(real(item, new), input=item.input))
+    plant(patch, operate, real, lambda item, new: replace(real(item, new), input=item.input))
 
 
 @mutant("a submit that is repeated changes the earlier item again")
@@ -507,7 +505,7 @@ def debounced_for_ever(patch: Patch) -> None:
     def due_at(new: Any, queued_at: float, now: float) -> float:
         return real(replace(new, debounce_max=None), queued_at, now)
 
-    plant(patch, update, real, due_at)
+    plant(patch, operate, real, due_at)
 
 
 @mutant("a taken key is no error")
@@ -524,17 +522,17 @@ def taken_key_accepted(patch: Patch) -> None:
 
 @mutant("an update does not change the deadline")
 def deadline_not_updated(patch: Patch) -> None:
-    plant(patch, update, update.set_deadline, lambda store, row, deadline: None)
+    plant(patch, operate, operate.set_deadline, lambda store, row, deadline: None)
 
 
 @mutant("an updated item keeps its old queue")
 def old_queue_kept(patch: Patch) -> None:
-    real = update.move
+    real = operate.move
 
     def move(store: Any, row: Any, item: Any, due: float, now: float) -> None:
         real(store, row, replace(item, queue=row.item.queue), due, now)
 
-    plant(patch, update, real, move)
+    plant(patch, operate, real, move)
 
 
 @mutant("an item is said to start when it ends")

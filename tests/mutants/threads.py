@@ -11,7 +11,7 @@ from treadle.engine.run.batch import Batches
 from treadle.engine.run.handler_pools import POOLS, HandlerPools
 from treadle.engine.run.held import HeldLease
 from treadle.engine.run.runtime import Runtime
-from treadle.store.rules.rooms import SharedRooms
+from treadle.store.rules.limits import SharedRooms
 
 SHARED = "tests/engine/test_handler_pools.py::test_types_share_the_threads[memory]"
 TIMEOUT = "tests/engine/test_handler_pools.py::test_a_timeout_does_not_count_the_wait_for_a_thread"

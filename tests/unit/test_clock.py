@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from treadle.base.clock import Clock, SystemClock
+from treadle.base.timing import Clock, SystemClock
 from treadle.errors import InputError
 from treadle.testing import ManualClock
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from treadle import MemoryBackend, doers
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.doers import Task, balanced, oldest, priority, unlimited
 from treadle.doers.base import BaseDoer, managed
 from treadle.doers.bounded import AHEAD, MOST_AHEAD, BalancedLine, WaitingTask

@@ -6,7 +6,6 @@ import pytest
 
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState, Page
-from treadle.store.rules.audits import number_of_audit
 from treadle.store.rules.listing import (
     LARGEST_PAGE,
     Bounds,
@@ -17,6 +16,7 @@ from treadle.store.rules.listing import (
     number_of,
     plan_list,
 )
+from treadle.store.rules.records import number_of_audit
 
 
 def sources(**where: object) -> tuple[Source, ...]:

@@ -19,7 +19,7 @@ from sqlalchemy.orm import sessionmaker
 from treadle import Client, Context, InputError, MemoryBackend, Treadle, work
 from treadle.codec import default_codec
 from treadle.errors import DefinitionError
-from treadle.store.tx_check import check_tx, engine_of
+from treadle.store.user_transaction import check_tx, engine_of
 
 
 @work

@@ -8,10 +8,10 @@ same job in every package; each package names its other modules.
     dependencies              who waits for whom
     workers                   leases of workers, and items of those that died
     read, lists, watch        items by id; by filter; what operators ask: why, overview, lines
-    operate, requeue, update  what operators change
+    operate                   what operators change
     retention                 what is pruned, and when
     limits, schedules         permits of the fleet; recurring work
-    records, audits, stats    who changed what; what workers counted
+    records                   who changed what; what workers counted
     wakeups                   how processes hear of news
     transactions              writes of users and settlements, committed together
     schema                    tables or keys, and their version

@@ -1,6 +1,6 @@
 """What every other room may use. Pure, without I/O. It imports nothing of treadle but `errors`.
 
-timing, clock  durations and instants; the clock that code gets passed in
+timing         durations and instants; the clock that code gets passed in
 ids, headers   ids, names and headers: made, checked
 callables      functions that users give: async or not, called safely
 loop_mark      which event loop, of which process, something belongs to

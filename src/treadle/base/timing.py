@@ -1,4 +1,4 @@
-"""Durations and instants: checks the values that callers give and turns them into float seconds.
+"""Durations and instants: checks the values that callers give and turns them into float seconds. And `Clock`.
 
 Callers give a `Duration` (seconds or `timedelta`) or an `Instant` (aware `datetime` or epoch seconds). Values
 that a store cannot hold or compare (NaN, infinity, naive datetimes, the year 30,000) raise InputError with
@@ -7,9 +7,11 @@ the name of the option.
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from treadle.errors import InputError
 
@@ -81,3 +83,34 @@ def iso(at: float | None) -> str | None:
     if at is None:
         return None
     return f"{to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT)):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """What tells the time. Code that waits or reads the time gets one passed in: in tests,
+    `treadle.testing.ManualClock`."""
+
+    def now(self) -> float:
+        """Wall time in epoch seconds, to compare with other machines. It may jump, also backwards."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start, to measure durations. It never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of monotonic time. Zero or less lets other tasks run once."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    __slots__ = ()
+
+    # The C functions themselves: this saves a Python call each time that a clock is read.
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

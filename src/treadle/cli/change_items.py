@@ -49,7 +49,7 @@ from treadle.operate.filters import filter_text
 from treadle.operate.fleet_json import bulk_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import command, tenant_option
-from treadle.store.read_refs import by_tenant
+from treadle.store.reads import by_tenant
 
 from .exit_codes import INTERRUPTED, REFUSED
 from .filters import ItemFilters, filter_of

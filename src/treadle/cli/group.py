@@ -13,7 +13,7 @@ from treadle.define.condition import GroupRef, shown_names
 from treadle.errors import InputError, NotFound
 from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
 from treadle.operate.item_json import member_json
-from treadle.store.read_refs import by_tenant
+from treadle.store.reads import by_tenant
 
 from .filters import RevealOption, first_items
 from .shell import Shell, operator_command

@@ -21,7 +21,7 @@ from treadle.base.wording import duration, first_line, plain
 from treadle.errors import InputError
 from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
 from treadle.operate.filters import OPEN_STATUSES, attempt_words, names_in
-from treadle.store.read_refs import get_refs
+from treadle.store.reads import get_refs
 
 from .filters import QueueOption, TypeOption
 from .names import remark_filters

@@ -1,14 +1,13 @@
 """How values are stored: as JSON, typed where a type is declared, tagged where none is.
 
 ======================  ====================================================================
-`json_codec`            `Codec`, the protocol, and `JsonCodec`, the default
+`json_codec`            `Codec`, the protocol, and `JsonCodec`, the default; large values are read in threads
 `tags`                  the tags for values that JSON has no form for
 `hooks`                 classes that msgspec does not know: pydantic models, paths, collections
 `collisions`            sets and dicts that would take long to build
 `tree`                  turns a typed value into a tree that any codec can write
 `shape`                 one declared type: validate, encode, decode
 `arguments`             the parameters of a function: bind, encode, decode, call
-`large_values`          large values are read in threads
 `bad_value`             the exception that these modules raise among themselves
 ======================  ====================================================================
 

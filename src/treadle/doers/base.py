@@ -18,8 +18,8 @@ from itertools import count
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, cast
 
 from treadle.base.callables import check_not_awaitable
-from treadle.base.clock import Clock
 from treadle.base.loop_mark import LoopMark
+from treadle.base.timing import Clock
 from treadle.define.option_checks import check_doer
 from treadle.errors import InputError, LifecycleError
 from treadle.item import AvoidedLane, PermitReply, PermitRequest

@@ -17,8 +17,7 @@ from itertools import count
 from math import inf
 from typing import Literal
 
-from treadle.base.clock import Clock
-from treadle.base.timing import Duration, seconds
+from treadle.base.timing import Clock, Duration, seconds
 from treadle.errors import InputError, NotStarted
 from treadle.item import AvoidedLane, PermitReply
 

@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.errors import NotStarted
 from treadle.item import Lease, Limit, PermitHolder, PermitReply, PermitRequest
 

@@ -8,7 +8,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Sequence
 from math import inf
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.item import PermitReply, PermitRequest
 
 from .base import BaseDoer, Doer, OnDoerError, PermitStore, Task, managed

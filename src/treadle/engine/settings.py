@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from treadle.base.clock import Clock, SystemClock
 from treadle.base.ids import IdGenerator, generate_id
+from treadle.base.timing import Clock, SystemClock
 from treadle.codec import Codec, default_codec
 from treadle.doers.base import BaseDoer
 from treadle.errors import InputError

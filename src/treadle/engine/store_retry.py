@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.errors import StoreUnavailable
 from treadle.retry import Retry, retry_call
 

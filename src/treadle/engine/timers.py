@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable
 
 from treadle.backend import Backend
-from treadle.base.clock import Clock, SystemClock
+from treadle.base.timing import Clock, SystemClock
 from treadle.logs.lines import log_error
 
 COMPACT = 64

@@ -3,6 +3,6 @@
 context                 `Context`, its sync side, and how an attempt learns that it should end
 result, result_plan     what a handler wants to happen next; what that asks of the engine
 call_next               middleware
-orm_session, tx_commit  sessions of SQLAlchemy in a transaction; what happens after its commit
+orm_session             sessions of SQLAlchemy in a transaction
 telemetry               what a tracer is told
 """

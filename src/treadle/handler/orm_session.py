@@ -29,7 +29,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
 from treadle.errors import InputError
-from treadle.store.tx_check import engine_of
+from treadle.store.user_transaction import engine_of
 
 T = TypeVar("T")
 

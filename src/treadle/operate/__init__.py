@@ -6,7 +6,6 @@ bulk, bulk_portion      `app.bulk` starts and reads bulk actions; one of their i
 dead_letters            `app.dead`
 filters                 which items are meant: options, words of commands, text of the dashboard
 why/                    why an item, a queue or a schedule is where it is
-repair                  which dead members of a failed group have to run again
 store_look              what `status`, `doctor` and `app.problems` read
 schedule_state          schedules, and how they stand
 tenant_view             what a client of one tenant may see

@@ -46,7 +46,7 @@ from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.item import OPEN, Filter, GroupState, ItemState, Ref, Rejected, Submission
 from treadle.options import HasId
 from treadle.store.audit_note import check_recording, log_change
-from treadle.store.read_refs import get_refs, group_refs
+from treadle.store.reads import get_refs, group_refs
 from treadle.store.rules.submission import rejection_error
 
 from .bulk_portion import STOP_TTL, next_portion, stop_key

@@ -31,7 +31,7 @@ from treadle.bulk_action import (
 from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import AlreadyEnded, ConflictError, NotFound, TreadleError
 from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
-from treadle.store.read_refs import by_tenant, get_refs, outermost_groups
+from treadle.store.reads import by_tenant, get_refs, outermost_groups
 
 from .filters import OPEN_STATUSES, STATUSES
 from .operator import Operator, core_of, tenant_of

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Container, Coroutine, Iterable, Sequence
 from typing import Any
 
 from msgspec import UNSET
 from typing_extensions import Unpack
 
+from treadle.backend import Backend
 from treadle.base.ids import check_id, check_name, ids_of
 from treadle.base.timing import Instant
-from treadle.codec.large_values import read_value
+from treadle.codec.json_codec import read_value
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core, announce_ended, event_time
 from treadle.engine.open_transaction import current_transaction, refuse_in_transaction
@@ -18,6 +19,7 @@ from treadle.engine.wait.wait_result import decode_group_value, decode_states
 from treadle.errors import ConflictError, InputError, NotFound
 from treadle.item import (
     DEFAULT_TENANT,
+    GROUP_MARK,
     GROUP_TYPE,
     TERMINAL,
     AuditNote,
@@ -31,6 +33,7 @@ from treadle.item import (
 )
 from treadle.options import HasId, UpdateOptions, check_update
 from treadle.store.audit_note import about, check_recording, log_change, noted_about, noted_for
+from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import item_filter
 from .observer import Observer
@@ -82,7 +85,7 @@ class Operator(Observer):
         cursor: str | None = None
         while True:
             where = Filter(tenant=self._tenant, workflow=id)
-            page = await self._page(where, 1000, cursor, oldest_first=True)
+            page = await self._page(where, LARGEST_PAGE, cursor, oldest_first=True)
             items += page.items
             if page.cursor is None:
                 return items
@@ -232,7 +235,6 @@ class Operator(Observer):
             raise NotFound(group_id, "group")
         if not group.failed:
             return 0
-        from .repair import deaths_to_repair  # few programs need it
 
         causes = await deaths_to_repair(backend, group)
         if not causes:
@@ -343,3 +345,52 @@ def tenant_of(client: Operator) -> str | None:
 def submits_to(client: Operator) -> str:
     """Return the tenant that new items of a client belong to, for the modules of this package."""
     return client._submits_to  # pyright: ignore[reportPrivateUsage]
+
+
+# -- repair ------------------------------------------------------------------------------------------
+
+
+async def deaths_to_repair(backend: Backend, group: GroupState) -> list[str]:
+    """The ids of the dead members that failed the group, oldest first, in nested groups too: the causes, then
+    those that died because of others. The store opens those of them whose condition can be met.
+
+    A tolerated death is a cause only if another member could not run because of it, and failed the group."""
+    found: dict[str, ItemState] = {}
+    groups = [group.id]
+    for id in groups:  # it grows: a nested group that failed is read too
+        new = await _failing_deaths(backend, group.tenant, id)
+        while new:
+            found |= {item.id: item for item in new}
+            groups += [item.id for item in new if item.type == GROUP_TYPE and item.id not in groups]
+            new = await _dead_prerequisites(backend, group.tenant, groups, new, found)
+    return [item.id for item in sorted(found.values(), key=lambda one: one.reason == "unsatisfiable")]
+
+
+async def _failing_deaths(backend: Backend, tenant: str, group_id: str) -> list[ItemState]:
+    where, cursor = Filter(tenant=tenant, status=("dead",), group_id=group_id, failed_group=True), None
+    found: list[ItemState] = []
+    while True:
+        page = await backend.list(where, limit=LARGEST_PAGE, cursor=cursor, oldest_first=True)
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def _dead_prerequisites(
+    backend: Backend,
+    tenant: str,
+    groups: Container[str],
+    items: Iterable[ItemState],
+    known: Container[str],
+) -> list[ItemState]:
+    """The dead members of these groups that items could not run because of, and that are not known yet."""
+    after = dict.fromkeys(name for item in items if item.reason == "unsatisfiable" for name in item.after)
+    names = [name for name in after if name not in known and not name.startswith(GROUP_MARK)]
+    found: list[ItemState] = []
+    for start in range(0, len(names), LARGEST_PAGE):
+        states = await backend.get(names[start : start + LARGEST_PAGE], tenant=tenant)
+        found += [
+            one for one in states if one is not None and one.status == "dead" and one.group_id in groups
+        ]
+    return found

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, Never, TypeVar, cast
 
 from treadle.backend import Backend, HeartbeatConnection, Transaction
-from treadle.base.clock import Clock, SystemClock
+from treadle.base.timing import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
     GROUP_MARK,

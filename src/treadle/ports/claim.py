@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand, Item, Lease, Ref, Verdict
-from treadle.store.rules.rooms import SharedRooms
+from treadle.store.rules.limits import SharedRooms
 
 from . import groups
 from .async_ports import Pointers, read_pointer

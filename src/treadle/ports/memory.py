@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from treadle.base.clock import Clock, SystemClock
+from treadle.base.timing import Clock, SystemClock
 
 from .protocols import Pulled
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from treadle.store.pubsub import Answer, PubSub
+from treadle.store.wakeups import Answer, PubSub
 
 __all__ = ["Answer", "PubSub", "Pulled", "Queue", "Store"]
 

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias
 from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.errors import StoreUnavailable
 from treadle.retry import STORE_BACKOFF
-from treadle.store.pubsub import MISSED
+from treadle.store.wakeups import MISSED
 
 log = logging.getLogger("treadle")
 

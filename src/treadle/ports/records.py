@@ -28,7 +28,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.item import DEFAULT_TENANT, Attempt, Counting, DeathReason, Item, Ref, Status, Verdict
 from treadle.store.rules.settlement import token_step
 

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from treadle.base.loop_mark import LoopMark
 from treadle.item import Wake
-from treadle.store.pubsub import MISSED
-from treadle.store.wakeups import EVERYTHING, decode_wake, encode_wake
+from treadle.store.wakeups import EVERYTHING, MISSED, decode_wake, encode_wake
 
 from .async_ports import AsyncPorts
 

@@ -5,18 +5,16 @@ store.
     rules/submission            dependencies, keys, duplicate ids, cycles
     rules/settlement            what settlements and lost workers make of items and group values
     rules/times                 when items are due and expire, and when a schedule moves on
-    rules/limits, rooms         permits of the fleet; what a claim may hand out of types that share a limit
+    rules/limits                permits of the fleet; what a claim may hand out of types that share a limit
     rules/listing               filter, plan and cursor of a list
-    rules/repair, audits        what a requeue opens again; audit entries
-    rules/statistics, watching  sums by minute, quarter and hour; what operators read
+    rules/repair, watching      what a requeue opens again; what operators read
+    rules/records               audit entries; statistics by minute, quarter and hour
     fleet                       who is alive, who claims items, who serves what
-    wakeups, listening          wake-ups; the connection on which they arrive
-    pubsub                      publish/subscribe, as wake-ups need it
+    wakeups, listening          wake-ups, and publish/subscribe for them; the connection on which they arrive
     outage                      the store is away: log it once for all loops
-    group_end                   how a group ended
-    read_refs                   items of several tenants; the groups around groups
+    reads                       items of several tenants; the groups around groups; how a group ended
     audit_note                  who makes a change, and its log line
-    tx_check                    what may be given as `tx=`
+    user_transaction            what may be given as `tx=`, and what happens after its commit
 
 `treadle.backend` says what a store does.
 """

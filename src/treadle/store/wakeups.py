@@ -2,16 +2,20 @@
 
 A lost wake-up costs latency, never work. So they are sent at a bounded rate, a text that cannot be read is
 ignored, and after a time in which some may have been missed, receivers get `EVERYTHING`.
+
+`PubSub` is one of the three ports (`treadle.ports`). It can carry the wake-ups of another store too:
+`Treadle("postgresql://...", notify=...)`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -152,3 +156,35 @@ class WakeupsAbsence:
             return ()
         self._reported = True
         return (WakeupsLost(self._carrier, time.monotonic() - self._since, self._cause),)
+
+
+T = TypeVar("T")
+
+Answer: TypeAlias = T | Awaitable[T]
+"""The return type of a method that may be sync or async."""
+
+MISSED: Final = ""
+"""What a receiver gets when messages may have been lost."""
+
+
+class PubSub(Protocol):
+    """Delivers each published message to every subscriber in every process. It may lose messages: that costs
+    time, never work.
+
+    A message is never empty. A port that was cut off from its server, and is subscribed again, calls its
+    receivers with an empty text: messages may have been lost. This is optional, and so is a method `close()`.
+    """
+
+    def publish(self, message: str, /) -> Answer[None]: ...
+
+    def subscribe(self, receive: Callable[[str], None], /) -> Answer[Callable[[], Answer[None] | None]]:
+        """Call `receive`, from any thread, for each message from now on. Return a function that ends the
+        subscription."""
+        ...
+
+
+async def resolved(answer: Answer[T]) -> T:
+    """The answer of a method that may be sync or async."""
+    if inspect.isawaitable(answer):
+        return await answer
+    return answer

@@ -6,7 +6,7 @@ from typing import Any
 
 from treadle.app import Treadle
 from treadle.backend import Backend
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.connect import connect
 from treadle.errors import InputError
 

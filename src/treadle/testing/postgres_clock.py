@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from treadle.backend import Backend
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 
 from .wrap import WrappedBackend
 

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from treadle.backend import Transaction
 from treadle.backends.memory import MemoryBackend
-from treadle.base.clock import Clock
 from treadle.base.loop_mark import is_running_on
+from treadle.base.timing import Clock
 from treadle.item import (
     Filter,
     ItemState,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from treadle.backend import CAPABILITIES, HeartbeatConnection, Transaction
-from treadle.base.clock import Clock, SystemClock
+from treadle.base.timing import Clock, SystemClock
 from treadle.errors import UnsupportedError
 from treadle.item import (
     AuditNote,
@@ -41,10 +41,9 @@ from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
 from treadle.store.wakeups import WakeReceivers
 
-from . import audits, claim, operate, read, schedules, settle, submit, update, watch, workers
-from .audits import noted
-from .requeue import RequeueOptions, requeue
-from .stats import add_stats, read_stats
+from . import claim, operate, read, records, schedules, settle, submit, watch, workers
+from .operate import RequeueOptions, requeue
+from .records import add_stats, noted, read_stats
 from .tables import MemoryTables
 
 
@@ -197,7 +196,7 @@ class MemoryBackend:
         limit: int = 100,
         cursor: str | None = None,
     ) -> AuditPage:
-        return audits.audits(self.store, tenant, bulk, limit, cursor)
+        return records.audits(self.store, tenant, bulk, limit, cursor)
 
     async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
         return noted(self.store, workers.drain(self.store, worker), note, "drain_worker", [worker])
@@ -247,7 +246,7 @@ class MemoryBackend:
         tenant: str | None = None,
         note: AuditNote | None = None,
     ) -> Changed:
-        changed = update.update(self.store, ids, changes, tenant, self.store.now())
+        changed = operate.update(self.store, ids, changes, tenant, self.store.now())
         return noted(self.store, changed, note, "update", ids, tenant)
 
     async def trigger(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from treadle.bulk_action import BULK_TYPE
 from treadle.item import Claim, Demand, Lease
 from treadle.store.rules import MOST_DOOMED, PORTION
-from treadle.store.rules.rooms import SharedRooms
+from treadle.store.rules.limits import SharedRooms
 
 from .fairness import NONE_HELD, FairOrder, MergedLine, ParkedItems, ReadyLine
 from .rows import ItemKind, MemoryWorker, Row

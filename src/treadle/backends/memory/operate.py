@@ -1,23 +1,38 @@
-"""Operate: cancel, complete, trigger, delete, pause and prune."""
+"""Operate: cancel, complete, trigger, delete, pause, prune, requeue and update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, ReferencedError
-from treadle.item import GROUP_MARK, Changed, Contribution, Ref
-from treadle.store.rules.settlement import token_step
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from .audits import prune_audits
-from .dependencies import forget_waiting, is_needed, members, stop_waiting
+from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.item import GROUP_MARK, Changed, Contribution, Filter, Item, ItemUpdate, Ref, Status
+from treadle.store.rules.listing import narrowed_filter
+from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
+from treadle.store.rules.settlement import redrive, token_step
+from treadle.store.rules.submission import changed_item, changers, counts
+from treadle.store.rules.times import changed_due_at, deadline_at
+
+from .dependencies import forget_waiting, is_needed, members, start_waiting, status_if_ended, stop_waiting
 from .endings import CollectedEffects, end_all
-from .groups import contribute
-from .read import item_state
+from .groups import contribute, reopen
+from .read import item_state, oldest_matching
+from .records import prune_audits, prune_removals, prune_stats
 from .rows import MemoryGroup, Row
-from .schedules import prune_removals
-from .stats import prune_stats
 from .tables import MemoryTables
-from .transitions import leave_container, make_ready, unwatch_deadline, withdraw
+from .transitions import (
+    leave_container,
+    make_ready,
+    set_status,
+    undoom,
+    unwatch_deadline,
+    wait,
+    watch_deadline,
+    withdraw,
+)
 
 
 def cancel(
@@ -220,3 +235,183 @@ def _forget_types(store: MemoryTables) -> None:
             del store.unknown_since[type]
     for type in [type for type in store.unknown_searches if type not in store.types]:
         del store.unknown_searches[type]
+
+
+# -- requeue: open ended items, and those that died because of them ----------------------------------
+
+
+class RequeueOptions(Struct):
+    """How a requeue treats the items that it finds: see `Backend.requeue`."""
+
+    limit: int
+    redrives: int | None
+    backoff: float
+    alone: bool
+    cancelled: bool
+
+
+def requeue(
+    store: MemoryTables,
+    where: Sequence[str] | Filter,
+    tenant: str | None,
+    options: RequeueOptions,
+    now: float,
+) -> Changed:
+    asked = dict.fromkeys(_asked(store, where, tenant, options))
+    rows, names = plan_repair(asked, _lookups(store, alone=options.alone))
+    before = tuple(item_state(row) for row in rows)
+    ends: dict[Ref, Status | None] = {name: status_if_ended(store, name) for name in names}
+    for row in rows:
+        if row in asked:
+            row.redrives, delay = redrive(row.redrives, options.redrives, options.backoff)
+            row.due_at = now + delay
+        open_again(store, row)
+    for row in rows:
+        wait_for_after(store, row, now)
+    for name, ended in ends.items():
+        if ended is not None:
+            count_as_open(store, name, ended, {*rows}, alone=options.alone)
+    return Changed(before)
+
+
+def _asked(
+    store: MemoryTables, where: Sequence[str] | Filter, tenant: str | None, options: RequeueOptions
+) -> Iterator[Row]:
+    """The rows with these ids, in that order; or those that a filter finds, the oldest first."""
+    statuses: tuple[Status, ...] = ("dead", "cancelled") if options.cancelled else ("dead",)
+    if isinstance(where, Filter):
+        narrowed = narrowed_filter(where, tenant, statuses)
+        found = iter(()) if narrowed is None else oldest_matching(store, narrowed)
+    else:
+        named = (store.find(tenant, id) for id in where)
+        found = (row for row in named if row is not None and row.status in statuses)
+    most = options.redrives
+    if most is not None:
+        found = (row for row in found if row.redrives < most)
+    return islice(found, max(0, options.limit)) if isinstance(where, Filter) else found
+
+
+def _lookups(store: MemoryTables, *, alone: bool) -> RepairLookups[Row]:
+    def dependents(name: Ref) -> Iterable[Row]:
+        return () if alone else store.unmet.get(name, ())
+
+    def ended(row: Row, name: str) -> Status | None:
+        return _ended(store, row, name)
+
+    return RepairLookups(_condition, ended, _names_of, dependents)
+
+
+def _condition(row: Row) -> Condition:
+    item = row.item
+    return Condition(row.kind.tenant, item.after, item.need, item.counting)
+
+
+def _names_of(row: Row) -> tuple[Ref, Ref]:
+    return row.ref, (row.kind.tenant, GROUP_MARK + row.group_id)
+
+
+def _ended(store: MemoryTables, row: Row, name: str) -> Status | None:
+    ref = row.kind.tenant, name
+    if not store.exists(ref):
+        return gone_prerequisite(was_released=not row.unreleased)
+    return status_if_ended(store, ref)
+
+
+def open_again(store: MemoryTables, row: Row) -> None:
+    """An ended row is as if it had never been claimed. It keeps its history."""
+    leave_container(row)
+    forget_waiting(store, row)
+    store.dead.pop(row, None)
+    reopen(store, row)
+    row.prune_pending = False
+    row.attempt = row.failures = row.losses = row.deferrals = row.place = 0
+    row.reason = row.claimed_by = row.deadline = row.started_at = row.claimed_at = row.ended_at = None
+    row.mark = ""
+    set_status(row, "blocked")
+
+
+def wait_for_after(store: MemoryTables, row: Row, now: float) -> None:
+    """It waits for its prerequisites as they are now, or for its time."""
+    if (
+        not row.item.after
+        or start_waiting(store, row, lambda name: _ended(store, row, name)).state == "released"
+    ):
+        wait(store, row, now)
+
+
+def count_as_open(store: MemoryTables, name: Ref, ended: Status, opened: set[Row], *, alone: bool) -> None:
+    """Items that are still blocked wait again for what ended without counting, and is open again."""
+    for row in store.waiters.get(name, ()):
+        found = row.dependencies
+        if row in opened or row.status != "blocked" or found is None or counts(row.item.counting, ended):
+            continue
+        found.reopen(name[1], row.item.after.count(name[1]))
+        if row.verdict == "unsatisfiable" and found.state == "waiting" and not alone:
+            undoom(store, row)
+
+
+# -- update: change items that have not started ------------------------------------------------------
+
+
+def update(
+    store: MemoryTables, ids: Sequence[str], changes: ItemUpdate, tenant: str | None, now: float
+) -> Changed:
+    rows = [_unstarted(store, id, tenant) for id in dict.fromkeys(ids)]
+    before = tuple(item_state(row) for row in rows)
+    for row in rows:
+        item = replace(
+            row.item,
+            priority=row.item.priority if changes.priority is UNSET else changes.priority,
+            lane=row.item.lane if changes.lane is UNSET else changes.lane,
+            queue=row.item.queue if changes.queue is UNSET else changes.queue,
+        )
+        due = row.due_at if changes.run_at is UNSET else changes.run_at
+        if item != row.item or due != row.due_at:
+            move(store, row, item, due, now)
+        if changes.deadline is not UNSET:
+            set_deadline(store, row, changes.deadline)
+    return Changed(before)
+
+
+def _unstarted(store: MemoryTables, id: str, tenant: str | None) -> Row:
+    row = store.find(tenant, id)
+    if row is None:
+        raise NotFound(id)
+    if not row.unstarted:
+        raise NotUpdatable(id, row.status)
+    return row
+
+
+def take_over(store: MemoryTables, changes: Iterable[tuple[Ref, Item]], now: float) -> None:
+    """Let the items that hold keys take over what new items have."""
+    for ref, new in changes:
+        row = store.find(*ref)
+        if row is not None and row.unstarted:
+            move(store, row, changed_item(row.item, new), changed_due_at(new, row.queued_at, now), now)
+            set_deadline(store, row, deadline_at(new, now))
+            row.changed_by = changers(row.changed_by, new.id)
+
+
+def move(store: MemoryTables, row: Row, item: Item, due: float, now: float) -> None:
+    """Give a row that has not started other data, and its place at the end of its new line. A blocked one
+    stays blocked. It holds no lane any more."""
+    leave_container(row)
+    store.strict_lanes.free(row)
+    before, row.item = row.kind, item
+    row.kind = store.kind(item)
+    if row.kind is not before:
+        before.counts[row.status] -= 1
+        row.kind.counts[row.status] += 1
+        if not any(before.counts.values()):
+            store.drop_kind(before)
+    row.due_at = due
+    row.place = 0
+    if row.status != "blocked":
+        wait(store, row, now)
+
+
+def set_deadline(store: MemoryTables, row: Row, deadline: float | None) -> None:
+    unwatch_deadline(store, row)
+    row.deadline = None
+    if deadline is not None:
+        watch_deadline(store, row, deadline)

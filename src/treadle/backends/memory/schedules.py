@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from treadle.item import Fire, Rejected, Schedule, Submitted
-from treadle.records import KEPT_REMOVALS, KEPT_RUNS, ScheduleRun
+from treadle.records import KEPT_RUNS, ScheduleRun
 from treadle.store.rules.times import fired, put_schedule
 
 from .submit import submit_together
@@ -46,11 +46,6 @@ def drop(store: MemoryTables, name: str, now: float) -> bool:
     store.schedule_runs.pop(name, None)
     store.removed_schedules[name] = now
     return store.schedules.pop(name, None) is not None
-
-
-def prune_removals(store: MemoryTables, now: float) -> None:
-    for name in [name for name, at in store.removed_schedules.items() if at < now - KEPT_REMOVALS]:
-        del store.removed_schedules[name]
 
 
 def _record_run(store: MemoryTables, fire: Fire, answer: tuple[Submitted, ...], now: float) -> None:

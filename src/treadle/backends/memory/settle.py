@@ -36,11 +36,11 @@ from treadle.store.rules.times import began_at
 
 from .endings import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
+from .operate import take_over
 from .rows import Row
 from .submit import make_plan, store_children
 from .tables import MemoryTables
 from .transitions import add_to_history, unlease, wait_again
-from .update import take_over
 
 EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]
 

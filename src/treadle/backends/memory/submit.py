@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.store.rules.audits import changed_by, noted_submission
+from treadle.store.rules.records import changed_by, noted_submission
 from treadle.store.rules.submission import SubmitPlan, dependency_cycle, plan_submission
 from treadle.store.rules.times import deadline_at, due_at
 
-from .audits import record
 from .dependencies import start_waiting, status_if_ended, waits_for
 from .endings import CollectedEffects, end_group
 from .groups import join, nest
+from .operate import take_over
+from .records import record
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
 from .transitions import doom, lease, leave_container, wait, watch_deadline
-from .update import take_over
 
 
 def submit(

@@ -14,10 +14,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 from typing import TypeAlias, TypeVar
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.item import GROUP_MARK, AvoidedLane, Demand, Item, Ref, Schedule
 from treadle.records import AuditEntry, ScheduleRun, Stat
-from treadle.store.rules.statistics import STEPS
+from treadle.store.rules.records import STEPS
 from treadle.store.rules.submission import KeyHolder, KeyRef
 
 from .fairness import ParkedItems, ReadyItems, ReadyLine

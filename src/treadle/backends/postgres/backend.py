@@ -13,7 +13,7 @@ from treadle.backend import CAPABILITIES, HeartbeatConnection
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Claim, Demand, Wake
 from treadle.logs.masking import Address, masked
-from treadle.store.pubsub import PubSub
+from treadle.store.wakeups import PubSub
 
 from .claim import PostgresClaim
 from .connection import PostgresCalls

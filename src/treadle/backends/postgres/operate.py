@@ -12,8 +12,8 @@ from msgspec import UNSET
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate
-from treadle.store.rules.audits import NotedChange, noted_change
 from treadle.store.rules.listing import narrowed_filter, plan_list
+from treadle.store.rules.records import NotedChange, noted_change
 
 from .columns import status_of
 from .connection import PostgresVerbs, Record

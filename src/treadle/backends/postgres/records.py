@@ -15,9 +15,17 @@ from typing import Final
 
 from treadle.item import AuditNote
 from treadle.records import MINUTE, AuditEntry, AuditPage, Stat, StatsBy
-from treadle.store.rules.audits import NotedChange, audit_page, noted_change, number_of_audit
 from treadle.store.rules.listing import page_size
-from treadle.store.rules.statistics import COUNTERS, kept_step, labels, rows_to_add
+from treadle.store.rules.records import (
+    COUNTERS,
+    NotedChange,
+    audit_page,
+    kept_step,
+    labels,
+    noted_change,
+    number_of_audit,
+    rows_to_add,
+)
 
 from .connection import PostgresCalls, PostgresVerbs, Record
 from .read import READ_SECONDS

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from treadle.item import AuditNote, Schedule
 from treadle.records import ScheduleRun
-from treadle.store.rules.audits import noted_change
+from treadle.store.rules.records import noted_change
 
 from .columns import status_of
 from .connection import PostgresVerbs, Record

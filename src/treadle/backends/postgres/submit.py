@@ -12,7 +12,7 @@ import asyncpg
 
 from treadle.errors import StoreUnavailable
 from treadle.item import Fire, Item, Lease, Rejected, RejectedWhy, Status, Submission, Submitted
-from treadle.store.rules.audits import noted_submission
+from treadle.store.rules.records import noted_submission
 from treadle.store.rules.submission import rejection_error
 
 from .columns import names, numbers, status_of

@@ -14,7 +14,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from treadle.errors import InputError
-from treadle.store.tx_check import engine_of
+from treadle.store.user_transaction import engine_of
 
 from .connector import register_array_types
 from .errors import MISSING

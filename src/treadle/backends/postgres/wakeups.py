@@ -29,15 +29,18 @@ from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
 from treadle.retry import STORE_BACKOFF
 from treadle.store.listening import ANSWER_SECONDS, PROBE_SECONDS, Listening
-from treadle.store.pubsub import MISSED, Answer, PubSub, resolved
 from treadle.store.wakeups import (
     EVERYTHING,
+    MISSED,
     NOTHING,
+    Answer,
+    PubSub,
     WakePublisher,
     WakeReceivers,
     WakeupsAbsence,
     decode_wake,
     encode_wake,
+    resolved,
 )
 
 from .errors import CONNECTION_ERRORS, brief

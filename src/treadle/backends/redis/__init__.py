@@ -8,7 +8,7 @@ scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
 item_bytes.py record_bytes.py settlement_bytes.py    what scripts and stored rows have, as bytes
 link.py           calls with retries, on a connection for each kind
 connector.py address.py topology.py connection.py    finding the server, logging in, talking to it
-wakeups.py subscription.py    PUBLISH and SUBSCRIBE; the Sentinels that name a new primary
+wakeups.py        PUBLISH and SUBSCRIBE; the Sentinels that name a new primary
 health.py         settings with which work can be lost, and missing keys
 schema.py         the version of the layout
 errors.py         the server's errors as treadle's

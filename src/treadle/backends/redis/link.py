@@ -23,7 +23,7 @@ from treadle.retry import Retry
 from .connection import Part, RedisConnection, pack
 from .connector import RedisConnector
 from .errors import MOVED, NO_SCRIPT, STAGED, NotConnected, code_of, is_failed_script, translated
-from .subscription import primary_switches
+from .wakeups import primary_switches
 
 On: TypeAlias = Literal["work", "claim", "read"]
 """Which connection: a claim, or a long read, does not keep submits and settlements waiting."""

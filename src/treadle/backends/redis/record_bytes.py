@@ -11,7 +11,7 @@ from msgspec import Struct, msgpack
 
 from treadle.item import AuditNote, Filter, Schedule
 from treadle.records import AuditEntry, ScheduleRun
-from treadle.store.rules.audits import NotedChange, noted_change
+from treadle.store.rules.records import NotedChange, noted_change
 
 NO_NOTE: Final = b""
 

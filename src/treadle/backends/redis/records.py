@@ -9,9 +9,18 @@ from typing import Final
 from msgspec import msgpack
 
 from treadle.records import HOUR, MINUTE, QUARTER, AuditEntry, AuditPage, Stat, StatsBy
-from treadle.store.rules.audits import audit_page, number_of_audit
 from treadle.store.rules.listing import page_size
-from treadle.store.rules.statistics import COUNTERS, StatKey, added, begin_of, kept_step, labels, rows_to_add
+from treadle.store.rules.records import (
+    COUNTERS,
+    StatKey,
+    added,
+    audit_page,
+    begin_of,
+    kept_step,
+    labels,
+    number_of_audit,
+    rows_to_add,
+)
 
 from .item_bytes import Argument
 from .link import RedisVerbs

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import Item, Rejected, Submission, Submitted
-from treadle.store.rules.audits import noted_submission
+from treadle.store.rules.records import noted_submission
 
 from .item_bytes import (
     STATUSES,

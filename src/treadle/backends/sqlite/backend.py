@@ -42,29 +42,27 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
-from treadle.store.rules.audits import NotedChange, noted_change
+from treadle.store.rules.records import NotedChange, noted_change
 
 from . import (
-    audits,
     claim,
     limits,
     operate,
     read,
-    requeue,
+    records,
     retention,
     schedules,
     settle,
     submit,
     transactions,
-    update,
     watch,
     workers,
 )
 from .database import OpenDatabase, SqliteDatabase
 from .lists import list_items
 from .read import related as related_items
+from .records import add_stats, read_stats
 from .statements import Tx
-from .stats import add_stats, read_stats
 from .transactions import call_with_connection
 from .watch import ready_lines
 
@@ -249,7 +247,7 @@ class SqliteBackend(SqliteDatabase):
         limit: int = 100,
         cursor: str | None = None,
     ) -> AuditPage:
-        return await self._read(audits.audits, tenant, bulk, limit, cursor)
+        return await self._read(records.audits, tenant, bulk, limit, cursor)
 
     async def drain_worker(self, worker: str, *, note: AuditNote | None = None) -> bool:
         change = noted_change(note, "drain_worker", None, [worker])
@@ -267,7 +265,7 @@ class SqliteBackend(SqliteDatabase):
         """Carry out a verb and, if it is noted, store its audit entry in the same transaction."""
         if change is None:
             return await self._write(verb, *arguments, **options)
-        return await self._write(audits.noted, change, lambda tx: verb(tx, *arguments, **options))
+        return await self._write(records.noted, change, lambda tx: verb(tx, *arguments, **options))
 
     async def cancel(
         self,
@@ -300,7 +298,7 @@ class SqliteBackend(SqliteDatabase):
     ) -> Changed:
         return await self._change(
             noted_change(note, "requeue", tenant, where),
-            requeue.requeue,
+            operate.requeue,
             where,
             tenant,
             limit,
@@ -319,7 +317,7 @@ class SqliteBackend(SqliteDatabase):
         note: AuditNote | None = None,
     ) -> Changed:
         change = noted_change(note, "update", tenant, ids)
-        return await self._change(change, update.update, ids, changes, tenant)
+        return await self._change(change, operate.update, ids, changes, tenant)
 
     async def trigger(
         self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 from treadle.errors import BackendError, InputError, StoreFull, StoreUnavailable, TreadleError
 
+from .records import add_functions
 from .statements import statements
-from .stats import add_functions
 
 _SQL = statements("connection")
 

@@ -9,8 +9,8 @@ import weakref
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from treadle.base.clock import Clock, SystemClock
 from treadle.base.loop_mark import keep_for_ever
+from treadle.base.timing import Clock, SystemClock
 from treadle.errors import BackendError, InputError, SchemaError
 
 from .connection import (

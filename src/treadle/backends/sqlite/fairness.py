@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from treadle.item import AvoidedLane, Demand
 from treadle.store.rules import PORTION
-from treadle.store.rules.rooms import SharedRooms
+from treadle.store.rules.limits import SharedRooms
 
 from .statements import NEXT, Row, Tx, array, statements
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from treadle.records import KEPT_AUDIT, KEPT_REMOVALS
 
+from .records import prune_stats
 from .statements import Tx, array, statements
-from .stats import prune_stats
 
 _SQL = statements("retention")
 

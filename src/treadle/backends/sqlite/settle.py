@@ -41,10 +41,10 @@ from treadle.store.rules.submission import is_tolerant
 from .dependencies import any_blocked, count_ends, is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
+from .operate import take_over
 from .rows import DEAD, OUTCOME, READY, SCHEDULED, STATUS, SUCCESS, doomed, leased
 from .statements import NULL, Tx, array, blob, statements
 from .submit import Home, PlacedItem, TakenIds, is_plain, plan, store_children
-from .update import take_over
 
 _SQL = statements("settle")
 

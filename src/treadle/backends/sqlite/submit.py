@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, EndedGroup, Item, Lease, Ref, Rejected, Submission, Submitted
-from treadle.store.rules.audits import changed_by, noted_submission
+from treadle.store.rules.records import changed_by, noted_submission
 from treadle.store.rules.settlement import shortest_keep, token_step
 from treadle.store.rules.submission import (
     Dependencies,
@@ -24,7 +24,6 @@ from treadle.store.rules.submission import (
 )
 from treadle.store.rules.times import deadline_at, due_at
 
-from .audits import record
 from .dependencies import (
     WaitingItem,
     connect_waiting,
@@ -35,9 +34,10 @@ from .dependencies import (
     store_dependencies,
 )
 from .groups import insert_nested
+from .operate import take_over
+from .records import record
 from .rows import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, SUCCESS, decode_ids, doomed
 from .statements import NULL, Row, Tx, array, blob, random_bits, statements
-from .update import take_over
 
 _SQL = statements("submit")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, Final, TypeVar
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.errors import StoreUnavailable
 
 from .connection import (

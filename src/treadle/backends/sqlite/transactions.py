@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
-from treadle.base.clock import Clock
 from treadle.base.loop_mark import LoopMark
+from treadle.base.timing import Clock
 from treadle.errors import BackendError, InputError, StoreUnavailable
 from treadle.item import (
     Heartbeat,
@@ -28,7 +28,7 @@ from treadle.item import (
     Submitted,
 )
 from treadle.store.rules.submission import rejection_error
-from treadle.store.tx_check import engine_of
+from treadle.store.user_transaction import engine_of
 
 from .connection import Durability, connect, connected_file, is_busy, is_denied, translated
 from .limits import claim_key

@@ -16,7 +16,7 @@ from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
 from treadle.item import TERMINAL, DeathReason, Filter, GroupState, ItemState, Status
 from treadle.operate.filters import check_tenant
 from treadle.operate.item_json import Values, exact_json
-from treadle.store.group_end import group_ended
+from treadle.store.reads import group_ended
 
 Outcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
 

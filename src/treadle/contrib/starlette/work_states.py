@@ -17,12 +17,12 @@ from starlette.types import Receive
 
 from treadle.base.ids import check_id
 from treadle.client import Client
-from treadle.codec.large_values import read_value
+from treadle.codec.json_codec import read_value
 from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
 from treadle.item import GroupState, ItemState
 from treadle.operate.operator import tenant_of
 from treadle.operate.server_stop import server_stop
-from treadle.store.group_end import deaths_of
+from treadle.store.reads import deaths_of
 
 from .work_state import MemberCounts, WorkAccess, WorkState, state_json, work_state
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from treadle.bulk_action import BULK_TYPE
-from treadle.codec.large_values import read_value
+from treadle.codec.json_codec import read_value
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.view import View
 from treadle.dashboard.visit import Visit

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from treadle.bulk_action import BULK_TYPE
-from treadle.codec.large_values import LARGE
+from treadle.codec.json_codec import LARGE
 from treadle.doers import Task
 from treadle.doers.base import KeepDenied
 from treadle.doers.permitted import is_over_inside, without_permits

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.base.clock import SystemClock
+from treadle.base.timing import SystemClock
 from treadle.base.wording import one_line
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase

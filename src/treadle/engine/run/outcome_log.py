@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.base.wording import MINUTE, duration, one_line
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.settings import Settings

@@ -8,7 +8,7 @@ from typing import Final
 
 from treadle.backend import Backend
 from treadle.item import GROUP_MARK, TERMINAL, ErrorInfo, GroupState, ItemState, Lease, Ref
-from treadle.store.read_refs import get_refs
+from treadle.store.reads import get_refs
 
 from .decide import Die
 

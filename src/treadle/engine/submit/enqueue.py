@@ -159,7 +159,7 @@ async def _submit_within(core: Core, items: tuple[Item, ...], where: SubmitPlace
     answers = await core.submitter.submit_within(items, where.tx, where.note)
     stored = [item for item, answer in zip(items, answers, strict=True) if not answer.existing]
     if stored or any(map(may_change, items, answers)):
-        from treadle.handler.tx_commit import call_on_commit  # few programs need it
+        from treadle.store.user_transaction import call_on_commit  # few programs need it
 
         call_on_commit(where.tx, functools.partial(_committed, core, items, stored, answers))
     return answers

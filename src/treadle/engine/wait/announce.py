@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.define.condition import shown_names
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.base.wording import listed
-from treadle.codec.large_values import read_value
+from treadle.codec.json_codec import read_value
 from treadle.define.condition import GroupRef
 from treadle.define.work import WorkTypeBase
 from treadle.engine.open_transaction import OpenTransaction
@@ -18,7 +18,7 @@ from treadle.engine.registry import Registry
 from treadle.engine.tasks import Combiner, Tasks
 from treadle.errors import InputError, NotFound, TreadleError, WorkFailed
 from treadle.item import GroupState, ItemState, Status
-from treadle.store.group_end import closed_failed_group
+from treadle.store.reads import closed_failed_group
 
 from .wait_result import decode_states, group_outcome, group_value, item_value
 

@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 from treadle.backend import Backend
 from treadle.base.headers import headers_of
 from treadle.bulk_action import BULK_TYPE
-from treadle.codec.large_values import read_value
+from treadle.codec.json_codec import read_value
 from treadle.define.condition import shown_names
 from treadle.define.work import WorkTypeBase
 from treadle.engine.registry import Registry
 from treadle.errors import Death, GroupFailed, NotFound, WorkCancelled, WorkFailed
 from treadle.item import GROUP_TYPE, LIMIT_REACHED, GroupState, ItemState
-from treadle.store.group_end import deaths_of, group_ended
+from treadle.store.reads import deaths_of, group_ended
 
 _RESULT: Final = b"\x01"
 _GIVEN: Final = b"\x02"

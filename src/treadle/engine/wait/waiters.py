@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final, Generic, TypeVar
 
 from treadle.backend import Backend
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.base.wording import duration, plain
 from treadle.engine.hooks import Hooks
 from treadle.engine.registry import Registry

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from treadle.backend import Backend, answers_at_once, begins_at_once, carries_results, wake_portion
-from treadle.base.clock import Clock
+from treadle.base.timing import Clock
 from treadle.engine.hooks import Hooks
 from treadle.engine.tasks import Tasks
 from treadle.item import Ref, Wake, WakeResult

@@ -8,8 +8,8 @@ submission.py   the plan of a submission: keys, duplicate ids, dependencies, cyc
 settlement.py   items that are put back or lose their worker, history, tokens, the values of groups
 repair.py       which items a requeue opens again
 listing.py      how items are found by a filter, cursors and pages
-limits.py       permits of fleet-wide limits
-rooms.py        room that types share in a claim
+limits.py       permits of fleet-wide limits; room that types share in a claim
+records.py      audit entries and statistics
 watching.py     what operators read about items, workers and limits
 """
 

@@ -1,4 +1,5 @@
-"""Limits that the fleet shares: how many permits are left, and when the next one is."""
+"""Limits that the fleet shares: how many permits are left, and when the next one is. And the room that types
+share within one claim."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
-from treadle.item import Limit, PermitReply, PermitRequest
+from treadle.item import Demand, Limit, PermitReply, PermitRequest
 
 FUZZ = 1e-6
 """Epoch seconds as floats are exact to a fraction of a microsecond. Without this allowance, a caller that
@@ -129,3 +130,25 @@ def idle_at(limit: Limit, state: LimitState) -> float:
             return math.inf if state.used else state.at
         case _:
             assert_never(limit.algorithm)
+
+
+class SharedRooms:
+    """What is left, during one claim, of the room that types share."""
+
+    __slots__ = ("_left", "_types")
+
+    def __init__(self, demand: Demand) -> None:
+        self._types = {type: shared.types for shared in demand.shared for type in shared.types}
+        self._left = {shared.types: shared.room for shared in demand.shared}
+
+    def use(self, type: str, rooms: dict[str, int]) -> bool:
+        """An item of this type was handed out. True: its shared room is used up, and `rooms` says that none
+        of the types that share it has room."""
+        types = self._types.get(type)
+        if types is None:
+            return False
+        self._left[types] -= 1
+        if self._left[types] > 0:
+            return False
+        rooms.update(dict.fromkeys(types, 0))
+        return True

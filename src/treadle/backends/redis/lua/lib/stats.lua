@@ -8,7 +8,7 @@
 local Stats = {}
 
 do
-  local KEPT = {m = 86400, q = 86400, h = 90 * 86400} -- by step: STEPS in treadle.store.rules.statistics
+  local KEPT = {m = 86400, q = 86400, h = 90 * 86400} -- by step: STEPS in treadle.store.rules.records
   local COUNTERS = 6
 
   -- Add two lists of counts of a histogram, which begin after these places.

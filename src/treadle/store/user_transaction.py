@@ -1,4 +1,5 @@
-"""What is given as `tx=`: the objects that are not a connection, and the database that a connection is to.
+"""The user's own transaction, given as `tx=`: which objects are no connection, which database a connection is
+to, and what happens after the commit.
 
 Objects are recognised by the module and the name of their class, so that no driver has to be imported.
 """
@@ -7,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
+from weakref import WeakKeyDictionary
 
 from treadle.errors import InputError
 from treadle.logs.masking import masked
@@ -108,3 +111,66 @@ def engine_of(tx: Any) -> str | None:
 
 def _root(cls: type[Any]) -> str:
     return str(cls.__module__).partition(".")[0]
+
+
+OnCommit: TypeAlias = Callable[[bool], None]
+"""Called after the commit, in the thread that commits. True: what was written is stored. False: it was
+written in a savepoint, which may have been rolled back."""
+
+
+def call_on_commit(tx: Any, call: OnCommit) -> bool:
+    """Call this once when the transaction that `tx` is in has committed, and not if it is rolled back. False:
+    `tx` cannot tell. Only a session of SQLAlchemy can: connections do not say when they have committed,
+    neither those of drivers nor SQLAlchemy's own. Its connection is in use."""
+    session = _session_of(tx)
+    if session is None:
+        return False
+    pending = _pending.get(session)
+    if pending is None:
+        pending = _pending[session] = PendingCommit(session)
+    pending.add(session, call)
+    return True
+
+
+class PendingCommit:
+    """What is to be called when a session commits.
+
+    A session reports a commit too when it releases a savepoint, and when it leaves a transaction that it has
+    joined and that may still be rolled back. So its connection is asked whether it is in a transaction.
+    """
+
+    def __init__(self, session: Any) -> None:
+        from sqlalchemy import event
+
+        self._calls: list[tuple[Any, bool, OnCommit]] = []
+        event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_transaction_end", self._ended)
+
+    def add(self, session: Any, call: OnCommit) -> None:
+        connection = session.connection()
+        self._calls.append((connection, not connection.in_nested_transaction(), call))
+
+    def _committed(self, session: Any) -> None:
+        ended = [each for each in self._calls if not each[0].in_transaction()]
+        self._calls = [each for each in self._calls if each not in ended]
+        for _, certain, call in ended:
+            call(certain)
+
+    def _ended(self, session: Any, transaction: Any) -> None:
+        """What is left was rolled back, or belongs to a transaction that the session has only joined."""
+        if transaction.parent is None:
+            self._calls.clear()
+
+
+_pending: Final[WeakKeyDictionary[Any, PendingCommit]] = WeakKeyDictionary()
+
+
+def _session_of(tx: Any) -> Any:
+    """The session of SQLAlchemy that this is, or has. None if it is no session."""
+    # A class of the user's own, or of SQLModel, may derive from a session.
+    if not any(cls.__module__.startswith("sqlalchemy") for cls in type(tx).__mro__):
+        return None
+    if hasattr(tx, "registry") and callable(tx):  # a scoped session
+        tx = tx()
+    session = getattr(tx, "sync_session", tx)
+    return session if hasattr(session, "in_nested_transaction") and hasattr(session, "flush") else None
