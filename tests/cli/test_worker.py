@@ -29,9 +29,8 @@ from tests.support.tiers import one_of
 from treadle import Client, WorkFailed
 from treadle.cli import supervisor
 from treadle.cli.child import ChildOptions
-from treadle.cli.child_leases import ChildLeases
 from treadle.cli.reports import ChildReport, LoopLiveness
-from treadle.cli.supervisor import END_GRACE, Supervisor
+from treadle.cli.supervisor import END_GRACE, ChildLeases, Supervisor
 from treadle.item import Heartbeat, WorkerState
 from treadle.store.fleet import Fleet
 from treadle.worker import lease_times

@@ -27,7 +27,7 @@ from treadle import (
 )
 from treadle.contrib import celery as shim
 from treadle.contrib.celery import CeleryTask, chain, chord, group
-from treadle.contrib.celery.canvas import enqueue_options
+from treadle.contrib.celery.task import enqueue_options
 
 QUICK = Retry(attempts=2, base=0.01)
 

@@ -20,7 +20,7 @@ from tests.engine.kit import PATIENCE, until
 from treadle import Abort, Client, Context, Handle, InputError, Result, Secret, Treadle, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
-from treadle.contrib.starlette import WorkAccess, work_router, work_state, work_states
+from treadle.contrib.starlette import WorkAccess, work_router, work_state
 from treadle.engine.wait.waiters import Waiters
 from treadle.operate.operator import core_of
 from treadle.operate.server_stop import server_stop
@@ -408,7 +408,7 @@ async def test_an_item_that_is_deleted_meanwhile_is_gone(app: Treadle) -> None:
 
 
 async def test_too_many_waits_are_refused(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_states, "MOST_OPEN", 1)
+    monkeypatch.setattr(work_state, "MOST_OPEN", 1)
     handle = await app.enqueue(gated("g"))
     web = web_of(app)
     followed = Exchange(web, f"/work/{handle.id}/events")
@@ -426,7 +426,7 @@ async def test_too_many_waits_are_refused(app: Treadle, monkeypatch: pytest.Monk
 
 
 async def test_a_stream_shows_every_state_to_the_end(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_states, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(work_state, "LOOK_EVERY", 0.01)
     await app.pause("default")
     handle = await app.enqueue(gated("g"))
     followed = Exchange(web_of(app), f"/work/{handle.id}/events")
@@ -477,7 +477,7 @@ async def test_a_stream_ends_after_its_time_and_is_never_quiet(
     app: Treadle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LOOK_EVERY", 0.005), ("QUIET", 0.0), ("STREAM_SECONDS", 0.1)):
-        monkeypatch.setattr(work_states, name, value)
+        monkeypatch.setattr(work_state, name, value)
     handle = await app.enqueue(gated("g"))
     answer = await get(web_of(app), f"/work/{handle.id}/events")
     assert ": still there\n\n" in answer.text
@@ -497,7 +497,7 @@ class CountingBackend(MemoryBackend):
 
 
 async def test_streams_share_their_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_states, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(work_state, "LOOK_EVERY", 0.1)
     store = CountingBackend()
     async with Client(store, work=WORK) as client:
         handles = [await client.enqueue(add(1, each)) for each in range(50)]

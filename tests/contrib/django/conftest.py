@@ -18,8 +18,8 @@ from django.test import override_settings  # noqa: E402
 from tests.contrib.django.shop import tasks  # noqa: E402
 from tests.contrib.django.shop.models import Order  # noqa: E402
 from treadle.contrib.django import TreadleBackend  # noqa: E402
+from treadle.contrib.django.django_api import task_backends  # noqa: E402
 from treadle.contrib.django.stores import close_apps  # noqa: E402
-from treadle.contrib.django.tasks_api import task_backends  # noqa: E402
 
 BACKEND = "treadle.contrib.django.TreadleBackend"
 QUICK = Retry(attempts=3, base=0.01, max=0.01, jitter=0)

@@ -112,8 +112,8 @@ def _replace_backends() -> None:
 
     from treadle.app import Treadle
     from treadle.contrib.django import TreadleBackend
+    from treadle.contrib.django.django_api import Task, TaskResult
     from treadle.contrib.django.stores import app_of
-    from treadle.contrib.django.tasks_api import Task, TaskResult
     from treadle.contrib.django.testing import run_enqueued
 
     class Stored(TreadleBackend):

@@ -17,8 +17,8 @@ from tests.contrib.django.shop import tasks
 from tests.contrib.django.shop.schedules import NIGHTLY
 from treadle import Retry, Treadle, WorkFailed, work
 from treadle.contrib.django import TreadleBackend, TreadleTask, task_type
+from treadle.contrib.django.django_api import TaskResult, TaskResultDoesNotExist
 from treadle.contrib.django.stores import app_of
-from treadle.contrib.django.tasks_api import TaskResult, TaskResultDoesNotExist
 from treadle.item import ItemState
 
 PATIENCE = 30

@@ -15,7 +15,7 @@ from tests.contrib.django.shop.models import Order
 from tests.contrib.django.test_backend import PATIENCE
 from treadle import Treadle
 from treadle.contrib.django import TreadleBackend
-from treadle.contrib.django.tasks_api import task_enqueued, task_finished, task_started
+from treadle.contrib.django.django_api import task_enqueued, task_finished, task_started
 
 
 class Heard:

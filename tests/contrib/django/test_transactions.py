@@ -15,8 +15,8 @@ from tests.contrib.django.test_backend import ended
 from treadle import InputError, Treadle
 from treadle.contrib.django import TreadleBackend
 from treadle.contrib.django.backend import PendingSubmit
-from treadle.contrib.django.databases import is_store, postgres_url
-from treadle.contrib.django.tasks_api import TaskResultDoesNotExist, task_enqueued
+from treadle.contrib.django.django_api import TaskResultDoesNotExist, task_enqueued
+from treadle.contrib.django.stores import is_store, postgres_url
 
 
 class Undo(Exception):

@@ -10,8 +10,8 @@ The code that calls a task stays as it is while the task itself moves. What does
 says what to write instead.
 
 ======================  ====================================================================
-`task`                  `CeleryTask`: a work type with the methods of a Celery task
-`canvas`                signatures and groups, with the options of `apply_async`; why there are no chains
+`task`                  `CeleryTask`: a work type with the methods of a Celery task; signatures and
+                        groups, with the options of `apply_async`; why there are no chains
 `result`                what `delay` returns
 ======================  ====================================================================
 
@@ -20,9 +20,8 @@ See docs/moving/celery.md.
 
 from __future__ import annotations
 
-from .canvas import ApplyOptions, CeleryGroup, CelerySignature, chain, chord, group
 from .result import CeleryGroupResult, CeleryResult
-from .task import CeleryTask
+from .task import ApplyOptions, CeleryGroup, CelerySignature, CeleryTask, chain, chord, group
 
 __all__ = [
     "ApplyOptions",

@@ -6,15 +6,15 @@
 ======================  ====================================================================
 `backend`, `task`       what `TASKS` names: enqueue, results, transactions, options, schedules
 `task_type`, `results`  a task as a work type, and an item as a `TaskResult`
-`stores`, `databases`   the app behind a backend, and the databases of Django as stores
+`stores`                the app behind a backend, the databases of Django as stores, and an app for work
+                        that is no task of Django
 `tables`, `models`      `manage.py migrate`, and the permissions
 `checks`                `manage.py check`
-`admin`, `admin_api`    items in the admin; `item_permissions`: who may change them
-`dashboard_view`        the dashboard as a view
+`admin`                 items in the admin
+`dashboard_view`        the dashboard as a view; which actions on items a user may take
 `testing`               tools for the tests of a project
 `task_apps`             the apps for `manage.py treadle`
 `connections`           the connections of Django around handlers
-`app`                   an app for work that is no task of Django
 ======================  ====================================================================
 
 See docs/django.md.
@@ -32,9 +32,9 @@ if find_spec("django.tasks") is None and find_spec("django_tasks") is None:
         name="django_tasks",
     )
 
-from .app import app
 from .backend import TreadleBackend, task_schedule
 from .dashboard_view import dashboard
+from .stores import app
 from .task import TreadleTask
 
 __all__ = ["TreadleBackend", "TreadleTask", "app", "dashboard", "task_schedule"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from treadle.app import Treadle
 from treadle.base.timing import to_datetime
@@ -12,23 +12,34 @@ from treadle.errors import InputError, TreadleError, message_of
 from treadle.item import TERMINAL, ItemState, Status
 from treadle.sync import SyncClient
 
-from .admin_api import (
-    CHANGE,
-    ContentType,
-    Http404,
-    HttpResponseRedirect,
-    LogEntry,
-    ModelAdmin,
-    TemplateResponse,
-    messages,
-    reverse,
-    site,
-)
 from .backend import TreadleBackend
-from .django_api import PermissionDenied
-from .item_permissions import VERBS, ItemVerb, allowed_verbs
+from .dashboard_view import VERBS, ItemVerb, allowed_verbs
+from .django_api import PermissionDenied, task_backends
 from .models import Item
-from .tasks_api import task_backends
+
+if TYPE_CHECKING:
+    CHANGE: Any
+    ContentType: Any
+    HttpResponseRedirect: Any
+    LogEntry: Any
+    TemplateResponse: Any
+    messages: Any
+    reverse: Any
+    site: Any = ...
+
+    class Http404(Exception): ...
+
+    class ModelAdmin:
+        admin_site: Any
+
+else:
+    from django.contrib import messages
+    from django.contrib.admin import ModelAdmin, site
+    from django.contrib.admin.models import CHANGE, LogEntry
+    from django.contrib.contenttypes.models import ContentType
+    from django.http import Http404, HttpResponseRedirect
+    from django.template.response import TemplateResponse
+    from django.urls import reverse
 
 PAGE: Final = 50
 MEMBERS: Final = 100

@@ -16,13 +16,22 @@ from treadle.options import ENQUEUE_OPTIONS, Options, check_options
 from treadle.schedule import CatchUp, NextFn, Schedule
 from treadle.sync import SyncHandle
 
-from .databases import in_transaction, is_store, raw_connection
-from .django_api import ImproperlyConfigured, connections, timezone, transaction
+from .django_api import (
+    BaseTaskBackend,
+    ImproperlyConfigured,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    connections,
+    task_backends,
+    task_enqueued,
+    timezone,
+    transaction,
+)
 from .results import new_result, to_time
-from .stores import app_of
+from .stores import app_of, in_transaction, is_store, raw_connection
 from .task import TreadleTask, item_options, remember
 from .task_type import plain_input, read_result, type_of
-from .tasks_api import BaseTaskBackend, Task, TaskResult, TaskResultDoesNotExist, task_backends, task_enqueued
 
 TransactionMode: TypeAlias = Literal["same", "on_commit", "now"]
 """What an enqueue in a transaction does."""

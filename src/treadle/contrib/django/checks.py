@@ -19,9 +19,8 @@ from typing import Any
 from treadle.errors import SchemaError, TreadleError, message_of
 
 from .backend import TreadleBackend
-from .databases import is_store
-from .django_api import CheckError, CheckWarning, ImproperlyConfigured, connections
-from .tasks_api import task_backends
+from .django_api import CheckError, CheckWarning, ImproperlyConfigured, connections, task_backends
+from .stores import is_store
 
 
 def check_backend(backend: TreadleBackend) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from treadle.app import Treadle
 from treadle.client import Client
@@ -22,14 +22,12 @@ from .django_api import (
     csrf_exempt,
     import_string,
     re_path,
+    task_backends,
 )
-from .item_permissions import allowed_verbs
-from .tasks_api import task_backends
 
 if TYPE_CHECKING:
     from treadle.dashboard.access import Access
     from treadle.dashboard.wsgi import WsgiDashboard
-
 
 _ACCESS: Final = "treadle.django_access"
 """Where the environment of a request carries what its user may do."""
@@ -155,3 +153,12 @@ def _answer(web: WsgiDashboard, environ: dict[str, Any]) -> Any:
 
     response.content = b"".join(web(environ, start))
     return response
+
+
+ItemVerb: TypeAlias = Literal["requeue", "cancel", "trigger", "delete"]
+VERBS: Final[tuple[ItemVerb, ...]] = ("requeue", "cancel", "trigger", "delete")
+
+
+def allowed_verbs(user: Any) -> set[ItemVerb]:
+    """Those that this user has the permission for: `treadle.requeue_item`, and so on."""
+    return {verb for verb in VERBS if user.has_perm(f"treadle.{verb}_item")}

@@ -16,9 +16,17 @@ from treadle.item import ItemState, Lease, Status
 from treadle.logs.lines import WARNING, error_text, log_line
 
 from .connections import fresh_connections
-from .django_api import settings, timezone
+from .django_api import (
+    Task,
+    TaskError,
+    TaskResult,
+    TaskResultStatus,
+    settings,
+    task_backends,
+    task_finished,
+    timezone,
+)
 from .task import RUN_AFTER
-from .tasks_api import Task, TaskError, TaskResult, TaskResultStatus, task_backends, task_finished
 
 _STATUS: Final[Mapping[Status, str]] = {
     "blocked": TaskResultStatus.READY,

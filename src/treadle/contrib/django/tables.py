@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from .backend import TreadleBackend
-from .databases import is_store
-from .django_api import ImproperlyConfigured, Operation, router
-from .tasks_api import task_backends
+from .django_api import ImproperlyConfigured, Operation, router, task_backends
+from .stores import is_store
 
 _TABLE: Final = re.compile(r"^create table (\w+)", re.IGNORECASE | re.MULTILINE)
 

@@ -12,8 +12,7 @@ from treadle.base.wording import did_you_mean
 from treadle.options import After, KeyScope
 from treadle.retry import Retry
 
-from .django_api import autodiscover_modules, import_string
-from .tasks_api import Task
+from .django_api import Task, autodiscover_modules, import_string
 
 
 # A result is read from the store, which has the item and not the task: these options do not make two tasks

@@ -18,9 +18,9 @@ def __getattr__(name: str) -> Treadle:
     if name.startswith("_"):
         raise AttributeError(name)
     from .backend import TreadleBackend
+    from .django_api import task_backends
     from .task import discover
     from .task_type import type_of
-    from .tasks_api import task_backends
 
     backend = task_backends[name]
     if not isinstance(backend, TreadleBackend):

@@ -23,9 +23,9 @@ from treadle.handler.context import Context
 from treadle.item import ItemState
 
 from .connections import fresh_async_connections, fresh_connections
+from .django_api import Task, TaskContext, TaskResult, normalize_json, task_started
 from .results import end_result, result_of, running_result, send_finished, send_later, sender_of
 from .task import find_task
-from .tasks_api import Task, TaskContext, TaskResult, normalize_json, task_started
 
 _made: Final[WeakSet[AnyWorkType]] = WeakSet()
 """The types of tasks."""

@@ -20,12 +20,11 @@ from treadle.app import Treadle
 from treadle.sync import SyncClaimedLease
 
 from .backend import PendingSubmit, TreadleBackend
-from .django_api import connections, import_string, settings, sync_to_async
+from .django_api import Task, TaskResult, connections, import_string, settings, sync_to_async, task_backends
 from .results import collected
 from .stores import OWN_OPTIONS, close_apps
 from .task import discover
 from .task_type import read_result, run_task, type_of
-from .tasks_api import Task, TaskResult, task_backends
 
 __all__ = ["arun_enqueued", "close_apps", "in_memory", "run_enqueued"]
 

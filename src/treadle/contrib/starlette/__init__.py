@@ -16,10 +16,10 @@
 ======================  ====================================================================
 `lifespan`              connect when the server starts, close when it stops; a worker if wanted; and
                         `client`: the client of a request, bound to its tenant
-`accepted`              the answer 202 for work that was enqueued
-`work_router`           the routes: the state of an item, a long poll, a stream of events
-`work_states`           reads the states of items, and waits for their end
-`work_state`            an item as the router shows it, and what of it a caller may see
+`work_router`           the routes: the state of an item, a long poll, a stream of events; and `accepted`: the
+                        answer 202 for work that was enqueued
+`work_state`            an item as the router shows it, and what of it a caller may see; reads items, and
+                        waits for their end
 ======================  ====================================================================
 
 FastAPI: `treadle.contrib.fastapi` has the same names, and takes dependencies of FastAPI. See docs/fastapi.md.
@@ -34,9 +34,8 @@ if find_spec("starlette") is None:
         "treadle.contrib.starlette needs starlette: pip install 'treadle[web]'", name="starlette"
     )
 
-from .accepted import Accepted, AcceptedResponse, AcceptedWork, accepted
 from .lifespan import client, lifespan
-from .work_router import work_router
+from .work_router import Accepted, AcceptedResponse, AcceptedWork, accepted, work_router
 from .work_state import WorkAccess, WorkDeath, WorkGroup, WorkState
 
 __all__ = [

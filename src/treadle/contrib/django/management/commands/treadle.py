@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from treadle.contrib.django.backend import TreadleBackend
-from treadle.contrib.django.django_api import BaseCommand, CommandError, settings
-from treadle.contrib.django.tasks_api import task_backends
+from treadle.contrib.django.django_api import BaseCommand, CommandError, settings, task_backends
 
 _APPS: Final = "treadle.contrib.django.task_apps"
 
