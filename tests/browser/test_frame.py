@@ -14,8 +14,8 @@ from tests.browser.conftest import OpenPage
 from tests.browser.site import Site, serve
 from tests.browser.stock import fill, make_app
 from tests.cli.forks import common_server
+from treadle.dashboard.app import VIEWS
 from treadle.dashboard.site import ENTRIES
-from treadle.dashboard.views import VIEWS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -16,7 +16,7 @@ from tests.dashboard.jobs import die, report, said, send, state_of
 from treadle import MemoryBackend, Treadle
 from treadle.dashboard import site
 from treadle.dashboard.actions.act import MOST_AT_ONCE
-from treadle.dashboard.kept_reads import KeptReads
+from treadle.dashboard.live import KeptReads
 from treadle.testing import CountingBackend
 
 DAY = date(2030, 1, 31)

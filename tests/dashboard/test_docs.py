@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from treadle.dashboard.actions import ACTION_ROUTES
+from treadle.dashboard.app import ACTION_ROUTES
 from treadle.dashboard.site import FOLDER
 from treadle.operate.changes import VERBS
 

@@ -23,7 +23,7 @@ from tests.dashboard.jobs import report, said, send, state_of
 from treadle import Treadle
 from treadle.backend import Backend
 from treadle.dashboard import Access, dashboard
-from treadle.dashboard.views import VIEWS
+from treadle.dashboard.app import VIEWS
 from treadle.item import Heartbeat
 from treadle.testing.counting import CountingBackend
 

@@ -10,7 +10,7 @@ import pytest
 from treadle import Client, Treadle
 from treadle.backends.memory import MemoryBackend
 from treadle.dashboard import Access, dashboard
-from treadle.dashboard.kept_reads import KEPT_SECONDS, KeptReads
+from treadle.dashboard.live import KEPT_SECONDS, KeptReads
 from treadle.errors import StoreUnavailable
 from treadle.testing.counting import CountingBackend
 

@@ -15,7 +15,7 @@ from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
 from tests.docs.json_names import Kind, Objects, collect, differences, kinds_in
 from treadle import Retry, WorkFailed, work
 from treadle.backend import Backend
-from treadle.dashboard.views import VIEWS
+from treadle.dashboard.app import VIEWS
 from treadle.doers import concurrency
 from treadle.item import Heartbeat
 from treadle.records import Stat

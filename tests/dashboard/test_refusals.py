@@ -19,8 +19,7 @@ from tests.dashboard.conftest import AS_JSON, FROM_HERE, HOST
 from tests.dashboard.filled import MARKER, SECRET, WORK, fill
 from treadle import Treadle
 from treadle.dashboard import ACTIONS, Access, dashboard
-from treadle.dashboard.actions import ACTION_ROUTES
-from treadle.dashboard.app import HEADERS
+from treadle.dashboard.app import ACTION_ROUTES, HEADERS
 
 FORM = {
     "reason": "because",

@@ -7,13 +7,13 @@ async def access(request):
 
 web.mount("/treadle", dashboard(app, access=access))
 
-    app, wsgi                   its routes, as ASGI and as WSGI
+    app, wsgi                   its routes, one for each page and action, as ASGI and as WSGI
     site                        one dashboard: settings, templates, and which requests are refused
     access, visit               who a visitor is and what is allowed; one request
-    view, views/                a page; one module for each page
-    actions/                    what forms do: route, act (many items), item_verbs, edit, enqueue, fleet
-    live, kept_reads            pages that change by themselves; reads shared by visitors
-    bulk_runs                   portions of bulk actions, in a fleet without workers for them
+    views/                      pages, one module each
+    actions/                    what forms do: act (many items), item_verbs, edit, enqueue, fleet
+    live                        what goes on beside requests: pages that change by themselves, reads shared by
+                                visitors, portions of bulk actions in a fleet without workers for them
     queue_states, throughput    how queues stand; rates
     charts, timeline            pictures
     forms, notices, addresses   what was sent; what is said of it; where pages are

@@ -19,12 +19,70 @@ from treadle.client import Client
 from treadle.errors import InputError
 
 from .access import AccessFn, Forbidden, NotShown
-from .actions import ACTION_ROUTES
+from .actions import ActionRoute, act, asked, edit, enqueue, fleet, item_verbs, post
 from .payloads import What, json_text, read_payload
 from .site import Site
-from .view import View
-from .views import VIEWS
+from .views import (
+    View,
+    audit,
+    bulk,
+    dead,
+    graphs,
+    item,
+    items,
+    limits,
+    overview,
+    queues,
+    schedules,
+    tenants,
+    types,
+    workers,
+)
 from .visit import Visit
+
+VIEWS: tuple[View, ...] = (
+    overview.VIEW,
+    items.VIEW,
+    item.VIEW,
+    dead.MARKS,
+    dead.MARK,
+    graphs.GROUP,
+    graphs.WORKFLOW,
+    queues.VIEW,
+    queues.QUEUE_VIEW,
+    types.VIEW,
+    types.TYPE_VIEW,
+    workers.VIEW,
+    schedules.VIEW,
+    limits.VIEW,
+    tenants.VIEW,
+    bulk.VIEW,
+    bulk.VIEW_ONE,
+    audit.VIEW,
+)
+"""Pages, in the order in which routes are tried."""
+
+ACTION_ROUTES: tuple[ActionRoute, ...] = (
+    *post("/items/{id}/requeue", item_verbs.requeue, "requeue"),
+    *post("/items/{id}/cancel", item_verbs.cancel, "cancel"),
+    *post("/items/{id}/trigger", item_verbs.trigger, "trigger"),
+    *asked("/items/{id}/complete", edit.complete, "complete"),
+    *asked("/items/{id}/edit", edit.edit, "edit"),
+    *asked("/items/{id}/update", edit.update, "update"),
+    *asked("/items/{id}/delete", item_verbs.delete, "delete"),
+    *post("/groups/{id}/repair", item_verbs.repair, "requeue"),
+    *post("/queues/{queue}/pause", fleet.pause, "pause"),
+    *post("/queues/{queue}/resume", fleet.resume, "resume"),
+    *post("/schedules/{name}/pause", fleet.pause_schedule, "pause_schedule"),
+    *post("/schedules/{name}/resume", fleet.resume_schedule, "resume_schedule"),
+    *post("/schedules/{name}/trigger", fleet.trigger_schedule, "trigger_schedule"),
+    *asked("/schedules/{name}/cancel", fleet.cancel_schedule, "cancel_schedule"),
+    *asked("/workers/{id}/drain", fleet.drain, "drain_worker"),
+    *asked("/act/{verb}", act.act, None),
+    *post("/bulk/{id}/stop", act.stop, "stop_bulk"),
+    *asked("/types/{type}/enqueue", enqueue.enqueue, "enqueue"),
+)
+"""What visitors can change."""
 
 
 def dashboard(

@@ -1,8 +1,11 @@
-"""Live: tell open pages that something has changed, by server-sent events.
+"""Live: what goes on beside requests.
 
-One subscription per process serves all pages. An event says only that something has changed: the page then
-asks for its own content. Where nothing is published, pages look every few seconds all the same: numbers and
-ages change without an event.
+`Live` tells open pages that something has changed, by server-sent events. One subscription per process serves
+all pages. An event says only that something has changed: the page then asks for its own content. Where
+nothing is published, pages look every few seconds all the same: numbers and ages change without an event.
+
+`KeptReads` reads what a page shows once for all who look at it. `BulkRuns` runs the portions of bulk actions,
+as long as some wait: in a fleet without workers they would wait for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Final
 
 from starlette.requests import Request
@@ -18,8 +21,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from treadle.backend import Backend
-from treadle.errors import TreadleError
+from treadle.bulk_runner import BulkRunner
+from treadle.client import Client
+from treadle.errors import LifecycleError, TreadleError
 from treadle.item import Wake
+from treadle.logs.lines import log_error
 from treadle.operate.server_stop import ServerStop
 
 DEBOUNCE: Final = 0.5
@@ -128,3 +134,84 @@ class Live:
 
 def _nothing() -> None:
     pass
+
+
+# -- reads that visitors share -----------------------------------------------------------------------
+
+
+KEPT_SECONDS: Final = 1.0
+MOST_KEPT: Final = 200
+
+
+class KeptReads:
+    """Shares reads among requests.
+
+    seconds: for how long what was read is kept.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, seconds: float = KEPT_SECONDS) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._reads: dict[Hashable, tuple[float, asyncio.Task[object]]] = {}
+        self._running: set[asyncio.Task[object]] = set()
+
+    async def get(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> object:
+        """What a read of this key returns. It is not repeated within `seconds`, and requests at the same time
+        share one. It goes on if the request that began it is given up."""
+        kept = self._reads.get(key)
+        if kept is None or self._is_old(*kept):
+            self._forget_old()
+            task = asyncio.ensure_future(_read(read))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+            kept = self._reads[key] = (self._clock(), task)
+        return await asyncio.shield(kept[1])
+
+    def forget(self) -> None:
+        """Read everything anew: something was changed here. A read that has begun may not show it. Those who
+        wait for it get it."""
+        self._reads = {}
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # an error is no news if everyone who asked has left
+
+    def _is_old(self, at: float, task: asyncio.Task[object]) -> bool:
+        if task.get_loop() is not asyncio.get_running_loop():
+            return True
+        return task.done() and (task.cancelled() or self._clock() - at >= self._seconds)
+
+    def _forget_old(self) -> None:
+        self._reads = {key: kept for key, kept in self._reads.items() if not self._is_old(*kept)}
+        for key in list(self._reads)[: len(self._reads) - MOST_KEPT + 1]:
+            del self._reads[key]
+
+
+async def _read(read: Callable[[], Awaitable[object]]) -> object:
+    return await read()
+
+
+# -- bulk actions ------------------------------------------------------------------------------------
+
+
+class BulkRuns:
+    """Runs beside requests, and ends when no portion waits, or with its event loop."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, unless it runs already."""
+        task, loop = self._task, asyncio.get_running_loop()
+        if task is None or task.done() or task.get_loop() is not loop:
+            self._task = loop.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await BulkRunner(self._client).run(until_done=True)
+        except LifecycleError:
+            pass  # the app has stopped
+        except Exception as error:  # noqa: BLE001  no request waits for it; the next look at the page starts it again
+            log_error("the dashboard could not run a bulk action", error)

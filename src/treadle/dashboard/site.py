@@ -38,12 +38,10 @@ from treadle.operate.server_stop import server_stop
 
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
-from .bulk_runs import BulkRuns
 from .forms import read_form
-from .kept_reads import KeptReads
-from .live import Live
+from .live import BulkRuns, KeptReads, Live
 from .notices import keep, notice
-from .view import Elsewhere, Section, Shown, View
+from .views import Elsewhere, Section, Shown, View
 from .visit import Visit
 
 Handler: TypeAlias = Callable[[Visit], Awaitable[Response]]

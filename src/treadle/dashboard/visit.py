@@ -16,8 +16,7 @@ from treadle.errors import StoreTooSlow
 
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses
-from .bulk_runs import BulkRuns
-from .kept_reads import KeptReads
+from .live import BulkRuns, KeptReads
 
 T = TypeVar("T")
 

@@ -20,8 +20,7 @@ from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source
 from treadle.operate.filters import ItemFilter, parse_filter
 
 from .answers import asking, back_of, finished, reason_of
-from .item_verbs import change_items, read_items, refused_items, tell_refused
-from .named_item import NO_FORM, ItemBrief, brief
+from .item_verbs import NO_FORM, ItemBrief, brief, change_items, read_items, refused_items, tell_refused
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
 """What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled

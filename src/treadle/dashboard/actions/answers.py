@@ -14,7 +14,7 @@ from treadle.dashboard.access import Action
 from treadle.dashboard.forms import Form
 from treadle.dashboard.notices import done, keep_done
 from treadle.dashboard.site import status_of, wants_json
-from treadle.dashboard.view import Section
+from treadle.dashboard.views import Section
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, TreadleError
 from treadle.logs.masking import MASK

@@ -17,7 +17,7 @@ from treadle.logs.masking import MASK
 from treadle.options import UpdateOptions
 
 from .answers import asking, finished, hiding, reason_of
-from .named_item import ItemBrief, brief, read_item
+from .item_verbs import ItemBrief, brief, read_item
 
 MOST_CHARACTERS: Final = 64_000
 """Browsers take seconds to show more of it in a form."""

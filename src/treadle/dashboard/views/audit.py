@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.base.timing import iso
-from treadle.dashboard.view import View
+from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.operate.fleet_json import audit_json
 from treadle.records import AuditEntry

@@ -10,7 +10,7 @@ import msgspec
 from treadle.base.wording import first_line
 from treadle.bulk_action import BulkState
 from treadle.dashboard.access import NotShown
-from treadle.dashboard.view import View
+from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.item import Status
 from treadle.operate.fleet_json import audit_json, bulk_json

@@ -12,7 +12,7 @@ from treadle.base.ids import check_id, check_name
 from treadle.base.wording import error_line
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.payloads import json_text, read_payload, shown_item_json
-from treadle.dashboard.view import View
+from treadle.dashboard.views import View
 from treadle.dashboard.views.item import FailedAttempt, failed_attempts
 from treadle.dashboard.views.items import ItemRow, row_of, shows_tenants
 from treadle.dashboard.visit import Visit

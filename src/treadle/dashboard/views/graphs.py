@@ -16,7 +16,7 @@ import msgspec
 from treadle.bulk_action import BULK_TYPE
 from treadle.codec.json_codec import read_value
 from treadle.dashboard.access import Action, NotShown
-from treadle.dashboard.view import View
+from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.item import GROUP_MARK, GroupState, ItemState, Page, Status
 from treadle.operate.item_json import exact_json, member_json

@@ -19,7 +19,7 @@ from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
 from treadle.dashboard.timeline import Timeline, timeline_of
-from treadle.dashboard.view import Elsewhere, View
+from treadle.dashboard.views import Elsewhere, View
 from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
 from treadle.define.condition import GroupRef, shown_name

@@ -13,7 +13,7 @@ from treadle.base.timing import iso
 from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.dashboard.access import Action
 from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
-from treadle.dashboard.view import Elsewhere, View
+from treadle.dashboard.views import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status

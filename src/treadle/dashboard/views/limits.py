@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.base.wording import duration
-from treadle.dashboard.view import View
+from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.define.work_type import AnyWorkType
 from treadle.doers.base import AdaptedDoer

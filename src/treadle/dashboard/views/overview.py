@@ -19,7 +19,7 @@ from treadle.dashboard.queue_states import (
     shown_queues,
 )
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
-from treadle.dashboard.view import View
+from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.problems import Problem, ProblemKind
 

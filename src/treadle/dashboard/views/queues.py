@@ -29,7 +29,7 @@ from treadle.dashboard.throughput import (
     span_of,
     throughput_json,
 )
-from treadle.dashboard.view import Pages, View, page_of, pages_json
+from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.item_facts import Overview
 from treadle.operate.fleet_json import reason_json

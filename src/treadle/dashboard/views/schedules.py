@@ -13,7 +13,7 @@ import msgspec
 from treadle.base.timing import iso
 from treadle.dashboard.cron_words import MOST_CHARACTERS, timing_words
 from treadle.dashboard.payloads import shown_text
-from treadle.dashboard.view import Pages, View, page_of, pages_json
+from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.define.cron import CronSchedule
 from treadle.errors import CronError

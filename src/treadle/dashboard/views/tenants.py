@@ -8,7 +8,7 @@ import msgspec
 
 from treadle.bulk_action import OPERATORS
 from treadle.dashboard.queue_states import Depth, depth_json, depths
-from treadle.dashboard.view import Pages, View, page_of, pages_json
+from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 
 PER_PAGE: Final = 200

@@ -21,7 +21,7 @@ from treadle.dashboard.throughput import (
     span_of,
     throughput_json,
 )
-from treadle.dashboard.view import Pages, View, page_of, pages_json
+from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.define.dependency import BUILT_IN
 from treadle.define.work_type import AnyWorkType, arguments_of

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.base.timing import iso
-from treadle.dashboard.view import Pages, View, page_of, pages_json
+from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.define.dependency import BUILT_IN
 from treadle.item import ItemState, WorkerState
