@@ -10,11 +10,10 @@ from treadle.base.timing import to_datetime
 from treadle.base.wording import plural
 from treadle.operate.fleet_json import audit_json
 from treadle.records import AuditEntry
+from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import CursorOption
 from .shell import Shell, operator_command
-
-MOST_AT_ONCE = 1000
 
 
 def register(commands: typer.Typer) -> None:
@@ -32,7 +31,7 @@ async def audit(
     """List who changed what, newest first: changes made with commands, the dashboard and `app.by(...)`."""
     entries: list[AuditEntry] = []
     while True:
-        page = await shell.client.audits(bulk, min(limit - len(entries), MOST_AT_ONCE), cursor)
+        page = await shell.client.audits(bulk, min(limit - len(entries), LARGEST_PAGE), cursor)
         entries += page.entries
         cursor = page.cursor
         if cursor is None or len(entries) >= limit:

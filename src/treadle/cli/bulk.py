@@ -12,6 +12,7 @@ from treadle.bulk_action import BulkState
 from treadle.bulk_runner import BulkRunner
 from treadle.errors import NotFound
 from treadle.operate.fleet_json import bulk_json
+from treadle.store.rules.listing import LARGEST_PAGE
 
 from .change_items import skipped_text, waits_text
 from .exit_codes import REFUSED
@@ -36,7 +37,9 @@ def register(commands: typer.Typer) -> None:
 
 async def bulk(
     shell: Shell,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="the most bulk actions")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=LARGEST_PAGE, help="the most bulk actions")
+    ] = 20,
 ) -> None:
     """List bulk actions, newest first: what `--background` and the dashboard have started."""
     actions = await shell.client.bulk.list(limit)

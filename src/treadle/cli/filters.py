@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from treadle.item import Filter, ItemState, Page, Status
 from treadle.operate.filters import REASONS, STATUS_GROUPS, STATUSES, is_duration, read_words
+from treadle.store.rules.listing import LARGEST_PAGE
 
 from .completion import complete_queue, complete_type, complete_words
 from .names import whole_mark
@@ -159,7 +160,7 @@ async def first_items(shell: Shell, where: Filter, most: int) -> tuple[list[Item
     """Up to `most` items, oldest first, and whether there are more."""
     items: list[ItemState] = []
     more = True
-    async for page in pages(shell, where, most=most, oldest_first=True, size=1000):
+    async for page in pages(shell, where, most=most, oldest_first=True, size=LARGEST_PAGE):
         items += page.items
         more = page.cursor is not None
     return items, more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -11,13 +10,14 @@ from treadle.base.ids import check_id
 from treadle.base.wording import duration, error_line, first_line, plural, times
 from treadle.define.condition import GroupRef, shown_name
 from treadle.errors import NotFound
-from treadle.item import Filter, GroupState, ItemState
-from treadle.operate.filters import WhereCondition, read_condition
-from treadle.operate.item_json import Values, ref_json
+from treadle.item import Filter, GroupState, ItemState, Page
+from treadle.operate.filters import find_items, read_condition
+from treadle.operate.item_json import ref_json
+from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.watching import died_unrun
 
 from .exit_codes import REFUSED
-from .filters import CursorOption, ItemFilters, LimitOption, RevealOption, filter_of, first_items, pages
+from .filters import PAGE, CursorOption, ItemFilters, LimitOption, RevealOption, filter_of, first_items, pages
 from .names import remark_filters
 from .shell import Shell, operator_command
 from .shown import group_text, item_lines, status_cell, status_word, value_text
@@ -58,10 +58,16 @@ async def list_items(
     """
     conditions = [read_condition(text) for text in where or ()]
     selected = await filter_of(shell, filters)
-    most = scan if conditions else limit
-    found = await find(
-        shell, selected, conditions, limit=limit, scan=most, cursor=cursor, oldest_first=oldest_first
-    )
+
+    async def read(size: int, start: str | None) -> Page:
+        return await shell.backend.list(selected, limit=size, cursor=start, oldest_first=oldest_first)
+
+    def holds(item: ItemState) -> bool:
+        fields = shell.client.values.item(item, reveal=True) if conditions else {}
+        return all(condition.holds(fields) for condition in conditions)
+
+    portion, most = (PAGE, scan) if conditions else (LARGEST_PAGE, limit)
+    found = await find_items(read, holds, limit=limit, scan=most, portion=portion, cursor=cursor)
     if shell.json:
         for item in found.items:
             shell.emit(shell.client.values.item(item, reveal=reveal))
@@ -285,48 +291,3 @@ async def export(
             shell.emit(shell.client.values.item(item, history=history, reveal=reveal))
         shell.flush()
     return None
-
-
-class Found(NamedTuple):
-    """What a walk found."""
-
-    items: list[ItemState]
-    looked_at: int
-    last: ItemState | None
-    """The last item that was looked at."""
-    cursor: str | None
-    """Where to go on. None: everything was looked at."""
-
-
-async def find(
-    shell: Shell,
-    where: Filter,
-    conditions: Sequence[WhereCondition],
-    *,
-    limit: int,
-    scan: int,
-    cursor: str | None,
-    oldest_first: bool = False,
-) -> Found:
-    """Return up to `limit` items for which all conditions hold, among the next `scan` items."""
-    items: list[ItemState] = []
-    looked_at, last = 0, None
-    while True:
-        size = min(limit if not conditions else 500, scan - looked_at, 1000)
-        page = await shell.backend.list(where, limit=size, cursor=cursor, oldest_first=oldest_first)
-        for index, item in enumerate(page.items, 1):
-            looked_at, last = looked_at + 1, item
-            if not conditions or matches(shell.client.values, item, conditions):
-                items.append(item)
-            if len(items) == limit and index < len(page.items):
-                # The same page, cut here: its cursor goes on after this item.
-                cut = await shell.backend.list(where, limit=index, cursor=cursor, oldest_first=oldest_first)
-                return Found(items, looked_at, last, cut.cursor)
-        cursor = page.cursor
-        if cursor is None or looked_at >= scan or len(items) >= limit:
-            return Found(items, looked_at, last, cursor)
-
-
-def matches(values: Values, item: ItemState, conditions: Sequence[WhereCondition]) -> bool:
-    fields = values.item(item, reveal=True)
-    return all(condition.holds(fields) for condition in conditions)

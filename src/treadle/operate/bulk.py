@@ -47,6 +47,7 @@ from treadle.item import OPEN, Filter, GroupState, ItemState, Ref, Rejected, Sub
 from treadle.options import HasId
 from treadle.store.audit_note import check_recording, log_change
 from treadle.store.reads import get_refs, group_refs
+from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.submission import rejection_error
 
 from .bulk_portion import STOP_TTL, next_portion, stop_key
@@ -61,8 +62,6 @@ LEAST_RATE: Final = 1 / 3600
 START_WITHIN: Final = 86_400.0
 """Seconds in which the first portion must run. After that the action fails, and changes nothing: a worker
 that starts much later must not carry it out."""
-MOST_LISTED: Final = 1000
-"""The most bulk actions of one list."""
 STOP_ATTEMPTS: Final = 100
 STOP_WAIT: Final = 0.05
 """Seconds that `stop` waits for a portion that runs, up to `STOP_ATTEMPTS` times."""
@@ -156,7 +155,7 @@ class Bulk:
 
     async def list(self, limit: int = 50) -> list[BulkState]:
         """Return the newest bulk actions, newest first."""
-        _check_whole(limit, "limit", 1, MOST_LISTED)
+        _check_whole(limit, "limit", 1, LARGEST_PAGE)
         await self._operator.connect()
         backend = self._core.backend
         where = Filter(tenant=self._tenant, workflow=BULK_WORKFLOW, type=BULK_TYPE)

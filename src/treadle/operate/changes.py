@@ -32,6 +32,7 @@ from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import AlreadyEnded, ConflictError, NotFound, TreadleError
 from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
 from treadle.store.reads import by_tenant, get_refs, outermost_groups
+from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import OPEN_STATUSES, STATUSES
 from .operator import Operator, core_of, tenant_of
@@ -43,7 +44,6 @@ REACH: Final = 50_000
 """Items that are looked at for one portion, about, if few match."""
 COUNT_CAP: Final = 10_000
 """The most items that are counted before a change."""
-COUNT_PAGE: Final = 1000
 LONGEST_MESSAGE: Final = 300
 """Characters of an error that are kept for an item that was not changed."""
 
@@ -184,7 +184,7 @@ class ItemCount:
         self,
         source: Source,
         *,
-        page: int = COUNT_PAGE,
+        page: int = LARGEST_PAGE,
         seconds: float = math.inf,
         bounded: bool = True,
         look: Callable[[list[ItemState]], Awaitable[None]] | None = None,

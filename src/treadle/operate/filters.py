@@ -3,13 +3,15 @@
 - `item_filter` checks options, as `app.list` takes them.
 - `read_words` reads words by name: `--since 2h`, `since:2h`.
 - `parse_filter` reads one text: `status:dead type:mail.send since:2h input.order_id:17`.
-- `WhereCondition` compares what is inside an item. Stores do not read inputs.
+- `WhereCondition` compares what is inside an item. Stores do not read inputs, so `find_items` does.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, cast, get_args
 
@@ -21,7 +23,7 @@ from treadle.base.timing import Instant, instant, iso, seconds
 from treadle.base.wording import did_you_mean, one_line
 from treadle.bulk_action import OPERATORS
 from treadle.errors import InputError
-from treadle.item import OPEN, TERMINAL, DeathReason, Filter, ItemState, Status
+from treadle.item import OPEN, TERMINAL, DeathReason, Filter, ItemState, Page, Status
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
@@ -488,6 +490,54 @@ def _inside(value: Any, step: str | int) -> Any:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class FoundItems(NamedTuple):
+    """What a walk found."""
+
+    items: list[ItemState]
+    looked_at: int
+    last: ItemState | None
+    """The last item that was looked at."""
+    cursor: str | None
+    """Where to go on. None: everything was looked at."""
+    reached_at: float | None = None
+    """How far the walk looked, if it ended before it had found enough."""
+
+
+async def find_items(
+    read: Callable[[int, str | None], Awaitable[Page]],
+    holds: Callable[[ItemState], bool],
+    *,
+    limit: int,
+    scan: int,
+    portion: int,
+    cursor: str | None,
+    seconds: float = math.inf,
+) -> FoundItems:
+    """Return up to `limit` items that `holds` says yes to, among the next `scan` items.
+
+    read: returns a page: its size at most, and the cursor where it begins.
+    portion: items per page.
+    seconds: time after which no further page is read.
+    """
+    items: list[ItemState] = []
+    looked_at, last, until = 0, None, time.monotonic() + seconds
+    while True:
+        page = await read(min(portion, scan - looked_at), cursor)
+        for place, item in enumerate(page.items, 1):
+            looked_at, last = looked_at + 1, item
+            if holds(item):
+                items.append(item)
+            if len(items) == limit and place < len(page.items):
+                # The same page, cut here: its cursor goes on after this item.
+                return FoundItems(items, looked_at, last, (await read(place, cursor)).cursor)
+        cursor = page.cursor
+        if cursor is None or len(items) >= limit:
+            return FoundItems(items, looked_at, last, cursor)
+        if looked_at >= scan or page.reached_at is not None or time.monotonic() > until:
+            reached = page.reached_at or (None if last is None else last.queued_at)
+            return FoundItems(items, looked_at, last, cursor, reached)
 
 
 # ------------------------------------------------------------------------------------- an item in a list

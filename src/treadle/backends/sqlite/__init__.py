@@ -2,7 +2,7 @@
 
 backend             the contract: each verb is a call to one of two threads
 database            the file while it is open: its threads and what belongs to them
-threads, writer     execute verbs in their threads: reads beside all writes, which are in group commits
+threads             execute verbs in their threads: reads beside all writes, which are in group commits
 process_directory   where the processes on one file find each other; wakeups go through it
 connection, schema  how the file is opened, and that it is still the same one; migrations/*.sql
 statements          loads sql/*.sql, and executes them inside a transaction

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, get_args
 
@@ -19,10 +18,12 @@ from treadle.errors import InputError, StoreUnavailable
 from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
 from treadle.operate.changes import VERBS
 from treadle.operate.filters import (
+    FoundItems,
     ItemFilter,
     WhereCondition,
     attempt_words,
     filter_word,
+    find_items,
     matters_at,
     parse_filter,
     with_word,
@@ -101,7 +102,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         found = await visit.in_time(_find(visit, where))
     except InputError as error:
         return ItemsPage(q=text, wrong=str(error), rows=[], hints=hints, statuses=status_links(""))
-    states = [] if found is None else found.states
+    states = [] if found is None else found.items
     return ItemsPage(
         q=text,
         rows=None if found is None else [row_of(visit, state) for state in states],
@@ -137,50 +138,35 @@ async def _named(visit: Visit, where: ItemFilter, hints: list[str]) -> ItemsPage
     )
 
 
-class FoundItems(msgspec.Struct):
-    states: list[ItemState]
-    cursor: str | None
-    reached_at: float | None
-    looked_at: int
-
-
 async def _find(visit: Visit, where: ItemFilter) -> FoundItems:
     cursor = visit.query("cursor") or None
     if not where.conditions:
         return await _find_shown(visit, where, cursor)
-    found = FoundItems([], cursor, None, 0)
-    until = time.monotonic() + LOOK_SECONDS
-    for _ in range(PORTIONS):
-        before = found.cursor
-        page = await _list(visit, where, PORTION, before)
-        found.cursor = page.cursor
-        for place, state in enumerate(page.items, 1):
-            found.looked_at += 1
-            if is_shown(state, where) and matches(visit, state, where.conditions):
-                found.states.append(state)
-                if len(found.states) == ROWS and place < len(page.items):
-                    # The same page, cut here: its cursor goes on after this item.
-                    found.cursor = (await _list(visit, where, place, before)).cursor
-                    return found
-        found.reached_at = page.reached_at or (page.items[-1].queued_at if page.items else None)
-        enough = len(found.states) >= ROWS or page.reached_at is not None or time.monotonic() > until
-        if found.cursor is None or enough:
-            break
-    if found.cursor is None or len(found.states) >= ROWS:
-        found.reached_at = None
-    return found
+
+    async def read(size: int, start: str | None) -> Page:
+        return await _list(visit, where, size, start)
+
+    def holds(state: ItemState) -> bool:
+        return is_shown(state, where) and matches(visit, state, where.conditions)
+
+    scan = PORTION * PORTIONS
+    return await find_items(
+        read, holds, limit=ROWS, scan=scan, portion=PORTION, cursor=cursor, seconds=LOOK_SECONDS
+    )
 
 
 async def _find_shown(visit: Visit, where: ItemFilter, cursor: str | None) -> FoundItems:
     """A page. If all of its items are parts of bulk actions: the next one, a few times at most."""
-    found = FoundItems([], cursor, None, 0)
-    for _ in range(PORTIONS):
-        page = await _list(visit, where, ROWS, found.cursor)
-        found.states = [state for state in page.items if is_shown(state, where)]
-        found.cursor, found.reached_at = page.cursor, page.reached_at
-        if found.states or page.cursor is None or page.reached_at is not None:
+    page = await _list(visit, where, ROWS, cursor)
+    for _ in range(PORTIONS - 1):
+        if page.cursor is None or page.reached_at is not None or _shown(page, where):
             break
-    return found
+        page = await _list(visit, where, ROWS, page.cursor)
+    return FoundItems(_shown(page, where), 0, None, page.cursor, page.reached_at)
+
+
+def _shown(page: Page, where: ItemFilter) -> list[ItemState]:
+    return [state for state in page.items if is_shown(state, where)]
 
 
 def is_shown(state: ItemState, where: ItemFilter) -> bool:

@@ -15,6 +15,7 @@ from treadle.engine.settings import Settings
 from treadle.engine.tasks import Tasks
 from treadle.flow_control import OnUnhandledGroup, UnhandledGroup
 from treadle.item import GROUP_TYPE, EndedGroup, Filter, Ref, Status
+from treadle.store.rules.listing import LARGEST_PAGE
 
 from .wait_result import decode_group_value
 from .waiters import Waiters
@@ -86,5 +87,5 @@ class UnwatchedGroups:
     async def _states(self, group: EndedGroup) -> dict[str, Status]:
         if "listing" not in self._backend.capabilities:
             return {}
-        page = await self._backend.list(Filter(tenant=group.tenant, group_id=group.id), limit=1000)
+        page = await self._backend.list(Filter(tenant=group.tenant, group_id=group.id), limit=LARGEST_PAGE)
         return {item.id: item.status for item in page.items}
