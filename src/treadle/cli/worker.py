@@ -252,9 +252,12 @@ async def _supervise(supervisor: Supervisor, reload: bool, serving: AbstractAsyn
 LOOK_EVERY = 0.5
 """Seconds between two scans."""
 SKIPPED = frozenset({".venv", "venv", "node_modules", "__pycache__", ".git"})
+"""Directories that are not walked."""
 
 
 class FileWatcher:
+    """Notices changes of the Python files in a directory: the current one, unless `root` is given."""
+
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or Path.cwd()
         self._seen = self._scan()
@@ -274,11 +277,12 @@ class FileWatcher:
     def _scan(self) -> dict[Path, float]:
         found: dict[Path, float] = {}
         for folder, folders, files in os.walk(self._root):
-            folders[:] = [each for each in folders if each not in SKIPPED]  # and does not walk them
+            folders[:] = [each for each in folders if each not in SKIPPED]
             for name in files:
                 path = Path(folder, name)
-                if name.endswith(".py") and path.exists():
-                    found[path] = path.stat().st_mtime
+                if name.endswith(".py"):
+                    with contextlib.suppress(FileNotFoundError):  # an editor replaces it just now
+                        found[path] = path.stat().st_mtime
         return found
 
 
