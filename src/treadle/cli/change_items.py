@@ -245,18 +245,19 @@ async def change_items(
             return await start_background(shell, verb, wanted, selection, filters, canary, canary_wait)
         return await bulk.run(named, len(wanted), canary=canary, canary_wait=canary_wait)
     where = await _fixed(shell, verb, selection, filters)
-    if selection.dry_run:
-        counted, would_change = await _dry_run(shell, verb, where, selection)
-        if not counted.count:
-            await _remark(shell, filters)
-        return REFUSED if counted.count and not would_change else None
     total: int | None = None
-    if not selection.yes:
-        counted, agreed = await _asked(shell, verb, where, selection)
+    if selection.dry_run or not selection.yes:
+        if not selection.dry_run:
+            _check_terminal(verb)
+        preview = verb.preview()
+        counted = await _count(shell, where, selection, preview)
+        if selection.dry_run:
+            _say_counted(shell, verb, counted, preview)
+        agreed = not selection.dry_run and await _agreed(shell, verb, counted, preview)
         if not counted.count:
-            await _remark(shell, filters)
+            await remark_filters(shell, filters.type, filters.queue)
         if not agreed:
-            return REFUSED if counted.count else None
+            return None if not counted.count or (selection.dry_run and preview.count) else REFUSED
         total = None if counted.more else counted.count
     if selection.background:
         return await start_background(shell, verb, where, selection, filters, canary, canary_wait)
@@ -264,13 +265,8 @@ async def change_items(
     source = filter_source(shell.backend, where, limit=selection.limit)
     code = await bulk.run(source, total, canary=canary, canary_wait=canary_wait)
     if not bulk.matched:
-        await _remark(shell, filters)
+        await remark_filters(shell, filters.type, filters.queue)
     return code
-
-
-async def _remark(shell: Shell, filters: ItemFilters) -> None:
-    """Say which names of filters that found nothing are perhaps misspelt."""
-    await remark_filters(shell, filters.type, filters.queue)
 
 
 async def _fixed(shell: Shell, verb: BulkVerb, selection: Selection, filters: ItemFilters) -> Filter:
@@ -303,26 +299,13 @@ async def _look(shell: Shell, preview: Preview, items: Sequence[ItemState]) -> N
         await preview.add(shell, shell.client.tenant(tenant), own)
 
 
-async def _asked(shell: Shell, verb: BulkVerb, where: Filter, selection: Selection) -> tuple[ItemCount, bool]:
-    """Count what a filter finds, and ask whether to change it."""
+def _check_terminal(verb: BulkVerb) -> None:
+    """InputError if there is no terminal to ask on."""
     if not sys.stdin.isatty():
         raise InputError(
             f"{verb.name} by filters asks before it changes anything, and standard input is no terminal: "
             "give --yes, or look first with --dry-run"
         )
-    preview = verb.preview()
-    counted = await _count(shell, where, selection, preview)
-    return counted, await _agreed(shell, verb, counted, preview)
-
-
-async def _dry_run(
-    shell: Shell, verb: BulkVerb, where: Filter, selection: Selection
-) -> tuple[ItemCount, int]:
-    """Returns what was found, and how many of it would be changed."""
-    preview = verb.preview()
-    counted = await _count(shell, where, selection, preview)
-    _say_counted(shell, verb, counted, preview)
-    return counted, preview.count
 
 
 async def _dry_run_named(shell: Shell, verb: BulkVerb, source: Source) -> int | None:

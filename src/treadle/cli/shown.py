@@ -72,11 +72,8 @@ def status_word(word: str) -> Cell:
 # ------------------------------------------------------------------------------------------------ tables
 
 
-def item_lines(items: Sequence[ItemState], now: float, *, width: int | str | None = "terminal") -> list[str]:
-    """Items as a table. Tenants and queues are shown where they differ, or are not the usual ones.
-
-    width: None cuts nothing. By default it is that of the terminal.
-    """
+def item_lines(items: Sequence[ItemState], now: float) -> list[str]:
+    """Items as a table. Tenants and queues are shown where they differ, or are not the usual ones."""
     tenants = {item.tenant for item in items}
     queues = {item.queue for item in items}
     rows = [
@@ -92,9 +89,8 @@ def item_lines(items: Sequence[ItemState], now: float, *, width: int | str | Non
         )
         for item in items
     ]
-    columns = terminal_width() if width == "terminal" else width
-    assert not isinstance(columns, str)
-    return table_lines(ITEM_COLUMNS, rows, width=columns, keep=("ID", "STATE", "WHEN"), drop=ITEM_DROPPED)
+    width = terminal_width()
+    return table_lines(ITEM_COLUMNS, rows, width=width, keep=("ID", "STATE", "WHEN"), drop=ITEM_DROPPED)
 
 
 def when(item: ItemState, now: float) -> str:
@@ -112,11 +108,15 @@ def what(item: ItemState) -> str:
     return f"key {item.key}" if item.key else ""
 
 
-def value_text(value: object, most: int = 2000) -> str:
+MOST_SHOWN: Final = 2000
+"""Characters of a value that are shown."""
+
+
+def value_text(value: object) -> str:
     """A JSON value for a person: one line if it is short, else indented; cut if it is long."""
     line = json_line(value)
-    if len(line) > most:
-        return f"{line[:most]}… ({len(line):,} characters: --json shows all)"
+    if len(line) > MOST_SHOWN:
+        return f"{line[:MOST_SHOWN]}… ({len(line):,} characters: --json shows all)"
     return line if len(line) <= 60 else msgspec.json.format(line, indent=2)
 
 

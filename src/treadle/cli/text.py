@@ -11,7 +11,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import msgspec
 
@@ -78,9 +78,9 @@ def ellipsis() -> str:
     return "…" if speaks_unicode() else "~"
 
 
-def speaks_unicode(stream: TextIO | None = None) -> bool:
+def speaks_unicode() -> bool:
     """Whether standard output can show more than ASCII."""
-    encoding = getattr(stream or sys.stdout, "encoding", None) or "ascii"
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     return encoding.lower().replace("-", "").startswith("utf")
 
 

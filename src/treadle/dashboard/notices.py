@@ -40,7 +40,7 @@ TEXTS: Final = {
     "bulk": "the bulk action has started: it goes on when this page is closed",
     "stop_bulk": "the bulk action is stopped",
 }
-_DONE = re.compile(r"([a-z_]{1,30})\.(\d{1,9})(?:\.(\d{1,9}))?")
+_DONE = re.compile(r"([a-z_]{1,30})\.(\d{1,9})")
 
 
 class PageNotice(NamedTuple):
@@ -50,23 +50,21 @@ class PageNotice(NamedTuple):
 
 
 def notice(visit: Visit) -> PageNotice | None:
-    """What to say about the last action: `?done=requeue.3`, or `requeue.3.1` if one was refused. None if
-    there was none, or if this browser did not do it just now."""
+    """What to say about the last action: `?done=requeue.3`. None if there was none, or if this browser did
+    not do it just now."""
     kept, *item = visit.request.cookies.get(COOKIE, "").split("/")
     found = _DONE.fullmatch(visit.query("done"))
     if found is None or found[1] not in TEXTS or kept != found[0]:
         return None
     text = TEXTS[found[1]].format(items=plural(int(found[2]), "item"))
-    if refused := int(found[3] or 0):
-        text += f"; {plural(refused, 'item')} could not be changed"
     return PageNotice(
         text, (name_of(unquote(item[0])), name_of(unquote(item[1]))) if len(item) == 2 else None
     )
 
 
-def done(action: str, count: int, refused: int = 0) -> str:
+def done(action: str, count: int) -> str:
     """The parameter that makes a page say so."""
-    return f"{action}.{count}" + (f".{refused}" if refused else "")
+    return f"{action}.{count}"
 
 
 def keep_done(visit: Visit, response: Response, said: str, item: tuple[str, str] | None = None) -> None:

@@ -27,15 +27,14 @@ def finished(
     count: int = 1,
     *,
     to: str,
-    refused: int = 0,
     item: tuple[str, str] | None = None,
     **facts: Any,
 ) -> Response:
     """It is done. Browsers go to the page that the form names, or to `to`. Programs get the counts and
     `facts`. item: the id and the tenant of an item that was queued, if the page that follows is another."""
     if wants_json(visit.request):
-        return JSONResponse({"done": action, "count": count, "refused": refused, **facts})
-    said = done(action, count, refused)
+        return JSONResponse({"done": action, "count": count, "refused": 0, **facts})
+    said = done(action, count)
     response = RedirectResponse(_with_done(back_of(visit, form, to), said), 303)
     keep_done(visit, response, said, item)
     return response

@@ -195,13 +195,13 @@ class Graph(msgspec.Struct, frozen=True):
     """How many items are not drawn, because there are too many nodes."""
 
 
-def graph_of(items: Sequence[ItemState], most: int = MOST_NODES) -> Graph:
+def graph_of(items: Sequence[ItemState]) -> Graph:
     """Lay out items that have to do with each other."""
     edges = _edges(items)
-    folds = _folds(items, edges, most) if len(items) > most else {item.id: item.id for item in items}
+    folds = _folds(items, edges) if len(items) > MOST_NODES else {item.id: item.id for item in items}
     nodes = _nodes(items, folds)
     missing = sorted({edge.source for edge in edges} - set(folds))
-    for id in missing[:most]:
+    for id in missing[:MOST_NODES]:
         nodes[id] = Node(id, "", "missing", (id,), 1)
     kept = _folded_edges(edges, folds, nodes)
     drawn_first = [key for layer in _layers(nodes, kept) for key in layer][:MOST_DRAWN]
@@ -263,11 +263,11 @@ def _sources(name: str, item: ItemState, members: Mapping[str, Sequence[str]]) -
     return () if group == item.id else (group,)
 
 
-def _folds(items: Sequence[ItemState], edges: Sequence[Edge], most: int) -> dict[str, str]:
+def _folds(items: Sequence[ItemState], edges: Sequence[Edge]) -> dict[str, str]:
     """By the id of an item: the key of its node."""
     by_id = {item.id: item for item in items}
     keys = _siblings(by_id, edges)
-    return keys if len(set(keys.values())) <= most else _links(by_id, edges, keys)
+    return keys if len(set(keys.values())) <= MOST_NODES else _links(by_id, edges, keys)
 
 
 def _siblings(by_id: Mapping[str, ItemState], edges: Sequence[Edge]) -> dict[str, str]:
