@@ -1,15 +1,20 @@
-"""Listening: one connection on which a server sends messages, opened again when it is lost."""
+"""Listening: one connection on which a server sends messages, opened again when it is lost. And `keep_alive`,
+for connections to servers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from treadle.base.loop_mark import LoopMark
+from treadle.item import Wake
 from treadle.retry import STORE_BACKOFF
+
+from .wakeups import WakeReceivers
 
 log = logging.getLogger("treadle")
 
@@ -152,3 +157,43 @@ class ListenerAbsence:
         if self._logged:
             log.warning("listening for %s again", self._listens_for)
         self._since, self._logged = None, False
+
+
+class WakeListener:
+    """Receivers of wake-ups, and the connection on which these arrive."""
+
+    def __init__(self, listening: Listening) -> None:
+        self._receivers = WakeReceivers()
+        self._listening = listening
+
+    async def subscribe(self, receive: Callable[[Wake], None], *, listen: bool = True) -> Callable[[], None]:
+        """If `listen`, the first try to connect is over when this returns."""
+        unsubscribe = self._receivers.add(receive)
+        if listen:
+            self._listening.start()
+            await self._listening.tried.wait()
+        return unsubscribe
+
+    async def close(self) -> None:
+        self._receivers.clear()
+        await self._listening.stop()
+
+    def abandon(self) -> None:
+        """Forget the receivers whose event loops are gone, and the connection if its loop is."""
+        self._receivers.abandon()
+        self._listening.abandon()
+
+
+def keep_alive(transport: asyncio.BaseTransport | None, options: Mapping[str, int]) -> None:
+    """Let the kernel end a connection if the other side does not acknowledge anything.
+
+    options: those of TCP, by name.
+    """
+    link = None if transport is None else transport.get_extra_info("socket")
+    if link is None or link.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in options.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            link.setsockopt(socket.IPPROTO_TCP, option, value)

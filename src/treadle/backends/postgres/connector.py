@@ -17,8 +17,8 @@ import asyncpg
 
 from treadle.errors import InputError
 from treadle.logs.masking import Address
+from treadle.store.listening import keep_alive
 
-from .link import keep_alive
 from .schema import Connection
 from .statements import statements
 
@@ -32,6 +32,8 @@ SIGN_OF_LIFE_SECONDS: Final = 1.5
 """Seconds that a sign of life may take. Half of the time that connecting may take, if that is more."""
 LEAST_SECONDS: Final = 1.0
 """Seconds that each host has at least, if there are several."""
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8000}
+"""The kernel asks after 5 s of silence, and gives up after 8 s without an acknowledgement."""
 HOST_ERRORS: Final = (
     OSError,
     asyncpg.CannotConnectNowError,
@@ -98,7 +100,7 @@ class PostgresConnector:
     ) -> Connection:
         async with asyncio.timeout(seconds):
             connection = await self._open(address, host, settings)
-            keep_alive(connection)
+            keep_alive(getattr(connection, "_transport", None), KEEPALIVE)
             try:
                 await _learn_array_types(connection)
             except BaseException:

@@ -9,7 +9,6 @@ goes on. Idle connections, and those of handlers' transactions, are watched by t
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -25,21 +24,6 @@ AGAIN_SECONDS: Final = 2.0
 """Seconds after which it is asked again."""
 CHECK_SECONDS: Final = 0.5
 """Seconds between two looks for late calls."""
-KEEPALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8000}
-"""The kernel asks after 5 s of silence, and gives up after 8 s without an acknowledgement."""
-
-
-def keep_alive(connection: Connection) -> None:
-    """Let the kernel end the connection if the other side does not acknowledge anything."""
-    transport: asyncio.BaseTransport | None = getattr(connection, "_transport", None)
-    link = None if transport is None else transport.get_extra_info("socket")
-    if link is None or link.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE.items():
-        option = getattr(socket, name, None)  # not every system has all of them
-        if option is not None:
-            link.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class LinkWatch:

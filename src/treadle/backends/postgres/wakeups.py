@@ -28,7 +28,7 @@ from treadle.base.loop_mark import LoopMark
 from treadle.errors import BackendError, TreadleError
 from treadle.item import Wake
 from treadle.retry import STORE_BACKOFF
-from treadle.store.listening import ANSWER_SECONDS, PROBE_SECONDS, Listening
+from treadle.store.listening import ANSWER_SECONDS, PROBE_SECONDS, Listening, WakeListener
 from treadle.store.wakeups import (
     EVERYTHING,
     MISSED,
@@ -175,7 +175,7 @@ class ListeningSession:
         abandon_connection(self._connection, mark)
 
 
-class NotifyWakeups:
+class NotifyWakeups(WakeListener):
     """Wake-ups by NOTIFY and LISTEN.
 
     connect: opens a connection to listen on. channel: asks it for the name of the channel.
@@ -200,10 +200,8 @@ class NotifyWakeups:
         self._silence = WakeupsAbsence(CARRIER)
         self.problems = self._silence.news
         """Only that nothing comes back: what keeps the listener away shows in the calls too."""
-        self._receivers = WakeReceivers()
-        self._listening = Listening(
-            self._session, self._began, (*CONNECTION_ERRORS, asyncpg.PostgresError, TreadleError), brief
-        )
+        errors = (*CONNECTION_ERRORS, asyncpg.PostgresError, TreadleError)
+        super().__init__(Listening(self._session, self._began, errors, brief))
         self.reconnect = self._listening.renew
         """The server gave no sign of life: do not rely on the connection."""
         self.publish = WakePublisher(
@@ -212,22 +210,6 @@ class NotifyWakeups:
             per_second=PER_SECOND,
             when_busy=WHEN_BUSY,
         ).publish
-
-    async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
-        """When this returns, the first try to connect is over."""
-        unsubscribe = self._receivers.add(receive)
-        self._listening.start()
-        await self._listening.tried.wait()
-        return unsubscribe
-
-    async def close(self) -> None:
-        self._receivers.clear()
-        await self._listening.stop()
-
-    def abandon(self) -> None:
-        """Forget the receivers whose event loops are gone, and the connection if its loop is."""
-        self._receivers.abandon()
-        self._listening.abandon()
 
     async def _session(self) -> ListeningSession:
         return ListeningSession(await self._connect(), self._channel, self._on_notify, self._probed)

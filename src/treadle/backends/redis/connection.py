@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, cast
@@ -17,6 +16,7 @@ import hiredis
 
 from treadle.base.loop_mark import LoopMark, keep_for_ever
 from treadle.errors import StoreUnavailable
+from treadle.store.listening import keep_alive
 
 from .errors import LOST
 
@@ -128,7 +128,7 @@ class RedisConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not checked by its class: the transports of uvloop are no subclasses of it.
         self._transport = cast("asyncio.Transport", transport)
-        _keep_alive(transport)
+        keep_alive(transport, KEEPALIVE)
 
     def data_received(self, data: bytes) -> None:
         reader, waiting = self._reader, self._waiting
@@ -181,15 +181,3 @@ class RedisConnection(asyncio.Protocol):
 
 _PUSHES: Final = frozenset({b"message", b"smessage", b"unsubscribe", b"sunsubscribe"})
 """What the server sends on its own. It answers a call of SUBSCRIBE with one message for each channel."""
-
-
-def _keep_alive(transport: asyncio.BaseTransport) -> None:
-    """Let the kernel end the connection if the other side does not acknowledge anything."""
-    link = transport.get_extra_info("socket")
-    if link is None or link.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE.items():
-        option = getattr(socket, name, None)  # not every system has all of them
-        if option is not None:
-            link.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -18,8 +18,8 @@ import hiredis
 from treadle.base.loop_mark import LoopMark
 from treadle.errors import TreadleError
 from treadle.item import Wake
-from treadle.store.listening import Listening
-from treadle.store.wakeups import EVERYTHING, WakePublisher, WakeReceivers, decode_wake, encode_wake
+from treadle.store.listening import Listening, WakeListener
+from treadle.store.wakeups import EVERYTHING, WakePublisher, decode_wake, encode_wake
 
 from .connection import RedisConnection
 from .connector import OnPush, RedisConnector
@@ -51,37 +51,15 @@ def redis_publisher(send: Callable[[bytes], Awaitable[None]]) -> WakePublisher:
     )
 
 
-class RedisListener:
+class RedisListener(WakeListener):
     """Delivers the wake-ups of a channel to the subscribers. `sharded`: it is a channel of a cluster."""
 
     def __init__(
         self, connect: Callable[[OnPush], Awaitable[RedisConnection]], channel: bytes, *, sharded: bool
     ) -> None:
-        self._receivers = WakeReceivers()
+        command = b"SSUBSCRIBE" if sharded else b"SUBSCRIBE"
+        super().__init__(subscription(connect, [(command, channel)], self._on_push, self._began))
         self.deliver = self._receivers.deliver
-        self._listening = subscription(
-            connect,
-            [(b"SSUBSCRIBE" if sharded else b"SUBSCRIBE", channel)],
-            self._on_push,
-            self._began,
-        )
-
-    async def subscribe(self, receive: Callable[[Wake], None], *, listen: bool) -> Callable[[], None]:
-        """If `listen`, the first try to connect is over when this returns."""
-        unsubscribe = self._receivers.add(receive)
-        if listen:
-            self._listening.start()
-            await self._listening.tried.wait()
-        return unsubscribe
-
-    async def close(self) -> None:
-        self._receivers.clear()
-        await self._listening.stop()
-
-    def abandon(self) -> None:
-        """Forget the receivers whose event loops are gone, and the connection if its loop is."""
-        self._receivers.abandon()
-        self._listening.abandon()
 
     async def _began(self, missed: bool) -> None:
         if missed:
