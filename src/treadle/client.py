@@ -16,6 +16,7 @@ from treadle.base.callables import check_callable, check_list, check_plain
 from treadle.base.ids import IdGenerator, check_id, check_name, checked_generator
 from treadle.base.timing import Clock, Duration, Instant, seconds
 from treadle.base.wording import did_you_mean
+from treadle.bulk_action import OPERATORS
 from treadle.codec import Codec
 from treadle.connect import check_backend, connect
 from treadle.define.secret_values import check_mask
@@ -36,7 +37,7 @@ from treadle.handler.telemetry import Telemetry
 from treadle.item import AuditNote, Item, ItemState, Lease
 from treadle.metrics import Metrics
 from treadle.operate.filters import check_tenant
-from treadle.operate.operator import Operator, tenant_of
+from treadle.operate.operator import Operator, note_of, tenant_of
 from treadle.operate.sync_loop import SyncLoop
 from treadle.options import (
     ENQUEUE_MANY_OPTIONS,
@@ -528,6 +529,13 @@ def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[s
     if unhandled is not None:
         core.watch_groups(unhandled)
     return core
+
+
+def bound_to(client: Client, tenant: str) -> Client:
+    """A client of the tenant of an item that `client` has read: also of a bulk action of all tenants."""
+    if tenant == OPERATORS and tenant_of(client) is None:
+        return client._like(tenant, note_of(client))  # pyright: ignore[reportPrivateUsage]
+    return client.tenant(tenant)
 
 
 async def _run_portion(core: Core, lease: Lease) -> Any:

@@ -64,3 +64,44 @@ def test_an_action_that_changed_nothing_did_not_succeed(memory: Store) -> None:
     (listed,) = memory.call("bulk", "--json").objects
     shown = memory.call("bulk", "show", listed["id"])
     assert (shown.code, "done: 0 of 3 looked at, 0 changed" in shown.out) == (1, True)
+
+
+def _failed(store: Store) -> str:
+    """A bulk action of all tenants that failed. Returns the id of its dead portion."""
+    store.work_off(_dead)
+    store.call("requeue", "--type", "mail.send", "--yes", "--background")
+    (action,) = store.call("bulk", "--json").objects
+
+    async def miss_deadline(app: Treadle) -> None:
+        await app.update(action["id"], deadline=0.001)
+        await asyncio.gather(app.handle(action["id"]).result(), return_exceptions=True)
+
+    store.work_off(miss_deadline)
+    return str(action["id"])
+
+
+def test_a_filter_leaves_bulk_actions_out_unless_it_names_them(memory: Store) -> None:
+    portion = _failed(memory)
+    for verb in ("requeue", "delete", "dead requeue", "dead delete"):
+        looked = memory.call(*verb.split(), "--all", "--dry-run", "--json")
+        assert (looked.code, looked.objects[0]["matched"]) == (0, 3), looked
+    assert memory.call("cancel", "--all", "--dry-run").out == "would cancel 0 items; nothing was changed\n"
+    requeued = memory.call("requeue", "--all", "--yes", "--json")
+    assert (requeued.code, requeued.objects[0]["changed"], requeued.err) == (0, 3, "")
+    (mark,) = [each["mark"] for each in memory.call("dead", "--json").objects]
+    for named in (("--type", "treadle.bulk"), ("--queue", "treadle.bulk"), ("--mark", mark)):
+        looked = memory.call("dead", "requeue", *named, "--dry-run", "--json")
+        assert [each["id"] for each in looked.objects[0]["examples"]] == [portion], looked
+    assert memory.call("dead", "requeue", "--mark", mark, "--yes").out == "requeued 1 item\n"
+
+
+def test_a_portion_that_failed_is_requeued_by_its_id(memory: Store) -> None:
+    portion = _failed(memory)
+    advice = memory.call("why", portion)
+    assert f"treadle requeue {portion}" in advice.out
+    assert "--tenant" not in advice.out
+    looked = memory.call("requeue", portion, "--dry-run")
+    assert (looked.code, looked.out.partition(",")[0]) == (0, "would requeue 1 item"), looked
+    assert memory.call("requeue", portion).out == "requeued 1 item\n"
+    assert memory.call("cancel", portion).out == "cancelled 1 item\n"
+    assert memory.call("delete", portion).out == "deleted 1 item\n"

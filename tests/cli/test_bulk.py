@@ -193,3 +193,12 @@ def test_many_items_that_failed_first_are_named_by_their_mark_and_tenant(memory:
     looked = memory.call("requeue", "--type", "report", "--dry-run")
     remedy = f"what they wait for has failed: treadle dead requeue --mark {mark} --tenant acme"
     assert looked.out.splitlines()[-1] == remedy
+
+
+def test_the_store_was_not_asked_if_an_option_is_wrong(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(report(), id="A", delay=3600)
+
+    memory.fill(fill)
+    wrong = memory.call("update", "A", "--queue", "", "--json")
+    assert (wrong.code, wrong.objects[-1]["unknown"]) == (2, 0), wrong

@@ -13,6 +13,7 @@ import pytest
 from tests.dashboard.conftest import AS_JSON
 from tests.dashboard.jobs import die, pay, report, said, send, state_of
 from treadle import Abort, Secret, Treadle, work
+from treadle.bulk_action import OPERATORS
 
 DAY = date(2030, 1, 31)
 
@@ -234,6 +235,23 @@ async def test_two_tenants_with_the_same_id_are_not_mixed_up(store: Any, make_ap
     assert states == {"a": "ready", "b": "cancelled"}
     assert (await of_a.post("/items/same/cancel")).status_code == 303
     assert [each.actor for each in (await app.tenant("a").audits()).entries] == ["ann"]
+
+
+async def test_a_part_of_a_bulk_action_is_changed_with_that_only(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, report)
+    await app.enqueue(report(DAY, 1), delay=3600)
+    action, ann = await app.bulk.start("cancel", everything=True), visitor(app)
+    for verb in ("requeue", "cancel", "delete"):
+        for of in (f"?of={OPERATORS}", ""):
+            answer = await ann.post(f"/items/{action.id}/{verb}{of}", data={"reason": "x"})
+            assert (answer.status_code, "stop that, or start another one" in answer.text) == (409, True)
+    chosen = f"{action.id} {OPERATORS}"
+    for verb in ("requeue", "cancel", "delete"):
+        answer = await ann.post(f"/act/{verb}", data={"id": chosen, "confirmed": "1", "reason": "x"})
+        assert (answer.status_code, "stop that, or start another one" in answer.text) == (409, True), answer
+    assert (await ann.get(f"/items?tenant={OPERATORS}")).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import typer
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import capped, duration, listed, plural
 from treadle.bulk_action import PORTION, ActionVerb, BulkProgress, BulkState
-from treadle.client import Client
+from treadle.client import Client, bound_to
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.item import Filter, ItemState, Status
 from treadle.operate.changes import (
@@ -43,6 +43,7 @@ from treadle.operate.changes import (
     after_canary,
     allowed,
     filter_source,
+    names_bulk_actions,
     refuse_status,
 )
 from treadle.operate.filters import filter_text
@@ -262,8 +263,7 @@ async def change_items(
     if selection.background:
         return await start_background(shell, verb, where, selection, filters, canary, canary_wait)
     shell.note_about(filter_text(where))
-    source = filter_source(shell.backend, where, limit=selection.limit)
-    code = await bulk.run(source, total, canary=canary, canary_wait=canary_wait)
+    code = await bulk.run(_source(shell, where, selection), total, canary=canary, canary_wait=canary_wait)
     if not bulk.matched:
         await remark_filters(shell, filters.type, filters.queue)
     return code
@@ -282,6 +282,11 @@ async def _fixed(shell: Shell, verb: BulkVerb, selection: Selection, filters: It
     return msgspec.structs.replace(where, until=now if where.until is None else min(where.until, now))
 
 
+def _source(shell: Shell, where: Filter, selection: Selection) -> Source:
+    bulk = names_bulk_actions(msgspec.structs.asdict(where))
+    return filter_source(shell.backend, where, bulk=bulk, limit=selection.limit)
+
+
 async def _count(shell: Shell, where: Filter, selection: Selection, preview: Preview) -> ItemCount:
     """Count what a filter finds, and what would be changed with it."""
 
@@ -289,14 +294,13 @@ async def _count(shell: Shell, where: Filter, selection: Selection, preview: Pre
         await _look(shell, preview, items)
 
     counted = ItemCount(EXAMPLES)
-    source = filter_source(shell.backend, where, limit=selection.limit)
-    await counted.read(source, page=PORTION, bounded=False, look=look)
+    await counted.read(_source(shell, where, selection), page=PORTION, bounded=False, look=look)
     return counted
 
 
 async def _look(shell: Shell, preview: Preview, items: Sequence[ItemState]) -> None:
     for tenant, own in by_tenant(items).items():
-        await preview.add(shell, shell.client.tenant(tenant), own)
+        await preview.add(shell, bound_to(shell.client, tenant), own)
 
 
 def _check_terminal(verb: BulkVerb) -> None:
@@ -391,7 +395,7 @@ class PortionedChange:
 
     def _client_of(self, tenant: str) -> Client:
         """Read when it is needed: by then the client has a note of what was asked for."""
-        return self._shell.client.tenant(tenant)
+        return bound_to(self._shell.client, tenant)
 
     @property
     def matched(self) -> int:

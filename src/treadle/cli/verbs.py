@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from treadle.base.wording import plural
-from treadle.client import Client
+from treadle.client import Client, bound_to
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
 from treadle.item import ItemState, Ref, Status
 from treadle.operate.changes import (
@@ -288,7 +288,7 @@ async def repair(
     """Run the failed part of groups again: what died first, and what could not run because of it."""
     refused = False
     for wanted in read_wanted(shell, groups):
-        client = shell.client if wanted.tenant is None else shell.client.tenant(wanted.tenant)
+        client = shell.client if wanted.tenant is None else bound_to(shell.client, wanted.tenant)
         try:
             changed = await client.repair(wanted.id)
         except NotFound as error:

@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.base.ids import check_name
-from treadle.client import Client
+from treadle.client import Client, bound_to
 from treadle.define.secret_values import SecretMask
 from treadle.errors import StoreTooSlow
+from treadle.operate.filters import check_tenant
 
 from .access import Access, Action, Forbidden, NotShown
 from .addresses import PageAddresses
@@ -70,7 +71,7 @@ class Visit(PageAddresses):
     def _shown_tenant(self) -> str | None:
         wanted = self.request.query_params.get("tenant") or None
         if wanted is not None:
-            check_name(wanted, field="tenant")
+            check_tenant(wanted)
             if not self.access.shows(wanted):
                 raise NotShown(f"there is no tenant {wanted!r}")
             return wanted
@@ -84,7 +85,7 @@ class Visit(PageAddresses):
             return self.site.client
         if not self.access.shows(tenant):
             raise NotShown(f"there is no tenant {tenant!r}")
-        return self.site.client.tenant(tenant)
+        return bound_to(self.site.client, tenant)
 
     @property
     def item_client(self) -> Client:

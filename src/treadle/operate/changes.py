@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -29,7 +29,7 @@ from treadle.bulk_action import (
     BulkRefusal,
 )
 from treadle.engine.run.unsatisfied import read_roots
-from treadle.errors import AlreadyEnded, ConflictError, NotFound, TreadleError
+from treadle.errors import AlreadyEnded, ConflictError, InputError, NotFound, TreadleError
 from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
 from treadle.store.reads import by_tenant, get_refs, outermost_groups
 from treadle.store.rules.listing import LARGEST_PAGE
@@ -121,15 +121,15 @@ class PagedSource:
     """Items that a list finds, each once: also if an item is changed, and then is again as it was.
 
     list_page: takes `limit` and `cursor`. limit: the most items in all.
-    bulk: also items of bulk actions.
+    bulk: also items of bulk actions: see `names_bulk_actions`.
     """
 
     def __init__(
         self,
         list_page: Callable[..., Awaitable[Page]],
         *,
+        bulk: bool,
         limit: int | None = None,
-        bulk: bool = True,
     ) -> None:
         self._list_page = list_page
         self._left = limit
@@ -141,19 +141,25 @@ class PagedSource:
             if count <= 0:
                 return Portion([], [], None)
         page = await self._list_page(limit=count, cursor=cursor)
-        cursor = page.cursor
+        cursor, items = page.cursor, _chosen(page.items, self._bulk)
         if self._left is not None:
-            self._left -= len(page.items)
+            self._left -= len(items)
             cursor = cursor if self._left > 0 else None
-        return Portion(_chosen(page.items, self._bulk), [], cursor, page.reached_at is not None)
+        return Portion(items, [], cursor, page.reached_at is not None)
 
 
 def filter_source(
-    backend: Backend, where: Filter, *, limit: int | None = None, bulk: bool = True, reach: int = REACH
+    backend: Backend, where: Filter, *, bulk: bool, limit: int | None = None, reach: int = REACH
 ) -> PagedSource:
     """Items that a filter finds, oldest first."""
     bound = reach if "watching" in backend.capabilities else None
     return PagedSource(partial(backend.list, where, oldest_first=True, reach=bound), limit=limit, bulk=bulk)
+
+
+def names_bulk_actions(where: Mapping[str, object]) -> bool:
+    """Whether items of bulk actions that a filter finds are meant. One by status and time finds them by
+    accident."""
+    return any(where.get(name) for name in ("type", "queue", "workflow", "group_id", "mark"))
 
 
 def _chosen(items: Iterable[ItemState], bulk: bool) -> list[ItemState]:
@@ -269,7 +275,11 @@ class PortionChanger:
         refused = [*missing, *(refusal for _, refusal in refusals if refusal is not None)]
         for tenant, own in able.items():
             self.unknown = len(own)
-            outcome = await self._change(tenant, own)
+            try:
+                outcome = await self._change(tenant, own)
+            except InputError:  # the store was not told
+                self.unknown = 0
+                raise
             self.unknown = 0
             self.changed += outcome.changed
             refused += outcome.refused

@@ -13,7 +13,7 @@ from treadle.item import AuditNote, ItemState, Page, Status
 from treadle.item_facts import DeadMark
 from treadle.store.audit_note import noted_about
 
-from .changes import Change, Deletion, PagedSource, PortionChanger, PortionOutcome
+from .changes import Change, Deletion, PagedSource, PortionChanger, PortionOutcome, names_bulk_actions
 from .filters import words_text
 from .observer import begin_read
 from .operator import Ids, Operator, core_of, note_of, tenant_of
@@ -71,7 +71,9 @@ class DeadLetters:
         limit, cursor = where.pop("limit", None), where.pop("cursor", None)
         note = noted_about(note_of(self._operator), words_text({"status": ",".join(statuses), **where}))
         changer = PortionChanger(self._client_of(note), change)
-        source = PagedSource(partial(self._operator.list, statuses, **where), limit=limit)
+        source = PagedSource(
+            partial(self._operator.list, statuses, **where), bulk=names_bulk_actions(where), limit=limit
+        )
         while True:
             portion = await source.take(PORTION, cursor)
             await changer.change(portion.items)

@@ -14,7 +14,7 @@ import msgspec
 from treadle.base.headers import trace_id_of
 from treadle.base.ids import check_id
 from treadle.base.wording import error_line
-from treadle.bulk_action import BULK_TYPE, OPERATORS
+from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
@@ -82,7 +82,7 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read(visit: Visit) -> ItemPage | Elsewhere:
     id = check_id(visit.part("id"))
-    client = visit.client if visit.query("of") == OPERATORS else visit.item_client
+    client = visit.item_client
     (state,), why, related = await asyncio.gather(
         client.get(id), visit.in_time(client.why(id)), visit.in_time(client.related(id))
     )

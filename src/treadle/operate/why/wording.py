@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from treadle.base.timing import to_datetime
 from treadle.base.wording import HOUR, duration, plain
+from treadle.bulk_action import OPERATORS
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, WorkerState
 from treadle.item_facts import Prerequisite
 from treadle.store.fleet import last_beat
@@ -114,5 +115,5 @@ def run_again(cause: Prerequisite, tenant: str | None) -> str:
 
 
 def tenant_option(tenant: str) -> str | None:
-    """The tenant for a command about an item. None: the default tenant need not be named."""
-    return None if tenant == DEFAULT_TENANT else tenant
+    """The tenant for a command about an item. None: it need not be named, or cannot be."""
+    return None if tenant in (DEFAULT_TENANT, OPERATORS) else tenant
