@@ -52,7 +52,7 @@ def all_commands() -> Any:
     return get_command(commands)
 
 
-def start(*arguments: str) -> Forked:
-    """Start a command as a process of its own, with pipes."""
+def start(*arguments: str, here: Path = PROJECT) -> Forked:
+    """Start a command as a process of its own, with pipes. here: its directory."""
     env = {name: value for name, value in os.environ.items() if name not in ("TREADLE_APP", "TREADLE_URL")}
-    return common_server().start_with_pipes(["treadle", *arguments], PROJECT, env)
+    return common_server().start_with_pipes(["treadle", *arguments], here, env)

@@ -83,6 +83,23 @@ def test_schedules_are_paused_resumed_triggered_and_cancelled(store: Store) -> N
     assert [each["name"] for each in store.call("schedules", "--json").objects] == ["acme/own"]
 
 
+def test_a_schedule_whose_run_raises_is_told_with_its_traceback(store: Store) -> None:
+    def prices() -> None:
+        raise LookupError("no rate for \x1b[31mEUR")
+
+    looked_at.app.schedule("prices", every=3600, run=prices)
+    looked_at.app.schedule("nightly", every=3600, run=lambda: report("now"))
+    failed = store.call("schedules", "trigger", "prices", "nightly")
+    assert (failed.code, failed.out.startswith("schedule nightly queued ")) == (1, True), failed
+    said = "treadle: run of schedule 'prices' failed: LookupError: no rate for \\x1b[31mEUR\n"
+    assert failed.err.endswith(said)
+    assert f'{__file__}", line ' in failed.err
+    assert "/treadle/cli/" not in failed.err
+    first, _ = store.call("schedules", "trigger", "prices", "nightly", "--json").objects
+    assert (first["schedule"], first["refused"]) == ("prices", "LookupError")
+    assert "run of schedule 'prices' failed" in first["message"]
+
+
 # --------------------------------------------------------------------------------------------- completion
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import re
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.cli.calling import call
+from tests.cli.calling import call, start
 from treadle.cli.shell import actor_here
 
 
@@ -30,6 +32,29 @@ def test_the_access_function_is_loaded_as_apps_are(tmp_path: Path, monkeypatch: 
         assert f"the module '{name}' cannot be imported" in said
         assert error in said
         assert f'{name}.py", line 1' in said, "the traceback names the line"
+
+
+BROKEN = """
+import treadle
+app = treadle.Treadle("memory://")
+def access(request):
+    raise LookupError("no such user")
+"""
+
+
+def test_what_goes_wrong_is_in_the_log(processes: None, tmp_path: Path) -> None:
+    (tmp_path / "broken_site.py").write_text(BROKEN)
+    process = start("web", "broken_site:app", "--access", "broken_site:access", "--port", "0", here=tmp_path)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        address = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
+        assert httpx.get(address).status_code == 500
+        process.terminate()
+        assert process.wait(20) == 0
+        logged = process.stderr.read()
+    assert "the dashboard could not answer GET /: LookupError: no such user" in logged
+    assert 'broken_site.py", line 5, in access' in logged
 
 
 def test_another_host_needs_an_access_function() -> None:

@@ -43,6 +43,24 @@ async def test_schedules_are_paused_triggered_and_removed(store: Any, make_app: 
     assert (await ann.post(f"{path}/pause")).status_code == 404
 
 
+async def test_a_schedule_whose_run_raises_is_told_and_logged(
+    memory_store: Any, make_app: Any, visitor: Any, caplog: Any
+) -> None:
+    def prices() -> None:
+        raise LookupError("no rate for EUR")
+
+    app: Treadle = make_app(memory_store, report)
+    app.schedule("prices", every=3600, run=prices)
+    answer = await visitor(app).post("/schedules/prices/trigger")
+    assert answer.status_code == 409
+    assert "run of schedule &#39;prices&#39; failed: LookupError: no rate for EUR" in answer.text
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info[0]) == ("WARNING", LookupError)
+    hidden = await visitor(app, payloads=False).post("/schedules/prices/trigger", headers=AS_JSON)
+    assert hidden.status_code == 409
+    assert hidden.json()["message"] == "run of schedule 'prices' failed: the log of the server says why"
+
+
 async def test_a_worker_is_asked_to_stop(store: Any, make_app: Any, visitor: Any) -> None:
     app: Treadle = make_app(store, report)
     await app.start()

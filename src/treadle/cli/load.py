@@ -18,7 +18,7 @@ from typing import Any
 from treadle.app import Treadle
 from treadle.backend import Backend
 from treadle.base.wording import duration, one_line
-from treadle.cli.log_format import LogFormat, say_refusal
+from treadle.cli.log_format import LogFormat, LogLevel, say_refusal, set_up
 from treadle.client import Client
 from treadle.errors import StoreUnavailable, message_of
 from treadle.logs.lines import WARNING, error_text, log_line
@@ -74,11 +74,13 @@ def which_store(app: str | None, url: str | None) -> tuple[str | None, str | Non
     return app, url
 
 
-def client_of(app: str | None, url: str | None) -> Client:
-    """The app, or a client for the URL, as operators use it: it does not migrate the store, and logs nothing
-    unless the module of the app has set logging up."""
+def client_of(app: str | None, url: str | None, *, logs: bool = False) -> Client:
+    """The app, or a client for the URL, as operators use it: it does not migrate the store. Without `logs` it
+    logs nothing, unless the module of the app has set logging up."""
     client = load(app) if app else Client(url or "")
-    if not logging.root.handlers:
+    if logs:
+        set_up(LogLevel.warning, LogFormat.text)
+    elif not logging.root.handlers:
         logging.getLogger("treadle").addHandler(logging.NullHandler())
     apply_schema(client.backend, False)
     return client

@@ -1,4 +1,5 @@
-"""Log format: how `treadle worker` and its processes write their logs, if the app has not decided that."""
+"""Log format: how `treadle worker`, its processes and `treadle web` write their logs, if the app has not
+decided that."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def set_up(level: str, format: str) -> None:
 
 
 def say_refusal(message: str, format: str, cause: BaseException | None = None) -> None:
-    """Write to standard error why a worker does not start, with the traceback of what the user's code raised.
+    """Write to standard error why something is not done, with the traceback of what the user's code raised.
     If the log is JSON, it is a record."""
     trace = "" if cause is None else traceback_of(cause)
     if format == LogFormat.json:

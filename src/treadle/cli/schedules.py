@@ -9,13 +9,15 @@ import typer
 
 from treadle.base.timing import iso
 from treadle.base.wording import did_you_mean, duration
-from treadle.errors import InputError, NotFound, ScheduleError
+from treadle.errors import InputError, NotFound, ScheduleError, TreadleError, class_name
+from treadle.logs.lines import error_text
 from treadle.operate.fleet_json import schedule_json
 from treadle.operate.schedule_state import ScheduleState
 from treadle.schedule import stored_name
 
 from .completion import complete_schedule
 from .exit_codes import REFUSED
+from .log_format import LogFormat, say_refusal
 from .shell import Shell, operator_command, operator_group
 from .shown import status_word
 from .text import ago
@@ -138,12 +140,26 @@ async def trigger_schedules(shell: Shell, names: SchedulesArgument) -> int | Non
             raise InputError(
                 f"the code of schedule {name!r} is not here: give the app that has it with --app"
             ) from None
+        except TreadleError:
+            raise
+        except Exception as error:  # noqa: BLE001  it is a function of the user
+            refused = _tell_failure(shell, name, error)
+            continue
         id = None if handle is None else handle.id
         if shell.json:
             shell.emit({"schedule": name, "id": id})
         else:
             shell.print(f"schedule {name} queued {id}" if id else f"schedule {name} had nothing to queue")
     return REFUSED if refused else None
+
+
+def _tell_failure(shell: Shell, name: str, error: Exception) -> bool:
+    message = f"run of schedule {name!r} failed: {error_text(error)}"
+    if shell.json:
+        shell.emit({"schedule": name, "refused": class_name(error), "message": message})
+    else:
+        say_refusal(message, LogFormat.text, error)
+    return True
 
 
 def _stored_names(shell: Shell, names: list[str]) -> list[tuple[str, str]]:

@@ -275,11 +275,12 @@ def run_command(
     *,
     connect: bool = True,
     because: str | None = None,
+    logs: bool = False,
 ) -> int:
     """Open the shell, call a command with it, and return the exit code. Errors become one line.
 
     made_of: parameters that are made of several options. connect: open the store first. because: why it
-    changes something; None: it does not.
+    changes something; None: it does not. logs: write the log to standard error.
     """
     from .load import CannotLoad, report
 
@@ -289,7 +290,7 @@ def run_command(
     try:
         arguments = _combined(made_of, given)
         shared = [arguments.pop(name) for name in SHARED]
-        shell = _open_shell(*shared)
+        shell = _open_shell(*shared, logs=logs)
         if because is not None:
             shell.note_changes(because)
         code = asyncio.run(_call(function, shell, arguments, connect)) or 0
@@ -320,7 +321,7 @@ def _name(shell: Shell | None) -> str:
     return "the store" if shell is None else f"the store {store_name(shell.backend)}"
 
 
-def _open_shell(app: str | None, url: str | None, tenant: str | None, json: bool) -> Shell:
+def _open_shell(app: str | None, url: str | None, tenant: str | None, json: bool, *, logs: bool) -> Shell:
     from treadle.app import Treadle
 
     from .load import client_of, which_store
@@ -333,7 +334,7 @@ def _open_shell(app: str | None, url: str | None, tenant: str | None, json: bool
             "say where the items are: --app shop.jobs:app, or --url postgresql://... (or set TREADLE_APP or "
             "TREADLE_URL)"
         )
-    client = client_of(app, url)
+    client = client_of(app, url, logs=logs)
     bound = client if tenant is None else client.tenant(tenant)
     return Shell(bound, json=json, app=client if isinstance(client, Treadle) else None)
 

@@ -67,7 +67,7 @@ def web(
         "shown_tenant": tenant,
         "proxy_headers": proxy_headers,
     }
-    raise typer.Exit(run_command(_serve, {}, {**shared, **own}))
+    raise typer.Exit(run_command(_serve, {}, {**shared, **own}, logs=True))
 
 
 async def _serve(

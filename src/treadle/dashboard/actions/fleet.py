@@ -11,7 +11,8 @@ from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
-from treadle.errors import ConflictError, InputError
+from treadle.errors import ConflictError, InputError, TreadleError
+from treadle.logs.lines import error_text, log_error
 from treadle.store.fleet import Fleet, is_blocked, place_of
 
 from .answers import asking, finished, reason_of
@@ -92,7 +93,17 @@ async def _change_schedule(visit: Visit, verb: Literal["pause_schedule", "resume
 async def trigger_schedule(visit: Visit) -> Response:
     """Run it now. Its code must be in this process."""
     form, name = await read_form(visit.request), visit.part("name")
-    handle = await visit.acting("trigger_schedule", reason=reason_of(form)).schedules.trigger(name)
+    schedules = visit.acting("trigger_schedule", reason=reason_of(form)).schedules
+    try:
+        handle = await schedules.trigger(name)
+    except TreadleError:
+        raise
+    except Exception as error:  # it is a function of the user
+        failed = f"run of schedule {name!r} failed"
+        log_error(failed, error)
+        # What it raised is a payload.
+        why = error_text(error) if visit.access.payloads else "the log of the server says why"
+        raise ConflictError(f"{failed}: {why}") from error
     to = visit.url("/schedules")
     if handle is None:
         return finished(visit, form, "trigger_schedule", 0, to=to, id=None)
