@@ -11,7 +11,7 @@ import pytest
 from tests.cli import looked_at
 from tests.cli.conftest import Store
 from tests.cli.looked_at import order, report, send
-from treadle import MemoryBackend, Treadle, work
+from treadle import Context, MemoryBackend, Result, Treadle, work
 from treadle.cli.doctor import Finding, finding_lines
 from treadle.cli.group import tree_lines
 from treadle.doers import concurrency
@@ -342,3 +342,27 @@ def test_names_cannot_break_a_graph(memory: Store) -> None:
     assert "<b>" not in label
     (label,) = [line for line in memory.call("workflow", "w", "--dot").out.splitlines() if "n0 [" in line]
     assert 'label="a\\"] --> x[\\"<b>;%%\\\\\\\\n' in label or 'label="a\\"] --> x[\\"<b>;%%\\\\\\n' in label
+
+
+def test_a_graph_has_a_nested_group_between_what_is_before_and_after_it(memory: Store) -> None:
+    @work(name="nested")
+    async def nested(ctx: Context) -> Result[None, None]:
+        return ctx.queue(send(1)).next(ctx.group(report())).next(order([]))
+
+    async def fill(_: Treadle) -> None:
+        async with Treadle(memory.backend, work=[nested, *looked_at.TYPES]) as app:
+            await (await app.enqueue(nested(), id="outer")).group()
+
+    memory.fill(fill)
+    drawn = memory.call("group", "outer", "--dot").out.splitlines()
+    types = {line.split()[0]: line.split('"')[1].split("\\n")[0] for line in drawn if "label=" in line}
+    waits = [
+        line.strip().removesuffix(" [style=dashed];").split(" -> ") for line in drawn if "dashed" in line
+    ]
+    assert {(types[source], types[target]) for source, target in waits} == {
+        ("mail.send", "report"),
+        ("report", "treadle.group"),
+        ("treadle.group", "order.process"),
+    }
+    dotted = [line for line in memory.call("group", "outer", "--mermaid").out.splitlines() if "-.->" in line]
+    assert len(dotted) == 3

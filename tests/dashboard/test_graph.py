@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from typing import Any
+
+from tests.dashboard.conftest import AS_JSON
+from treadle import Context, Result, Treadle, work
 from treadle.dashboard.views.graphs import NODE_WIDTH, Graph, graph_of
-from treadle.item import GROUP_MARK, ItemState, Status
+from treadle.define.condition import GroupRef
+from treadle.item import GROUP_TYPE, ItemState, Status
 
 
-def item(id: str, *after: str, type: str = "t", status: Status = "success", **fields: object) -> ItemState:
-    return ItemState(id=id, type=type, status=status, after=after, group_id="g", **fields)  # type: ignore[arg-type]
+def item(
+    id: str, *after: str, type: str = "t", status: Status = "success", group_id: str = "g", **fields: object
+) -> ItemState:
+    return ItemState(id=id, type=type, status=status, after=after, group_id=group_id, **fields)  # type: ignore[arg-type]
 
 
 def columns(graph: Graph) -> dict[str, float]:
@@ -57,6 +66,7 @@ def test_many_alike_are_one_node_that_says_how_many() -> None:
         ("sum", "blocked"): 1,
     }
     assert graph.folded == 300
+    assert {placed.node.group_id for placed in graph.nodes} == {"g"}
     assert len(graph.edges) == 4
     assert len(graph_of(fan[:100]).nodes) == 100  # few enough to show each
 
@@ -112,11 +122,75 @@ def test_what_took_until_the_end_is_marked() -> None:
 
 
 def test_what_is_elsewhere_and_groups_are_shown() -> None:
-    closing = item("n", f"{GROUP_MARK}n", type="closing")
-    graph = graph_of([item("a", "elsewhere"), closing, item("m", f"{GROUP_MARK}other")])
+    closing = item("n", GroupRef("n"), type="closing")
+    graph = graph_of([item("a", "elsewhere"), closing, item("m", GroupRef("other"))])
     statuses = {placed.node.ids[0]: placed.node.status for placed in graph.nodes}
     assert statuses["elsewhere"] == statuses["other"] == "missing"
     assert next(placed.node for placed in graph.nodes if placed.node.type == "closing").closes == "n"
+
+
+def test_a_nested_group_stands_between_what_is_before_and_after_it() -> None:
+    graph = graph_of(
+        [
+            item("root"),
+            item("close", GroupRef("close"), parent="root"),
+            item("before", parent="root"),
+            item("first", "before", group_id="close", parent="root"),
+            item("second", "first", group_id="close", parent="root"),
+            item("beside", "before", group_id="close", parent="root"),
+            item("child", group_id="close", parent="beside"),
+            item("last", "close", parent="root"),
+            item("empty", GroupRef("empty"), parent="root"),
+        ]
+    )
+    assert arrows(graph) == {
+        ("root", "before", "parent"),
+        ("before", "first", "after"),
+        ("before", "beside", "after"),
+        ("first", "second", "after"),
+        ("beside", "child", "parent"),
+        ("second", "close", "after"),
+        ("child", "close", "after"),
+        ("close", "last", "after"),
+        ("root", "empty", "parent"),
+    }
+
+
+def test_many_nested_groups_are_few_nodes() -> None:
+    fan = [item("root", type="root")]
+    for n in range(150):
+        fan.append(item(f"close{n}", GroupRef(f"close{n}"), parent="root", type=GROUP_TYPE))
+        fan.append(item(f"in{n}", group_id=f"close{n}", parent="root", type="inner"))
+    graph = graph_of(fan)
+    shown = {placed.node.type: (placed.node.count, placed.node.group_id) for placed in graph.nodes}
+    assert shown == {"root": (1, "g"), "inner": (150, ""), GROUP_TYPE: (150, "g")}
+    assert arrows(graph) == {("root", "in0", "parent"), ("in0", "close0", "after")}
+
+
+@work(name="step")
+async def step() -> None: ...
+
+
+@work(name="nested")
+async def nested(ctx: Context) -> Result[None, None]:
+    return ctx.queue(step()).next(ctx.group(step(), ctx.group(step()))).next(step())
+
+
+async def test_the_page_of_a_group_has_the_groups_inside_it(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, step, nested)
+    async with app:
+        handle = await app.enqueue(nested(), id="outer", workflow="w")
+        await asyncio.wait_for(handle.group(), 10)
+    ann = visitor(app)
+    for path in ("/groups/outer", "/workflows/w"):
+        shown = (await ann.get(path, headers=AS_JSON)).json()
+        assert len(shown["items"]) == 7, path
+        page = (await ann.get(path)).text
+        roots = re.findall(r"translate\(8(?:\.0)? [^>]+>\s*<title>(\S+)", page)
+        assert roots == ["nested"], path
+        assert page.count('class="edge parent') == 1, path
+        inner = next(each["id"] for each in shown["items"] if each["type"] == GROUP_TYPE)
+        assert f'href="/groups/{inner}?' in page
 
 
 def test_a_circle_does_not_hang() -> None:

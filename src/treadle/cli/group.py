@@ -9,11 +9,11 @@ import typer
 
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import plain, plural
-from treadle.define.condition import GroupRef, shown_names
+from treadle.define.condition import waits_for
 from treadle.errors import InputError, NotFound
 from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
 from treadle.operate.item_json import member_json
-from treadle.store.reads import by_tenant
+from treadle.store.reads import by_tenant, group_members
 
 from .filters import RevealOption, first_items
 from .shell import Shell, operator_command
@@ -51,7 +51,7 @@ async def group(
     """Show a group: how it stands, its value, and its members as a tree. Nested groups are included."""
     _check_forms(dot, mermaid)
     found = await _find_group(shell, check_id(id))
-    tree = await group_members(shell, found, limit)
+    tree = Tree(*await group_members(shell.backend, (found.tenant, found.id), limit))
     if _shown_to_programs(shell, shell.client.values.group(found, reveal=reveal), tree, dot, mermaid):
         return None
     now = await shell.now()
@@ -135,19 +135,6 @@ async def _find_group(shell: Shell, id: str) -> GroupState:
     return found
 
 
-async def group_members(shell: Shell, root: GroupState, limit: int) -> Tree:
-    """The members of a group, and of the groups inside it."""
-    items: list[ItemState] = []
-    waiting, more = [root.id], False
-    while waiting and len(items) < limit:
-        where = Filter(tenant=root.tenant, group_id=waiting.pop(0))
-        found, rest = await first_items(shell, where, limit - len(items))
-        items += found
-        more = more or rest
-        waiting += [item.id for item in found if item.type == GROUP_TYPE]
-    return Tree(items, more or bool(waiting))
-
-
 def _progress(tree: Tree) -> str:
     """How many of the items have ended. Empty if there are more than these."""
     ended = sum(item.status in TERMINAL for item in tree.items)
@@ -224,11 +211,10 @@ FILLS: Final[dict[Status, str]] = {
 def _edges(items: Sequence[ItemState]) -> Iterator[tuple[int, int, bool]]:
     """From the parent, and from what it waits for (True), to each item. By their places in `items`."""
     places = {item.id: place for place, item in enumerate(items)}
-    for place, item in enumerate(items):
-        after = {str(name) for name in shown_names(item.after) if not isinstance(name, GroupRef)}
+    for place, (item, after) in enumerate(waits_for(items)):
         if item.parent in places and item.parent not in after:
             yield places[item.parent], place, False
-        yield from ((places[name], place, True) for name in sorted(after) if name in places)
+        yield from ((places[name], place, True) for name in sorted(set(after)) if name in places)
 
 
 def dot_lines(items: Sequence[ItemState]) -> Iterable[str]:

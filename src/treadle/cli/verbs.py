@@ -28,6 +28,7 @@ from treadle.operate.changes import (
 )
 from treadle.operate.filters import OPEN_STATUSES, read_duration, read_start
 from treadle.operate.why.wording import command, tenant_option
+from treadle.store.reads import group_members
 
 from .change_items import (
     BulkVerb,
@@ -42,7 +43,6 @@ from .change_items import (
 )
 from .exit_codes import REFUSED
 from .filters import DelayOption, ItemFilters, PriorityOption, RunAtOption
-from .group import group_members
 from .shell import Shell, operator_command
 
 WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
@@ -366,9 +366,9 @@ class DeletionPreview(Preview):
                 self.count, self.more = self.count + len(members), True
                 continue
             self._seen.add((group.tenant, id))
-            tree = await group_members(shell, group, COUNT_CAP - self.count)
-            self.count += len(tree.items)
-            self.more = self.more or tree.more
+            inside, more = await group_members(shell.backend, (group.tenant, id), COUNT_CAP - self.count)
+            self.count += len(inside)
+            self.more = self.more or more
 
 
 def _no_root(item: ItemState) -> ConflictError | None:

@@ -6,14 +6,14 @@ with counters (`rules.submission.dependency_state`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from treadle.base.ids import check_id
 from treadle.errors import InputError
-from treadle.item import GROUP_MARK
+from treadle.item import GROUP_MARK, ItemState
 
 Counts: TypeAlias = Literal["success", "done"]
 
@@ -137,6 +137,24 @@ def shown_names(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not _has_group(names):
         return names
     return tuple(map(shown_name, names))
+
+
+def waits_for(items: Sequence[ItemState]) -> Iterator[tuple[ItemState, list[str]]]:
+    """Each item, with the ids of those that it waits for. A group stands for the members after which no other
+    member comes, and for itself if none of its members is here."""
+    groups = {item.id: item.group_id for item in items}
+    followed: set[tuple[str, str]] = set()
+    for item in items:
+        followed.update((item.group_id, name) for name in (*shown_names(item.after), item.parent or ""))
+    members: dict[str, list[str]] = {}
+    for id, group in groups.items():
+        if (group, id) not in followed:
+            members.setdefault(group, []).append(id)
+    for item in items:
+        found: list[str] = []
+        for name in shown_names(item.after):
+            found += members.get(name, (name,)) if isinstance(name, GroupRef) else (name,)
+        yield item, [str(id) for id in found if id != item.id]
 
 
 def _has_group(names: Iterable[str]) -> bool:

@@ -1,5 +1,5 @@
 """Reads that take more than one call: items of several tenants, which may use one id; the groups around a
-group; how a group ended, and the deaths that failed it."""
+group, and its members with those of groups inside it; how a group ended, and the deaths that failed it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from treadle.backend import Backend
-from treadle.item import GROUP_TYPE, GroupState, ItemState, Ref
+from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Ref
 
 from .rules.settlement import SHOWN_DEATHS
 
 S = TypeVar("S", ItemState, GroupState)
+
+PAGE: Final = 1000
+"""Members of a group that are read at once."""
 
 
 def by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
@@ -75,6 +78,24 @@ async def outermost_groups(
             group = found[group.outer]
         outermost[id] = group
     return outermost
+
+
+async def group_members(backend: Backend, group: Ref, limit: int) -> tuple[list[ItemState], bool]:
+    """Up to `limit` members of a group and of the groups inside it, those of each oldest first, and whether
+    there are more."""
+    tenant, root = group
+    items: list[ItemState] = []
+    waiting, cursor = [root], None
+    while waiting and len(items) < limit:
+        where = Filter(tenant=tenant, group_id=waiting[0])
+        size = min(PAGE, limit - len(items))
+        page = await backend.list(where, limit=size, cursor=cursor, oldest_first=True)
+        items += page.items
+        waiting += [item.id for item in page.items if item.type == GROUP_TYPE]
+        cursor = page.cursor
+        if cursor is None:
+            waiting.pop(0)
+    return items, bool(waiting)
 
 
 GroupEnd: TypeAlias = Literal["succeeded", "failed", "cancelled"]

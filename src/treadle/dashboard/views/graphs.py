@@ -18,8 +18,10 @@ from treadle.codec.json_codec import read_value
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
-from treadle.item import GROUP_MARK, GroupState, ItemState, Page, Status
+from treadle.define.condition import GroupRef, shown_names, waits_for
+from treadle.item import GroupState, ItemState, Status
 from treadle.operate.item_json import exact_json, member_json
+from treadle.store.reads import group_members
 
 MOST_ITEMS: Final = 5_000
 """Items of a group or workflow that are read, the oldest."""
@@ -47,15 +49,10 @@ async def read_group(visit: Visit) -> GraphPage:
     id, client = visit.part("id"), visit.item_client
     # As the store has it: the stored value names its type, which says what is secret.
     group = await client.group(id, decode=False)
-    if group is not None:
-        client = visit.client_of(group.tenant)
-    found = await client.list(group_id=id, limit=MOST_ITEMS, oldest_first=True)
-    if group is None and not found.items:
-        raise NotShown(f"there is no group {id!r}")
-    tenant = group.tenant if group is not None else found.items[0].tenant
-    page = await asyncio.to_thread(_page, id, "group", tenant, found)
     if group is None:
-        return page
+        raise NotShown(f"there is no group {id!r}")
+    items, more = await group_members(client.backend, (group.tenant, id), MOST_ITEMS)
+    page = await asyncio.to_thread(_page, id, "group", group.tenant, items, more)
     facts = await read_value(group.value, group_facts, visit, group)
     return msgspec.structs.replace(page, group=facts, verbs=group_verbs(group))
 
@@ -68,12 +65,12 @@ async def read_workflow(visit: Visit) -> GraphPage:
     tenant = first.items[0].tenant
     client = visit.client_of(tenant)
     found = await client.list(workflow=name, limit=MOST_ITEMS, oldest_first=True)
-    return await asyncio.to_thread(_page, name, "workflow", tenant, found)
+    more = found.cursor is not None
+    return await asyncio.to_thread(_page, name, "workflow", tenant, found.items, more)
 
 
-def _page(id: str, title: str, tenant: str, found: Page) -> GraphPage:
+def _page(id: str, title: str, tenant: str, items: Sequence[ItemState], more: bool) -> GraphPage:
     """What is shown of items of one tenant."""
-    items = [item for item in found.items if item.tenant == tenant]
     counts: dict[Status, int] = {}
     for item in items:
         counts[item.status] = counts.get(item.status, 0) + 1
@@ -84,11 +81,11 @@ def _page(id: str, title: str, tenant: str, found: Page) -> GraphPage:
         title=title,
         tenant=tenant,
         counts=counts,
-        more=found.cursor is not None,
+        more=more,
         started_at=min(starts, default=None),
         ended_at=max(ends) if ends and len(ends) == len(items) else None,
         graph=graph_of(items),
-        items=items,
+        items=list(items),
     )
 
 
@@ -153,6 +150,8 @@ class Node(msgspec.Struct, frozen=True):
     key: str
     type: str
     status: NodeStatus
+    group_id: str
+    """The group of the item, or of all of them. Empty: they are in several."""
     ids: tuple[str, ...]
     """The item. Of several: up to 20."""
     count: int
@@ -202,7 +201,7 @@ def graph_of(items: Sequence[ItemState]) -> Graph:
     nodes = _nodes(items, folds)
     missing = sorted({edge.source for edge in edges} - set(folds))
     for id in missing[:MOST_NODES]:
-        nodes[id] = Node(id, "", "missing", (id,), 1)
+        nodes[id] = Node(id, "", "missing", "", (id,), 1)
     kept = _folded_edges(edges, folds, nodes)
     drawn_first = [key for layer in _layers(nodes, kept) for key in layer][:MOST_DRAWN]
     left_out = sum(node.count for node in nodes.values()) - sum(nodes[key].count for key in drawn_first)
@@ -232,35 +231,17 @@ def graph_of(items: Sequence[ItemState]) -> Graph:
 def _edges(items: Sequence[ItemState]) -> list[Edge]:
     """From what an item waits for, and from the item that queued it, unless it waits for that one too, or for
     another item that it queued."""
-    members: dict[str, list[str]] = defaultdict(list)
-    for item in items:
-        members[item.group_id].append(item.id)
     parents = {item.id: item.parent for item in items}
     found: dict[tuple[str, str], Edge] = {}
-    for item in items:
+    for item, sources in waits_for(items):
         if len(found) > MOST_EDGES:
             break
-        for name in item.after:
-            for source in _sources(name, item, members):
-                if source != item.id:
-                    found[source, item.id] = Edge(source, item.id, "after")
+        for source in sources:
+            found[source, item.id] = Edge(source, item.id, "after")
         parent = item.parent
-        if parent in parents and not any(
-            name == parent or parents.get(name) == parent for name in item.after
-        ):
+        if parent in parents and not any(each == parent or parents.get(each) == parent for each in sources):
             found[parent, item.id] = Edge(parent, item.id, "parent")
     return list(found.values())
-
-
-def _sources(name: str, item: ItemState, members: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """The items that a name in `after` means. A group whose members are not here stands for itself."""
-    if not name.startswith(GROUP_MARK):
-        return (name,)
-    group = name[len(GROUP_MARK) :]
-    inside = [id for id in members.get(group, ()) if id != item.id]
-    if inside:
-        return inside
-    return () if group == item.id else (group,)
 
 
 def _folds(items: Sequence[ItemState], edges: Sequence[Edge]) -> dict[str, str]:
@@ -326,11 +307,12 @@ def _node(key: str, items: Sequence[ItemState]) -> Node:
     first = items[0]
     starts = [item.started_at for item in items if item.started_at is not None]
     ends = [item.ended_at for item in items if item.ended_at is not None]
-    closes = first.id if len(items) == 1 and f"{GROUP_MARK}{first.id}" in first.after else None
+    closes = first.id if len(items) == 1 and GroupRef(first.id) in shown_names(first.after) else None
     return Node(
         key,
         first.type,
         first.status,
+        first.group_id if all(item.group_id == first.group_id for item in items) else "",
         tuple(item.id for item in items[:20]),
         len(items),
         min(starts, default=None),
