@@ -11,8 +11,8 @@ import pytest
 from tests.cli.calling import PROJECT, call, start
 from tests.cli.conftest import Store
 from tests.cli.forks import common_server
-from tests.cli.looked_at import log_in, order, report, send
-from treadle import Client, Context, Defer, Retry, Treadle, work
+from tests.cli.looked_at import TYPES, log_in, order, report, send
+from treadle import Client, Context, Defer, Result, Retry, Treadle, work
 from treadle.errors import WorkFailed
 from treadle.item import Demand, Heartbeat, ItemState
 from treadle.operate.filters import attempt_words
@@ -175,6 +175,27 @@ def test_show_says_what_an_item_waits_for(store: Store) -> None:
     (fields,) = store.call("show", third, "--json").objects
     assert fields["prerequisites"] == [{"id": first, "status": "ready", "type": "mail.send"}]
     assert fields["after"] == [first]
+
+
+def test_show_reads_items_of_built_in_types(memory: Store) -> None:
+    @work(name="nested")
+    async def nested(ctx: Context) -> Result[None, None]:
+        return ctx.queue(ctx.group(report("today"))).next(send(1))
+
+    async def fill(_: Treadle) -> None:
+        async with Treadle(memory.backend, work=[nested, *TYPES]) as app:
+            await (await app.enqueue(nested(), id="outer")).group()
+            action = await app.bulk.start("delete", status="success", type="none")
+            await app.handle(action.id).group()
+
+    memory.fill(fill)
+    (closing,) = memory.call("list", "--type", "treadle.group", "--json").objects
+    assert (closing["input"], closing["result"], "unreadable" in closing) == ({}, {"day": "today"}, False)
+    shown = memory.call("show", closing["id"]).out
+    assert "Waits for the group that it closes\n" in shown
+    assert "cannot be read" not in shown
+    (portion,) = memory.call("list", "--type", "treadle.bulk", "--json").objects
+    assert (portion["result"], "unreadable" in portion) == ({"phase": "done"}, False)
 
 
 def test_an_unknown_item_is_refused(store: Store) -> None:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tests.dashboard.conftest import AS_JSON
-from treadle import Context, Result, Treadle, work
+from treadle import Abort, Context, Result, Treadle, work
 from treadle.dashboard.views.graphs import NODE_WIDTH, Graph, graph_of
 from treadle.define.condition import GroupRef
 from treadle.item import GROUP_TYPE, ItemState, Status
@@ -176,6 +176,16 @@ async def nested(ctx: Context) -> Result[None, None]:
     return ctx.queue(step()).next(ctx.group(step(), ctx.group(step()))).next(step())
 
 
+@work(name="fails")
+async def fails() -> None:
+    raise Abort("no")
+
+
+@work(name="failing")
+async def failing(ctx: Context) -> Result[None, None]:
+    return ctx.queue(ctx.group(fails())).next(step())
+
+
 async def test_the_page_of_a_group_has_the_groups_inside_it(store: Any, make_app: Any, visitor: Any) -> None:
     app: Treadle = make_app(store, step, nested)
     async with app:
@@ -191,6 +201,30 @@ async def test_the_page_of_a_group_has_the_groups_inside_it(store: Any, make_app
         assert page.count('class="edge parent') == 1, path
         inner = next(each["id"] for each in shown["items"] if each["type"] == GROUP_TYPE)
         assert f'href="/groups/{inner}?' in page
+
+
+async def test_what_closes_a_nested_group_is_known_on_every_page(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, step, fails, failing)
+    async with app:
+        handle = await app.enqueue(failing(), id="outer")
+        await asyncio.gather(handle.group(), return_exceptions=True)
+    ann = visitor(app)
+    (closing,) = (await app.list("dead", type=GROUP_TYPE)).items
+    page = (await ann.get(f"/items/{closing.id}")).text
+    assert "the group that it closes" in page
+    assert f"/items/{closing.id}/edit" not in page
+    assert f'href="/types/{GROUP_TYPE}"' in page
+    assert "It is built in" in (await ann.get(f"/types/{GROUP_TYPE}")).text
+    types = (await ann.get("/types", headers=AS_JSON)).json()["types"]
+    assert {each["type"]: each["dead"]["count"] for each in types} == {
+        "fails": 1,
+        "failing": 0,
+        "step": 1,
+        GROUP_TYPE: 1,
+    }
+    assert (await ann.get("/types/treadle.bulk")).status_code == 404
 
 
 def test_a_circle_does_not_hang() -> None:

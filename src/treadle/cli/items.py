@@ -10,7 +10,7 @@ from treadle.base.ids import check_id
 from treadle.base.wording import duration, error_line, first_line, plural, times
 from treadle.define.condition import GroupRef, shown_name
 from treadle.errors import NotFound
-from treadle.item import Filter, GroupState, ItemState, Page
+from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Page
 from treadle.operate.filters import find_items, read_condition
 from treadle.operate.item_json import ref_json
 from treadle.store.rules.listing import LARGEST_PAGE
@@ -193,7 +193,9 @@ async def _show(shell: Shell, state: ItemState, around: _Around, reveal: bool) -
         _value(shell, "Result", *values.result(state, reveal=reveal), len(state.result))
     if around.prerequisites:
         shell.print()
-        shell.print(f"Waits for {plural(len(state.after), 'item')}", "bold")
+        closes = state.type == GROUP_TYPE
+        what = "the group that it closes" if closes else plural(len(state.after), "item")
+        shell.print(f"Waits for {what}", "bold")
         shell.table(
             ("ID", "STATE", "TYPE"),
             [

@@ -22,7 +22,12 @@ from treadle.define.condition import GroupRef, shown_names
 from treadle.define.secret_values import holds_secret
 from treadle.define.signature import GROUP_VALUE
 from treadle.engine.registry import Registry
-from treadle.engine.wait.wait_result import ValueSource, decode_group_value, value_source
+from treadle.engine.wait.wait_result import (
+    WITH_GROUP_VALUE,
+    ValueSource,
+    decode_group_value,
+    value_source,
+)
 from treadle.errors import DecodeError, class_name, path_text, shown
 from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState
 from treadle.item_facts import DeadMark
@@ -52,6 +57,8 @@ class Values:
         """The arguments of an item as a JSON value, read as a worker with this code would, and why that could
         not be done, or "". Without the code of its type, all of it is secret."""
         registry = self._registry
+        if state.type == GROUP_TYPE:  # it has none
+            return {}, ""
         type = registry.get(state.type)
         declared = registry.declared_types(state.type)
         if not (declared or reveal):
@@ -70,7 +77,7 @@ class Values:
 
     def result(self, state: ItemState, *, reveal: bool = False) -> tuple[object, str]:
         """The same for its result."""
-        group = state.type == GROUP_TYPE
+        group = state.type in WITH_GROUP_VALUE
         return _read_value(self._registry, state.type, state.result, reveal=reveal, group=group)
 
     def group_value(self, group: GroupState, *, reveal: bool = False) -> tuple[object, str]:

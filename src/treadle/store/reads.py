@@ -9,12 +9,10 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from treadle.backend import Backend
 from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Ref
 
+from .rules.listing import LARGEST_PAGE
 from .rules.settlement import SHOWN_DEATHS
 
 S = TypeVar("S", ItemState, GroupState)
-
-PAGE: Final = 1000
-"""Members of a group that are read at once."""
 
 
 def by_tenant(items: Iterable[ItemState]) -> dict[str, list[ItemState]]:
@@ -88,7 +86,7 @@ async def group_members(backend: Backend, group: Ref, limit: int) -> tuple[list[
     waiting, cursor = [root], None
     while waiting and len(items) < limit:
         where = Filter(tenant=tenant, group_id=waiting[0])
-        size = min(PAGE, limit - len(items))
+        size = min(LARGEST_PAGE, limit - len(items))
         page = await backend.list(where, limit=size, cursor=cursor, oldest_first=True)
         items += page.items
         waiting += [item.id for item in page.items if item.type == GROUP_TYPE]

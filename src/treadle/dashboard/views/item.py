@@ -23,6 +23,7 @@ from treadle.dashboard.views import Elsewhere, View
 from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
 from treadle.define.condition import GroupRef, shown_name
+from treadle.define.dependency import BUILT_IN
 from treadle.item import OPEN, ItemState
 from treadle.item_facts import PrerequisiteStatus
 from treadle.logs.tracebacks import is_users, package_of
@@ -163,7 +164,7 @@ def trace_url(visit: Visit, trace_id: str | None) -> str | None:
 
 def item_verbs(state: ItemState) -> list[Action]:
     """What can be done with an item in its status."""
-    own: list[Action] = ["complete"] if state.status in OPEN else ["edit"]
+    own: list[Action] = ["complete"] if state.status in OPEN else [] if state.type in BUILT_IN else ["edit"]
     if state.status in OPEN and state.status != "running":
         own = ["update", *own]
     return [*verbs_for([state.status]), *own]

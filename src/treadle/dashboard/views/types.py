@@ -106,7 +106,7 @@ async def read_all(visit: Visit) -> TypesPage:
 
 def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None) -> list[TypeState]:
     """The types that the code here, the workers, the items or the statistics name, by name. Those whose items
-    wait for a worker come first."""
+    wait for a worker come first. Types of treadle itself are among them if they have open or dead items."""
     found = depths(overview.counts, lambda count: count.type)
     unserved = {each.type: each for each in overview.unserved}
     fleet = Fleet(overview.workers, overview.now)
@@ -122,13 +122,13 @@ def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None)
             rate=(rates or {}).get(name),
         )
         for name in names
-        if not is_built_in(name)
+        if name in found or not is_built_in(name)
     ]
     return sorted(states, key=lambda state: (state.unserved is None, state.name))
 
 
 def is_built_in(name: str) -> bool:
-    """Whether it is a type of treadle itself. Those are not shown."""
+    """Whether it is a type of treadle itself."""
     return name in BUILT_IN or name.startswith("treadle.")
 
 
@@ -140,16 +140,15 @@ def code_of(type: AnyWorkType | None) -> Code:
 
 async def read_one(visit: Visit) -> TypePage:
     name, span = check_name(visit.part("type"), field="type"), span_of(visit)
-    if is_built_in(name):
-        raise NotShown(f"there is no type {name!r}")
     overview, throughput, uses = await asyncio.gather(
         visit.client.overview(),
         read_throughput(visit, span, type=name),
         visit.in_time(visit.client.limits()),
     )
-    type, fleet = visit.client.types.get(name), Fleet(overview.workers, overview.now)
+    own, fleet = not is_built_in(name), Fleet(overview.workers, overview.now)
+    type = visit.client.types.get(name) if own else None
     state = next((each for each in type_states(visit, overview, None) if each.name == name), None)
-    is_known = state is not None or bool(throughput is not None and throughput.started)
+    is_known = state is not None or (own and bool(throughput is not None and throughput.started))
     if visit.access.tenants is not None:  # what others use is not told
         is_known = state is not None and bool(state.depth.counts)
     if not is_known and not await visit.uses(type=name):

@@ -42,6 +42,10 @@ class ValueSource(NamedTuple):
     data: bytes
 
 
+WITH_GROUP_VALUE: Final = (GROUP_TYPE, BULK_TYPE)
+"""Types whose items have the value of a group as their result."""
+
+
 def encode_group_value(type: str, data: bytes, *, is_result: bool) -> bytes:
     """Mark encoded data as a result of `type`, or as a value that a member of `type` gave."""
     return b"".join((_RESULT if is_result else _GIVEN, type.encode(), _END, data))
@@ -105,7 +109,7 @@ def _own_value(registry: Registry, type: str, data: object, of: WorkTypeBase | N
     action, is the value of a group."""
     if not isinstance(data, bytes):
         return None
-    if type in (GROUP_TYPE, BULK_TYPE):
+    if type in WITH_GROUP_VALUE:
         return decode_group_value(registry, type, data)
     return registry.read_result(type, data, of)
 
