@@ -69,6 +69,31 @@ def test_commands_note_who_called_them(memory: Store, monkeypatch: pytest.Monkey
     assert rows == [["ann@example.org", "drain_worker"]] * 2
     assert "there are more: treadle audit --cursor" in shown.err
     assert len(memory.call("audit", "--tenant", "acme", "--json").objects) == 2
+    on = memory.call("audit", "--limit", "1", "--tenant", "acme").err.removeprefix(
+        "treadle: there are more: "
+    )
+    assert [entry["verb"] for entry in memory.call(*on.split()[1:], "--json").objects] == ["pause"]
+
+
+def test_the_entries_of_a_bulk_action_go_on_with_its_id(memory: Store) -> None:
+    async def fill(app: Treadle) -> str:
+        for tenant in ("acme", "beta"):
+            await app.tenant(tenant).enqueue(report(), delay=100)
+        action = await app.by("ann").bulk.start("cancel", type="report")
+        await app.worker.drain()
+        return action.id
+
+    id = memory.work_off(fill)
+    (row,) = memory.call("audit").out.splitlines()[1:]
+    assert row.split()[2:6] == ["ann", "bulk", "cancel", "-"]  # `treadle bulk` says how many
+    first = memory.call("audit", "--bulk", id, "--limit", "1")
+    on = first.err.removeprefix("treadle: there are more: treadle ").split()
+    seen = [*memory.call("audit", "--bulk", id, "--limit", "1", "--json").objects]
+    seen += memory.call(*on, "--json").objects
+    assert sorted((entry["verb"], entry["tenant"]) for entry in seen) == [
+        ("cancel", "acme"),
+        ("cancel", "beta"),
+    ]
 
 
 def test_a_schedule_is_changed_with_a_note(memory: Store) -> None:

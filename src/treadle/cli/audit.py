@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from treadle.base.timing import to_datetime
 from treadle.base.wording import plural
 from treadle.operate.fleet_json import audit_json
+from treadle.operate.why.wording import command
 from treadle.records import AuditEntry
 from treadle.store.rules.listing import LARGEST_PAGE
 
@@ -44,7 +46,8 @@ async def audit(
     else:
         _table(shell, entries)
     if cursor is not None:
-        shell.warn(f"there are more: treadle audit --cursor {cursor}")
+        verb = "audit --cursor" if bulk is None else f"audit --bulk {shlex.quote(bulk)} --cursor"
+        shell.warn(f"there are more: {command(verb, cursor, tenant=shell.tenant)}")
     return None
 
 
@@ -58,7 +61,7 @@ def _table(shell: Shell, entries: list[AuditEntry]) -> None:
                 f"{to_datetime(entry.at):%Y-%m-%d %H:%M:%S}",
                 entry.actor,
                 entry.verb,
-                f"{entry.count:,}",
+                "-" if entry.verb.startswith("bulk ") else f"{entry.count:,}",  # `treadle bulk` says it
                 *((entry.tenant or "all",) if by_tenant else ()),
                 what(entry),
                 entry.reason,
