@@ -300,7 +300,8 @@ class AlreadyEnded(ConflictError):
     """The item has ended, so it cannot be completed."""
 
     def __init__(self, id: str, status: str) -> None:
-        super().__init__(f"item {id!r} has ended ({status}): requeue it to run it again")
+        again = "enqueue the work again" if status == "success" else "requeue it"
+        super().__init__(f"item {id!r} has ended ({status}): {again} to run it again")
         self.id = id
         self.status = status
 

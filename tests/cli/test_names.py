@@ -77,6 +77,10 @@ def test_pauses_of_unknown_queues_are_remarked_on(filled: Store) -> None:
     assert filled.call("resume", "emial").err == ""
     filled.call("pause", "email", "--tenant", "acme")
     assert "still paused for acme: give --tenant" in filled.call("resume", "email").err
+    resumed = filled.call("resume", "email")
+    assert resumed.out == ""
+    assert resumed.err == "treadle: queue email is still paused for acme: give --tenant\n"
+    assert filled.call("pause", "treadle.bulk").err == ""
 
 
 def test_queues_of_a_worker_are_remarked_on_if_a_name_is_close(filled: Store) -> None:

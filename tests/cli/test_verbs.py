@@ -270,6 +270,10 @@ def test_a_failed_group_is_repaired(store: Store) -> None:
     assert store.call("repair", root).out == f"repaired {root}: 1 item open again\n"
     assert store.call("repair", root).out == f"nothing to repair in {root}: no death failed it\n"
     assert store.call("repair", root, "--json").objects == [{"verb": "repair", "id": root, "changed": 0}]
+    (member,) = store.call("list", "--type", "mail.send", "--json", "--limit", "1").objects
+    refused = store.call("repair", member["id"])
+    assert refused.code == 1
+    assert f"belongs to the group '{root}': repair it with `treadle repair {root}`" in refused.err
     refused = store.call("repair", "nonsense")
     assert refused.code == 1
     assert "no group 'nonsense' here" in refused.err

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from treadle.base.ids import check_id, check_name
 from treadle.base.wording import close_names, did_you_mean, listed, plural
+from treadle.bulk_action import BULK_QUEUE
 from treadle.errors import InputError, NotFound, TreadleError
 from treadle.item import DEFAULT_QUEUE
 from treadle.logs.tracebacks import MARK_LENGTH
@@ -77,7 +78,7 @@ async def queue_remark(client: Client, name: str) -> str:
         known = used_queues(await _overview(client), client.types)
     except TreadleError:
         return ""
-    return _remark("queue", name, known, tenant_of(client))
+    return "" if name == BULK_QUEUE else _remark("queue", name, known, tenant_of(client))
 
 
 def _remark(what: str, name: str, known: Sequence[str], tenant: str | None = None) -> str:

@@ -47,7 +47,8 @@ async def _set_paused(shell: Shell, queues: list[str], paused: bool) -> None:
             shell.emit({"queue": queue, "tenant": shell.tenant, "paused": paused})
         else:
             whose = "" if shell.tenant is None else f" for {shell.tenant}"
-            shell.print(f"queue {queue} is {'paused' if paused else 'resumed'}{whose}")
+            if paused or (queue, shell.tenant) in before:
+                shell.print(f"queue {queue} is {'paused' if paused else 'resumed'}{whose}")
         if remark:
             shell.warn(remark)
         if not paused:
@@ -56,11 +57,11 @@ async def _set_paused(shell: Shell, queues: list[str], paused: bool) -> None:
 
 def _remark_resumed(shell: Shell, queue: str, before: Sequence[tuple[str, str | None]]) -> None:
     """Say if the queue was not paused, or still is. before: the pauses, as they were."""
-    if (queue, shell.tenant) not in before:
+    others = [tenant for name, tenant in before if name == queue and tenant != shell.tenant]
+    if (queue, shell.tenant) not in before and not others:
         names = {name for name, tenant in before if tenant == shell.tenant}
         hint = did_you_mean(queue, names, f"paused {listed(sorted(names))}" if names else "no queue was")
         shell.warn(f"queue {queue} was not paused: {hint}")
-    others = [tenant for name, tenant in before if name == queue and tenant != shell.tenant]
     if shell.tenant is not None and None in others:
         shell.warn(f"queue {queue} is still paused for all tenants")
     elif shell.tenant is None and others:

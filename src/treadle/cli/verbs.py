@@ -293,7 +293,9 @@ async def repair(
             changed = await client.repair(wanted.id)
         except NotFound as error:
             refused = True
-            tell_refusal(shell, Refusal(wanted.id, wanted.tenant, error))
+            (member,) = await client.get([wanted.id])
+            why = error if member is None else _no_root(member, "repair")
+            tell_refusal(shell, Refusal(wanted.id, wanted.tenant, why or error))
             continue
         if shell.json:
             shell.emit({"verb": "repair", "id": wanted.id, "changed": changed})
@@ -371,11 +373,9 @@ class DeletionPreview(Preview):
             self.more = self.more or more
 
 
-def _no_root(item: ItemState) -> ConflictError | None:
+def _no_root(item: ItemState, verb: str = "delete") -> ConflictError | None:
     if item.group_id == item.id:
         return None
-    whole = command("delete", item.group_id, tenant=tenant_option(item.tenant))
-    return ConflictError(
-        f"item {item.id!r} belongs to the group {item.group_id!r}: only whole groups can be deleted, as with "
-        f"`{whole}`"
-    )
+    whole = command(verb, item.group_id, tenant=tenant_option(item.tenant))
+    only = "only whole groups can be deleted, as" if verb == "delete" else f"{verb} it"
+    return ConflictError(f"item {item.id!r} belongs to the group {item.group_id!r}: {only} with `{whole}`")
