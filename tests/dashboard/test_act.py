@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 from datetime import date
 from functools import partial
@@ -136,6 +137,7 @@ async def test_one_bulk_action_per_actor_and_it_can_be_stopped(
     again = await ann.post("/act/cancel", data=form)
     assert again.status_code == 409
     assert "has another bulk action" in again.text
+    assert 'name="rate" value="0.1"' in again.text
     asked = await bob.get("/act/cancel", params={"q": "type:mail.send"})
     assert re.search(r"Another bulk action runs: .* by ann, started", asked.text)
     bulk = first.headers["location"].partition("?")[0]
@@ -241,3 +243,23 @@ async def test_chosen_items_of_many_tenants_are_not_read_one_by_one(make_app: An
     assert backend.calls["get"] < 20
     (action,) = await app.bulk.list()
     assert action.total == len(tenants)
+
+
+async def test_a_bulk_action_is_started_again_as_it_was(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    await app.enqueue_many([send(f"{at}") for at in range(3)], delay=3600)
+    ann = visitor(app)
+    form = {"q": "type:mail.send", "confirmed": "1", "rate": "30/min", "canary": "2", "reason": "a & b"}
+    started = await ann.post("/act/trigger", data=form)
+    bulk = started.headers["location"].partition("?")[0]
+    assert (await ann.get(bulk, headers=AS_JSON)).json()["rate"] == 0.5
+    await ann.post(f"{bulk}/stop")
+    (link,) = re.findall(r'href="(/act/trigger[^"]+)"', (await ann.get(bulk)).text)
+    asked = (await ann.get(html.unescape(link))).text
+    for name, value in (("rate", "0.5"), ("canary", "2"), ("reason", "a &amp; b")):
+        assert re.search(rf'name="{name}"[^>]*value="{value}"', asked), name
+    assert "Scheduled items run now. It becomes a bulk action" in re.sub(r"\s+", " ", asked)
+    wrong = await ann.post("/act/trigger", data={**form, "rate": "fast"})
+    assert "write 50/s, 600/min or 1000/h" in wrong.text

@@ -7,16 +7,18 @@ import json
 import re
 import time
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.dashboard.conftest import AS_JSON, MakeApp, Visitor
-from treadle import Retry, Treadle, work
+from treadle import Context, Result, Retry, Treadle, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.dashboard.addresses import segment
+from treadle.dashboard.views.types import signature_of
 from treadle.doers import concurrency
 from treadle.item import Demand, Fire, Heartbeat, Item, Schedule, Submission, WorkerState
 from treadle.records import Stat
@@ -326,3 +328,10 @@ async def test_the_item_that_blocks_a_worker_is_marked(make_app: MakeApp, visito
     (worker,) = (await json_of(visitor(app), "/workers"))["workers"]
     assert [(item["id"], item["blocks"]) for item in worker["items"]] == [("guilty", True), ("a", False)]
     assert worker["info"]["blocked_by"] == [{"id": "guilty", "type": "send", "tenant": "default"}]
+
+
+def test_a_signature_names_what_treadle_gives_as_users_import_it() -> None:
+    async def made(ctx, day): ...  # type: ignore[no-untyped-def]
+
+    made.__annotations__ = {"ctx": Context, "day": date, "return": Result[None, dict[str, int]]}
+    assert signature_of(work(name="made")(made)) == "(day: datetime.date) -> Result[None, dict[str, int]]"

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import re
 import signal
 import sys
 from collections import Counter
@@ -46,7 +44,7 @@ from treadle.operate.changes import (
     names_bulk_actions,
     refuse_status,
 )
-from treadle.operate.filters import filter_text
+from treadle.operate.filters import filter_text, read_rate
 from treadle.operate.fleet_json import bulk_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import command, tenant_option
@@ -65,8 +63,6 @@ EXAMPLES: Final = 3
 FIRST_LOOK: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two looks at the canary: they get longer."""
-_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|m|h))?")
-_PER: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 # ------------------------------------------------------------------------------------------ which items
@@ -107,18 +103,7 @@ class Selection:
     ] = False
 
     def __post_init__(self) -> None:
-        read_rate(self.rate)
-
-
-def read_rate(text: str | None) -> float | None:
-    """Items per second. InputError."""
-    if text is None:
-        return None
-    parts = _RATE.fullmatch(text.strip().lower())
-    rate = 0.0 if parts is None else float(parts[1]) / _PER[parts[2] or "s"]
-    if not 0 < rate < math.inf:
-        raise InputError.of("--rate", text, "is no rate: write 50/s, 600/min or 1000/h")
-    return rate
+        read_rate(self.rate, "--rate")
 
 
 CanaryOption = Annotated[
@@ -234,7 +219,7 @@ async def change_items(
     """
     if selection.background:
         check_background(verb, selection)
-    bulk = PortionedChange(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate))
+    bulk = PortionedChange(shell, verb, named=bool(selection.ids), rate=read_rate(selection.rate, "--rate"))
     if selection.ids:
         if not filters.is_empty or selection.everything:
             raise InputError("ids and filters exclude each other: give ids, or say which items by filters")
@@ -578,7 +563,7 @@ async def start_background(
         where = {"ids": which, "open": name == "delete"}
     if canary:
         where["canary_wait"] = canary_wait
-    rate = read_rate(selection.rate)
+    rate = read_rate(selection.rate, "--rate")
     action = await shell.client.bulk.start(name, rate=rate, canary=canary, **where)
     if shell.json:
         shell.emit(bulk_json(action))

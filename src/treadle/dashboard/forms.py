@@ -113,13 +113,6 @@ def read_instant(text: str, field: str, now: float) -> float:
         raise InputError.of(field, text, problem) from None
 
 
-def read_number(text: str, field: str) -> float:
-    try:
-        return float(text[:LONGEST_NUMBER])
-    except ValueError:
-        raise InputError.of(field, text, "must be a number") from None
-
-
 def read_whole(text: str, field: str) -> int:
     try:
         return int(text[:LONGEST_NUMBER])

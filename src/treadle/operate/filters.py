@@ -187,6 +187,21 @@ def read_start(text: str, now: float, field: str) -> float:
     return now + read_duration(text, field) if is_duration(text) else _read_instant(text, field)
 
 
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/(s|min|m|h))?")
+_PER: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def read_rate(text: str | None, field: str) -> float | None:
+    """Items per second. InputError."""
+    if text is None:
+        return None
+    parts = _RATE.fullmatch(text.strip().lower())
+    rate = 0.0 if parts is None else float(parts[1]) / _PER[parts[2] or "s"]
+    if not 0 < rate < math.inf:
+        raise InputError.of(field, text, "is no rate: write 50/s, 600/min or 1000/h")
+    return rate
+
+
 def is_duration(text: str) -> bool:
     """Whether a text says how long, not when."""
     text = text.strip().lower()

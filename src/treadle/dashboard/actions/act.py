@@ -11,13 +11,13 @@ from starlette.responses import JSONResponse, Response
 from treadle.bulk_action import ActionVerb, BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import chosen_id, segment, split_id
-from treadle.dashboard.forms import Form, read_form, read_number, read_whole
+from treadle.dashboard.forms import Form, read_form, read_whole
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
 from treadle.item import Status
 from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source
-from treadle.operate.filters import ItemFilter, parse_filter
+from treadle.operate.filters import ItemFilter, parse_filter, read_rate
 
 from .answers import asking, back_of, finished, reason_of
 from .item_verbs import NO_FORM, ItemBrief, brief, change_items, read_items, refused_items, tell_refused
@@ -98,8 +98,7 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         has_canary=VERBS[verb].canary,
         asks_open=verb == "delete" and chosen.filter is None and not chosen.is_large,
         typed={
-            **{name: form.get(name) for name in ("reason", "rate", "canary", "open")},
-            "back": form.get("back") or visit.query("back"),
+            name: form.get(name) or visit.query(name) for name in ("reason", "rate", "canary", "open", "back")
         },
     )
 
@@ -109,7 +108,7 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
     reason = reason_of(form, needed_for=what if page.needs_reason else "")
     if not page.is_bulk:
         return await _act_now(visit, verb, chosen, reason, form)
-    rate = read_number(form.get("rate"), "rate") if form.get("rate") else None
+    rate = read_rate(form.get("rate") or None, "rate")
     canary = read_whole(form.get("canary"), "canary") if form.get("canary") and page.has_canary else 0
     bulk = visit.acting(verb, reason=reason).bulk
     if chosen.filter is None:

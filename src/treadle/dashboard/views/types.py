@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -190,6 +191,10 @@ def type_facts(type: AnyWorkType) -> TypeFacts:
     )
 
 
+_MODULE: Final = re.compile(r"\btreadle\.(?:\w+\.)*(?=[A-Z])")
+"""Where a class of treadle is, which users import from elsewhere."""
+
+
 class _Written(str):
     """An annotation that is a text, shown as it was written."""
 
@@ -210,7 +215,7 @@ def signature_of(type: AnyWorkType) -> str:
             if each.name in own
         ]
         shown = inspect.Signature(parameters, return_annotation=_written(signature.return_annotation))
-        return one_line(str(shown), MOST_TEXT)
+        return one_line(_MODULE.sub("", str(shown)).replace("NoneType", "None"), MOST_TEXT)
     except Exception:  # noqa: BLE001  the repr of a default may raise anything
         return ""
 
