@@ -58,6 +58,18 @@ def test_workers_are_listed_with_what_they_say(memory: Store) -> None:
     assert [(each["id"], each["running"]) for each in seen] == [("w1", None), ("w3", None), ("w4", None)]
 
 
+def test_types_of_a_worker_have_one_order_on_every_store(memory: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.connect()
+        types = ("z.last", "treadle.group", "a.first")
+        await app.backend.beat(Heartbeat(worker="w1", lease=60.0, types=types))
+
+    memory.fill(fill)
+    assert "a.first, z.last" in memory.call("workers").out
+    (shown,) = memory.call("workers", "--json").objects
+    assert shown["types"] == ["a.first", "treadle.group", "z.last"]
+
+
 # ------------------------------------------------------------------------------------------------ limits
 
 
@@ -79,6 +91,9 @@ def test_limits_are_listed_with_their_holders(memory: Store, monkeypatch: pytest
     assert lines[2] == ["mail.limited:slots:tenant:a", "2", "of", "3", "2", "by", "w1"]
     (one,) = memory.call("limits", "mail.limited:slots:tenant:b", "--json").objects
     assert (one["used"], one["limit"], one["holders"][0]["worker"]) == (2.0, 3, "w1")
+    named = memory.call("limits", "mail.limited", "api", "--json")
+    assert (named.code, named.err, len(named.objects)) == (0, "", 3)  # by the names that code has
+    assert memory.call("limits", "mail").code == 1
     seen = memory.call("limits", "--tenant", "a", "--json").objects
     assert [each["name"] for each in seen] == ["api:token_bucket/60:all", "mail.limited:slots:tenant:a"]
     doctored = memory.call("doctor").out

@@ -144,7 +144,12 @@ async def limits(
     uses = await shell.client.limits(names or None, count=count)
     missing = set(names or ()) - {use.name for use in uses}
     if missing:
-        used = [use.name for use in await shell.client.limits(count=count)]
+        in_use = await shell.client.limits(count=count)
+        # Code names a limit `stock`, and the store `stock:slots:all`.
+        begun = [use for use in in_use if use.name.partition(":")[0] in missing]
+        uses += begun
+        missing -= {use.name.partition(":")[0] for use in begun}
+        used = [use.name for use in in_use]
         for name in sorted(missing):
             others = f"in use: {listed(used)}" if used else "none is"
             shell.warn(f"no limit {name!r} is in use: {did_you_mean(name, used, others)}")
@@ -249,5 +254,5 @@ def worker_row(fleet: Fleet, worker: WorkerState) -> list[str]:
         "" if info is None or not info.started_at else ago(info.started_at, now).removesuffix(" ago"),
         ago(last_beat(worker), now),
         "" if info is None else "all" if info.queues is None else listed(info.queues, 3),
-        "all" if worker.types is None else listed((each for each in worker.types if each not in BUILT_IN), 4),
+        "all" if worker.types is None else listed(sorted({*worker.types}.difference(BUILT_IN)), 4),
     ]

@@ -75,7 +75,9 @@ def worker(
     ] = "",
     store_metrics: Annotated[
         bool,
-        typer.Option(help="with --metrics: also how the whole store stands. One place for it is enough"),
+        typer.Option(
+            help="with --metrics: also how the whole store stands; by default. One place for it is enough"
+        ),
     ] = True,
     log_level: Annotated[
         LogLevel, typer.Option(envvar="TREADLE_LOG", case_sensitive=False, help="the least level to log")

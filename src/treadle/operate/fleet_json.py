@@ -41,7 +41,7 @@ def worker_json(worker: WorkerState, standing: WorkerStanding) -> dict[str, Any]
         "until": iso(worker.until),
         "last_beat_at": iso(last_beat(worker)),
         "running": worker.running,
-        "types": worker.types,
+        "types": None if worker.types is None else sorted(worker.types),
         "info": None
         if info is None
         else {
