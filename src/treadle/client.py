@@ -13,7 +13,7 @@ from typing_extensions import TypedDict, TypeVar, Unpack
 
 from treadle.backend import Backend, store_name
 from treadle.base.callables import check_callable, check_list, check_plain
-from treadle.base.ids import IdGenerator, check_id, check_name, checked_generator
+from treadle.base.ids import IdGenerator, check_id, check_name, check_names, checked_generator
 from treadle.base.timing import Clock, Duration, Instant, seconds
 from treadle.base.wording import did_you_mean
 from treadle.bulk_action import OPERATORS
@@ -230,7 +230,7 @@ class Client(Operator):
             self._core,
             tenant=self._tenant,
             types=names,
-            queues=None if queues is None else tuple(check_name(queue, "queues") for queue in queues),
+            queues=None if queues is None else check_names(queues, "queues"),
             lease=seconds(lease, field="lease"),
         )
 

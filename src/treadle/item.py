@@ -249,9 +249,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     shared: tuple[SharedRoom, ...] = ()
     """Types that share room, besides the room of each in `types`. A type shares at most one."""
     queues: tuple[str, ...] | None = None
-    """None: every queue."""
+    """None: every queue. Each is named once: a repeated name is dropped."""
     tenants: tuple[str, ...] | None = None
-    """None: every tenant."""
+    """None: every tenant. Each is named once, as above."""
     avoid: Mapping[str, frozenset[AvoidedLane]] = {}
     """By type: lanes whose items of that type are left out this time, because a limit of theirs is reached.
     Items of other types in these lanes are handed out."""
@@ -267,6 +267,12 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker has their type. None: they wait without limit, as portions of bulk actions always do."""
     fairness: object = None
     """The `fairness` of the last claim: where the rotation of queues, tenants and lanes stands."""
+
+    def __post_init__(self) -> None:
+        if self.queues is not None:
+            msgspec.structs.force_setattr(self, "queues", tuple(dict.fromkeys(self.queues)))
+        if self.tenants is not None:
+            msgspec.structs.force_setattr(self, "tenants", tuple(dict.fromkeys(self.tenants)))
 
     def avoids(self, type: str, tenant: str, lane: str) -> bool:
         """Whether items of this type, tenant and lane are left out."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from treadle.base.callables import check_callable, check_list, is_async
-from treadle.base.ids import check_name
+from treadle.base.ids import check_name, check_names
 from treadle.base.loop_mark import LoopMark, forks
 from treadle.base.timing import Duration, seconds
 from treadle.client import Client, names_of
@@ -298,7 +298,7 @@ def _lifespan(given: Lifespan | None) -> Lifespan | None:
 def _names(given: Sequence[str] | None, field: str) -> tuple[str, ...] | None:
     if given is None:
         return None
-    names = check_list(given, field, repr(given) if isinstance(given, str) else "'mail'")
+    names = check_names(given, field)
     if not names:
         raise InputError.of(field, given, f"would serve nothing: leave it out to serve all {field}")
-    return tuple(check_name(name, field=field) for name in names)
+    return names

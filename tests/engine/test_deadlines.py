@@ -142,6 +142,23 @@ async def test_an_item_whose_deadline_has_passed_is_accepted_and_expires(make_ap
     assert not ran
 
 
+async def test_an_item_of_a_queue_that_is_named_twice_expires_once(make_app: MakeApp) -> None:
+    """It ends, and each event of its end comes once."""
+    seen = Seen()
+
+    @work(name="late", queue="mail")
+    async def late() -> int:
+        return 1
+
+    mail, tenants = ["mail", "mail"], ["default", "default"]
+    async with make_app(late, on_event=seen, queues=mail, tenants=tenants) as app:
+        handle = await app.enqueue(late(), deadline=datetime(2001, 1, 1, tzinfo=UTC))
+        assert (await failure(handle.result(PATIENCE))).reason == "expired"
+        assert await app.enqueue(late()).result(PATIENCE) == 1
+        await drain(app)
+    assert seen.names(handle.id) == ["Queued", "Expired", "Dead", "GroupDone"]
+
+
 async def test_a_retry_past_the_deadline_expires_at_once(make_timed: MakeApp, clock: ManualClock) -> None:
     """T22: The item keeps the last error, and the handler is called once."""
     calls: list[int] = []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, MakeApp, failure
+from tests.engine.kit import PATIENCE, MakeApp, Seen, failure
 from treadle import Abort, Context, Defer, LeaseLost, NotFound, Result, Retry, Worker, dependency, work
 from treadle.item import Item, Submission
 from treadle.testing import Faults, ManualClock, drain, run_inline
@@ -163,6 +165,29 @@ async def test_claim_one_by_type_and_queue(make_app: MakeApp) -> None:
     state = await mail.state()
     assert (state.status, state.attempt) == ("ready", 0)
     assert await app.claim_one(queues=["mail"], types=["unknown"]) is None
+
+
+async def test_claim_one_serves_a_queue_that_is_named_twice_once(make_app: MakeApp) -> None:
+    """§17: Each item ends once, also one whose deadline has passed."""
+    seen = Seen()
+    app = make_app(value, on_event=seen)
+    late = await app.enqueue(value(1), queue="mail", deadline=datetime(2001, 1, 1, tzinfo=UTC))
+    mail = await app.enqueue(value(2), queue="mail")
+    lease = await app.claim_one(queues=["mail", "mail"])
+    assert lease is not None
+    assert lease.id == mail.id
+    await lease.complete(2)
+    assert await app.claim_one(queues=["mail", "mail"]) is None
+    assert seen.names(late.id) == ["Queued", "Expired", "Dead", "GroupDone"]
+    assert seen.names(mail.id) == ["Queued", "Succeeded", "GroupDone"]
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # the store is not involved
+@pytest.mark.parametrize("queues", ["mail", b"mail", 5])
+async def test_claim_one_takes_a_list_of_queues(make_app: MakeApp, queues: Any) -> None:
+    """§17: The letters of a queue alone are no queues."""
+    with pytest.raises(TypeError, match=r"queues takes a list, as in queues=\['mail'\]"):
+        await make_app(value).claim_one(queues=queues)
 
 
 async def test_claim_one_of_a_bound_client_claims_only_for_its_tenant(make_app: MakeApp) -> None:

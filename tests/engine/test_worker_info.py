@@ -71,7 +71,14 @@ async def until_info(app: Client, is_so: Callable[[WorkerInfo], bool]) -> None:
 
 async def test_a_worker_says_who_it_is_and_what_it_serves(make_app: MakeApp) -> None:
     app = make_app(
-        slow, own, shared, worker_id="w1", queues=["mail"], tenants=["acme"], threads=7, unknown_type_grace=9
+        slow,
+        own,
+        shared,
+        worker_id="w1",
+        queues=["mail", "mail"],
+        tenants=["acme"],
+        threads=7,
+        unknown_type_grace=9,
     )
     async with app:
         info, now = await info_of(app), await app.backend.now()

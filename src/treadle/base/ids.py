@@ -21,7 +21,7 @@ from typing import TypeAlias, cast
 
 from treadle.errors import InputError
 
-from .callables import check_plain
+from .callables import check_list, check_plain
 
 IdGenerator: TypeAlias = Callable[[], str]
 
@@ -85,6 +85,13 @@ def check_name(value: object, field: str) -> str:
     if _utf8_length(value) > MAX_NAME_BYTES:
         raise InputError.of(field, value, f"is longer than {MAX_NAME_BYTES} bytes")
     return value
+
+
+def check_names(given: object, field: str) -> tuple[str, ...]:
+    """Return the names in a list, each once. TypeError for anything else, such as one name alone; InputError
+    if one is no valid name."""
+    names = check_list(given, field, repr(given) if isinstance(given, str) else "'mail'")
+    return tuple(dict.fromkeys(check_name(name, field) for name in names))
 
 
 def _invisible(value: str) -> str | None:

@@ -54,7 +54,7 @@ class PostgresWatch(PostgresVerbs):
         return _overview((await self._read("overview", tenant, 0.0 if quick else COUNTING_SECONDS))[0])
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
-        rows = await self._read("limits", None if names is None else list(names), count)
+        rows = await self._read("limits", None if names is None else list(dict.fromkeys(names)), count)
         uses = [use for row in rows if (use := _limit_use(row)) is not None]
         uses.sort(key=lambda use: (use.name, use.algorithm))
         return uses if names is not None else uses[:count]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 from treadle.backend import Backend
 from treadle.item import Demand, SharedRoom
@@ -185,6 +186,50 @@ class ClaimCases:
         assert await claim_ids(backend, queues=("q",), tenants=("x",)) == ["xq"]
         assert await claim_ids(backend, queues=()) == []
         assert await claim_ids(backend, tenants=()) == []
+
+    async def test_a_claim_returns_each_item_once_if_queues_or_tenants_repeat(self, backend: Backend) -> None:
+        """Ready and doomed items alike. None is left, and none is lost."""
+        twice: list[dict[str, Any]] = [
+            {"queues": ("q", "p", "q")},
+            {"tenants": ("x", "y", "x")},
+            {"queues": ("q", "q", "p"), "tenants": ("y", "x", "x")},
+        ]
+        for n, demand in enumerate(twice):
+            wanted: list[str] = []
+            for tenant, queue in ("xp", "xq", "yp", "yq"):
+                ready, doomed = f"{tenant}{queue}{n}", f"doomed-{tenant}{queue}{n}"
+                await submit(backend, item(ready, tenant=tenant, queue=queue))
+                await submit(backend, dependent("x", id=doomed, need=2, tenant=tenant, queue=queue))
+                wanted += [ready, doomed]
+            leases = (await claim_answer(backend, 100, **demand)).leases
+            assert sorted(lease.id for lease in leases) == sorted(wanted)
+            assert (await claim_answer(backend, 100)).leases == ()
+        await consistent(backend)
+
+    @needs("order")
+    async def test_a_queue_or_tenant_that_a_demand_repeats_gets_no_larger_share(
+        self, backend: Backend
+    ) -> None:
+        """The rotation counts it once."""
+        for field in ("queue", "tenant"):
+            for name in "pq":
+                place: dict[str, Any] = {field: name}
+                await submit(backend, *(item(f"{field}-{name}{n}", **place) for n in range(6)))
+            demand: dict[str, Any] = {f"{field}s": ("p", "p", "q")}
+            found = await claim_ids(backend, 6, **demand)
+            assert Counter(id[-2] for id in found) == {"p": 3, "q": 3}
+            await claim_ids(backend, 100)
+
+    async def test_the_next_due_item_is_found_if_queues_or_tenants_repeat(self, backend: Backend) -> None:
+        """As if each was named once."""
+        await submit(backend, item("a", tenant="x", queue="q", delay=50))
+        twice: list[dict[str, Any]] = [
+            {"queues": ("q", "q")},
+            {"tenants": ("x", "x")},
+            {"queues": ("q", "q"), "tenants": ("x", "x")},
+        ]
+        for demand in twice:
+            assert (await claim_answer(backend, **demand)).next_due == near(50)
 
     async def test_concurrent_claims_return_each_item_once(self, subject: Subject) -> None:
         """Eight claimers on four connections: no item is returned twice and none is left."""

@@ -102,6 +102,7 @@ class LimitUseCases:
         assert [one.name for one in await backend.limits()] == ["a", "b", "c", "d"]
         assert [one.name for one in await backend.limits(count=2)] == ["a", "b"]
         assert {one.name for one in await backend.limits(["d", "none", "b", "unused"])} == {"b", "d"}
+        assert sorted(one.name for one in await backend.limits(["b", "d", "b"])) == ["b", "d"]
         assert list(await backend.limits([])) == []
 
     @needs("watching", "limits")
