@@ -441,6 +441,35 @@ async def test_messages_that_are_lost_without_a_sign(
         assert await backend.inspect() == []
 
 
+class LatePubSub(MemoryPubSub):
+    """Delivers each message when the next one is published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str] = []
+
+    def publish(self, message: str, /) -> None:
+        self.kept.append(message)
+        if len(self.kept) > 1:
+            super().publish(self.kept.pop(0))
+
+
+async def test_messages_that_arrive_after_others_were_published(
+    prepared_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server is farther away than two wake-ups are apart. All arrive, so nothing is wrong."""
+    pubsub, recorder = LatePubSub(), WakeRecorder()
+    async with opened(prepared_url, notify=pubsub) as backend:
+        subscribing = asyncio.ensure_future(backend.subscribe(recorder))
+        await until(lambda: bool(pubsub.kept))
+        await backend.publish(Wake(items=(("t", "a"),)))
+        await backend.publish(Wake(items=(("t", "b"),)))
+        await subscribing
+        assert not is_absent(backend)
+        await recorder.wait_until(lambda: any(wake.items == (("t", "a"),) for wake in recorder.wakes))
+    assert warnings_in(caplog) == []
+
+
 class BrokenPubSub:
     def publish(self, message: str, /) -> None:
         raise ValueError("broken")

@@ -12,11 +12,11 @@ can read and make them. (Decision 0016.)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -268,11 +268,10 @@ class PubSubWakeups:
     The users of that server are strangers. They can read what is published, so it has ids and no results.
     They cannot make it: what has no signature is ignored.
 
-    The other server may be away, and a PubSub need not tell. So a process checks that what it publishes
-    arrives at itself: each wake-up of its own is a check, and after a silence it publishes one that says
-    nothing. While the check fails, nothing else is published, work is found by polling, and the subscription
-    is made anew, with back-off. When it succeeds again, the receivers get a wake-up that says that everything
-    may have changed.
+    The other server may be away, and a PubSub need not tell. So a process publishes, now and then, a text
+    that says nothing, and checks that it arrives at itself. While the check fails, nothing else is published,
+    work is found by polling, and the subscription is made anew, with back-off. When it succeeds again, the
+    receivers get a wake-up that says that everything may have changed.
     """
 
     def __init__(self, pubsub: PubSub, signature: WakeSignature, *, owned: bool) -> None:
@@ -290,16 +289,15 @@ class PubSubWakeups:
         """Where the task runs."""
         self._end: Callable[[], Answer[None] | None] | None = None
         """Ends the subscription."""
-        self._sent = ""
-        """The last payload that this process has published."""
-        self._arrived_at = 0.0
+        self._echo = ""
+        """The text of the last check. Wake-ups may be published before it comes back."""
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._task = self._mark = self._end = None
         self._tried = asyncio.Event()
         self._arrived = asyncio.Event()
-        """The last payload has come back."""
+        """The echo has come back."""
         self._check_now = asyncio.Event()
 
     async def subscribe(self, receive: Callable[[Wake], None]) -> Callable[[], None]:
@@ -346,14 +344,10 @@ class PubSubWakeups:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 for text in payloads(replace(wake, results=())):
-                    await self._publish(text)
+                    await resolved(self._pubsub.publish(self._signature.signed(text)))
         except Exception:
             self._check_now.set()
             raise
-
-    async def _publish(self, text: str) -> None:
-        self._sent = self._signature.signed(text)
-        await resolved(self._pubsub.publish(self._sent))
 
     # -- receiving -------------------------------------------------------------------------------------
 
@@ -377,24 +371,19 @@ class PubSubWakeups:
             await self._pause(failures)
 
     async def _check(self) -> None:
-        """Subscribe, if it is not subscribed, and return when a message of this process has arrived."""
+        """Subscribe, if it is not subscribed, and return when a text of this process has arrived."""
         if self._end is None:
             self._end = await resolved(self._pubsub.subscribe(self._on_message))
         self._arrived.clear()
-        await self._publish(f"check {secrets.token_hex(8)}")
+        self._echo = self._signature.signed(f"check {secrets.token_hex(8)}")
+        await resolved(self._pubsub.publish(self._echo))
         await self._arrived.wait()
 
     async def _pause(self, failures: int) -> None:
         """Return when the next check is due."""
-        due = time.monotonic() + (STORE_BACKOFF.delay(failures) if failures else PROBE_SECONDS)
-        while (wait := due - time.monotonic()) > 0:
-            try:
-                await asyncio.wait_for(self._check_now.wait(), wait)
-            except TimeoutError:
-                # A wake-up of this process that has arrived meanwhile is as good as a check.
-                due = max(due, 0.0 if failures else self._arrived_at + PROBE_SECONDS)
-            else:
-                return
+        with contextlib.suppress(TimeoutError):
+            wait = STORE_BACKOFF.delay(failures) if failures else PROBE_SECONDS
+            await asyncio.wait_for(self._check_now.wait(), wait)
 
     async def _unsubscribe(self) -> None:
         end, self._end = self._end, None
@@ -412,8 +401,7 @@ class PubSubWakeups:
             self._check_now.set()
             self._receivers.deliver(EVERYTHING)
             return
-        if text == self._sent:
-            self._arrived_at = time.monotonic()
+        if text == self._echo:
             self._arrived.set()
         wake = self._signature.opened(text) if len(text) <= MOST_BYTES else None
         if wake is not None and wake != NOTHING:
