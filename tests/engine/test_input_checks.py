@@ -46,6 +46,15 @@ def test_a_bound_client_cannot_be_bound_to_another_tenant() -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"status": "done"}, "status='done' does not exist: it is one of blocked, scheduled, ready, running"),
     ({"status": ["dead", "Ready"]}, "status='Ready' does not exist"),
+    ({"status": 0.0}, "status=0.0 must be a status, or a list"),
+    ({"status": False}, "status=False must be a status, or a list"),
+    ({"status": 5}, "status=5 must be a status, or a list"),
+    ({"status": b""}, "status=b'' must be a status, or a list"),
+    ({"status": ""}, "status='' does not exist"),
+    ({"mark": 0.0}, "mark=0.0 must be a str"),
+    ({"mark": []}, r"mark=\[\] must be a str"),
+    ({"mark": b""}, "mark=b'' must be a str"),
+    ({"reason": ""}, "reason='' does not exist"),
     ({"reason": "tired"}, "reason='tired' does not exist: it is one of exhausted, aborted"),
     ({"limit": 0}, "limit=0 must be a whole number"),
     ({"limit": "9"}, "limit='9' must be a whole number"),
@@ -74,6 +83,9 @@ async def test_an_unknown_filter_value_is_refused(
     if "status" not in where:
         with pytest.raises(InputError, match=message):
             await app.dead.list(**where)
+    if not where.keys() & {"status", "limit", "cursor", "oldest_first"}:
+        with pytest.raises(InputError, match=message):
+            await app.dead.requeue(**where)
 
 
 async def test_every_status_and_reason_can_be_asked_for(make_app: MakeApp) -> None:
@@ -102,7 +114,7 @@ async def test_names_are_checked_wherever_they_are_given(make_app: MakeApp) -> N
             await app.enqueue(keep("a"), key=name)
 
 
-NO_IDS: list[Any] = ["", "a\0b", "\ud800", "a\n", "x" * 129, 5, None, b"a", 1.5]
+NO_IDS: list[Any] = ["", "a\0b", "\ud800", "a\n", "x" * 129, 5, None, b"a", b"", 1.5]
 
 
 @memory_only
@@ -122,6 +134,23 @@ async def test_ids_are_checked_wherever_they_are_given(make_app: MakeApp, id: An
     for call in (app.sync.get, app.sync.cancel, app.sync.handle):
         with pytest.raises(InputError, match="id="):
             await asyncio.to_thread(call, id)
+
+
+@memory_only
+@pytest.mark.parametrize("names", ["mail", b"", 0.0])
+async def test_limits_are_named_in_a_list(make_app: MakeApp, names: Any) -> None:
+    with pytest.raises(TypeError, match="names takes a list"):
+        await make_app(keep).limits(names)
+
+
+@memory_only
+@pytest.mark.parametrize("id", [*NO_IDS, [], ["a"], ["a", "b"]], ids=ascii)
+async def test_verbs_for_one_id_take_one_id(make_app: MakeApp, id: Any) -> None:
+    app = make_app(keep)
+    for client in (app, app.tenant("acme")):
+        for verb in (client.why, client.related, client.group, client.complete, client.repair):
+            with pytest.raises(InputError, match="id="):
+                await verb(id)
 
 
 @memory_only

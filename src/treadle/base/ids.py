@@ -64,9 +64,14 @@ def check_id(value: object, *, field: str = "id") -> str:
 
 def ids_of(given: object) -> list[str]:
     """Return the ids of one or many ids, works, handles or states. InputError if one is no id."""
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        return [check_id(getattr(each, "id", each)) for each in cast("Iterable[object]", given)]
-    return [check_id(getattr(given, "id", given))]
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return [id_of(each) for each in cast("Iterable[object]", given)]
+    return [id_of(given)]
+
+
+def id_of(given: object) -> str:
+    """Return the id of one id, work, handle or state. InputError if it is no id."""
+    return check_id(getattr(given, "id", given))
 
 
 def check_name(value: object, field: str) -> str:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from typing_extensions import Unpack
 
 from treadle.backend import Backend
-from treadle.base.ids import check_id
+from treadle.base.ids import check_id, id_of
 from treadle.base.timing import Duration, check_number, seconds
 from treadle.base.wording import did_you_mean, plural
 from treadle.bulk_action import (
@@ -215,7 +215,7 @@ class Bulk:
         if self._tenant is not None and where.get("tenant") not in (None, self._tenant):
             problem = f"is refused: this client is bound to {self._tenant!r}"
             raise InputError.of("tenant", where.get("tenant"), problem)
-        if not any(value not in (None, (), []) for value in where.values()) and not everything:
+        if replace(given, tenant=where.get("tenant")) == Filter() and not everything:
             raise InputError(
                 f"bulk.start({verb!r}) without a filter would change all items: name a filter, ids=[...], or "
                 "everything=True"
@@ -256,7 +256,7 @@ def _named(ids: Iterable[str | HasId], where: FilterOptions, everything: bool) -
             "ids exclude filters: give ids=[...], or say which items by a filter", parameters=("ids",)
         )
     given: list[Any] = [ids] if isinstance(ids, str) or hasattr(ids, "id") else list(ids)
-    items = [BulkItem(check_id(getattr(each, "id", each)), getattr(each, "tenant", None)) for each in given]
+    items = [BulkItem(id_of(each), getattr(each, "tenant", None)) for each in given]
     named = tuple({(each.tenant, each.id): each for each in items}.values())
     if not named:
         raise InputError.of("ids", ids, "must name at least one item")

@@ -70,16 +70,25 @@ def item_filter(own_tenant: str | None, /, **where: Unpack[FilterOptions]) -> Fi
     given: dict[str, Any] = {
         **where,
         "tenant": where.get("tenant") if own_tenant is None else own_tenant,
-        "status": check_words((status,) if isinstance(status, str) else status or (), STATUSES, "status"),
+        "status": check_words(_listed(status), STATUSES, "status"),
         "since": None if since is None else instant(since, field="since"),
         "until": None if until is None else instant(until, field="until"),
     }
     return _checked(given, str)
 
 
+def _listed(status: Any) -> Iterable[Any]:
+    """The statuses in an option: none, one, or a list."""
+    if status is None or isinstance(status, str):
+        return () if status is None else (status,)
+    if isinstance(status, bytes) or not hasattr(status, "__iter__"):
+        raise InputError.of("status", status, "must be a status, or a list of them")
+    return cast("Iterable[Any]", status)
+
+
 def _checked(given: Mapping[str, Any], field: Callable[[str], str]) -> Filter:
     """The filter for values by name. field: how an error calls a name."""
-    group_id, reason, mark = given.get("group_id"), given.get("reason"), given.get("mark")
+    group_id, reason = given.get("group_id"), given.get("reason")
 
     def name(of: str) -> str | None:
         return None if given.get(of) is None else check_name(given[of], field(of))
@@ -95,7 +104,7 @@ def _checked(given: Mapping[str, Any], field: Callable[[str], str]) -> Filter:
         group_id=None if group_id is None else check_id(group_id, field=field("group_id")),
         key=name("key"),
         reason=None if reason is None else check_words((reason,), REASONS, field("reason"))[0],
-        mark=name("mark") if mark else mark,
+        mark="" if given.get("mark") == "" else name("mark"),
     )
 
 

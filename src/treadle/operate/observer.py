@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from treadle.base.ids import check_id, check_name, ids_of
+from treadle.base.callables import check_list
+from treadle.base.ids import check_id, check_name, id_of
 from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
@@ -57,7 +58,7 @@ class Observer:
         """Say why an item is where it is: the most binding reason first, and what to do about it. If it waits
         for other items, the reasons of the first one that is not blocked follow. For the root of a group that
         has ended: which members keep the group open."""
-        (id,) = ids_of(id)
+        id = id_of(id)
         await self._begin_read()
         from .why import why_item  # few programs need it
 
@@ -89,6 +90,8 @@ class Observer:
         first `count`. The store does not know how much `slots` allow: live workers say what their code
         has, or else the code of the type does, if it is here. A client of one tenant gets no limits of other
         tenants, and is not told who holds those that all share."""
+        if names is not None:
+            names = check_list(names, "names", "'mail'")
         await self._begin_read()
         from treadle.engine.declared_limits import declared_limits, with_limit  # few programs need it
 
@@ -133,7 +136,7 @@ class Observer:
     async def related(self, id: str | HasId, *, count: int = 100) -> Related | None:
         """Return up to `count` children of an item, and as many items that wait, or waited, for it or for
         its group. None for an unknown id."""
-        (id,) = ids_of(id)
+        id = id_of(id)
         check_count(count, "count")
         await self._begin_read()
         return await self._core.backend.related(id, tenant=self._tenant, count=count)

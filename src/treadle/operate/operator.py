@@ -9,7 +9,7 @@ from msgspec import UNSET
 from typing_extensions import Unpack
 
 from treadle.backend import Backend
-from treadle.base.ids import check_id, check_name, ids_of
+from treadle.base.ids import check_name, id_of, ids_of
 from treadle.base.timing import Instant
 from treadle.codec.json_codec import read_value
 from treadle.define.option_checks import check_count, check_page_size
@@ -67,7 +67,7 @@ class Operator(Observer):
         decode: False leaves its value as it is stored. So it names its type, which says what is secret in it:
             see `values`.
         """
-        (id,) = ids_of(id)
+        id = id_of(id)
         await self.connect()
         (group,) = await self._core.backend.group([id], tenant=self._tenant)
         if group is None or not decode:
@@ -191,7 +191,7 @@ class Operator(Observer):
     async def complete(self, id: str | HasId, value: Any = None) -> None:
         """End an open item as a success, without a worker. A running handler is interrupted. `ConflictError`
         for an item that closes a nested group, as long as that is open."""
-        name = check_id(id if isinstance(id, str) else getattr(id, "id", id))
+        name = id_of(id)
         await self._begin_change("complete")
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
         if state is not None and state.type == GROUP_TYPE and state.status not in TERMINAL:
@@ -227,7 +227,7 @@ class Operator(Observer):
         """Run the failed part of a group again: requeue the items whose deaths failed it, in nested groups
         too. The items that could not run because of them wait for them again. Returns how many items are open
         again; 0 if no death failed the group. `NotFound` for an unknown group."""
-        (group_id,) = ids_of(group_id)
+        group_id = id_of(group_id)
         await self._begin_change("repair")
         backend = self._core.backend
         (group,) = await backend.group([group_id], tenant=self._tenant)
