@@ -580,6 +580,11 @@ async def read_settings() -> None: ...
 
 asyncio.run(read_settings())
 """
+CONNECTS_AT_IMPORT = """
+from tests.cli.shop import app
+
+app.sync.connect()
+"""
 FAILS_IN_A_CHILD = """
 import sys
 from tests.cli.shop import app
@@ -598,6 +603,19 @@ async def test_an_app_may_run_an_event_loop_while_it_is_imported(
     async with here.client() as client:
         handle = await client.enqueue(shop.greet("a"))
         process = here.start("--burst", app="asks_at_import:app")
+        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert await handle.result(timeout=1) == "hello a"
+
+
+@pytest.mark.usefixtures("processes")
+async def test_an_app_may_connect_with_its_sync_side_while_it_is_imported(
+    here: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "connects_at_import.py").write_text(CONNECTS_AT_IMPORT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with here.client() as client:
+        handle = await client.enqueue(shop.greet("a"))
+        process = here.start("--burst", app="connects_at_import:app")
         assert await asyncio.to_thread(process.wait, 30) == 0
         assert await handle.result(timeout=1) == "hello a"
 

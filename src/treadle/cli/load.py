@@ -30,10 +30,12 @@ class CannotLoad(Exception):
 
 
 def load(path: str) -> Treadle:
-    """Import the app `package.module:name`."""
+    """Import the app `package.module:name`. If its module has used `app.sync`, end the loop of that: the
+    command has a loop of its own."""
     module, name = _import(path, "module:app, as in shop.jobs:app")
     found = getattr(module, name, None)
     if isinstance(found, Treadle):
+        found.sync.close()
         return found
     apps = [key for key, value in vars(module).items() if isinstance(value, Treadle)]
     hint = f"it has {', '.join(apps)}" if apps else "it has none"
