@@ -30,11 +30,11 @@ from treadle.engine.schedule.occurrence import CatchUp, NextFn
 from treadle.engine.settings import Settings
 from treadle.engine.submit.build_item import encode_stored, read_stored
 from treadle.engine.submit.enqueue import named, submit
-from treadle.errors import ConflictError, InputError
+from treadle.errors import ConflictError, InputError, NotFound
 from treadle.flow_control import OnUnhandledGroup
 from treadle.handle import EnqueueCall, Handle, submitted_handle, submitted_handles
 from treadle.handler.telemetry import Telemetry
-from treadle.item import AuditNote, Item, ItemState, Lease
+from treadle.item import TERMINAL, AuditNote, Item, ItemState, Lease
 from treadle.metrics import Metrics
 from treadle.operate.filters import check_tenant
 from treadle.operate.operator import Operator, note_of, tenant_of
@@ -239,8 +239,10 @@ class Client(Operator):
         the same priority, attempts, timeout, headers and compensation. The new item is the root of a group of
         its own, and the old one is its parent, and stays as it is.
 
+        item: as `get` or `list` returned it. `ConflictError` if it had not ended.
         key: its idempotency key. `ConflictError` if an item of an open group has it.
         """
+        _check_edit(item, work, self._tenant)
         await self._begin_change("edit")
         now = await self._core.backend.now()
         options = check_options(_edited_options(item, key, now), "enqueue", ENQUEUE_OPTIONS)
@@ -315,6 +317,24 @@ class Client(Operator):
     def schedules(self) -> Schedules:
         """The schedules of the store: `list`, `pause`, `resume`, `trigger`, `cancel`."""
         return Schedules(self._core, self._tenant, self._note)
+
+
+def _check_edit(item: object, work: object, tenant: str | None) -> None:
+    if not isinstance(item, ItemState):
+        raise InputError.of("item", item, "must be an item as app.get returns it")
+    if not is_work(work):
+        raise no_work(work, "edit")
+    if tenant not in (None, item.tenant):
+        raise NotFound(item.id)
+    check_ended(item)
+
+
+def check_ended(item: ItemState) -> None:
+    """Refuse to edit an item that has not ended."""
+    if item.status not in TERMINAL:
+        raise ConflictError(
+            f"the item is {item.status}, and would run beside the new one: wait for its end, or cancel it"
+        )
 
 
 def _edited_options(old: ItemState, key: str | None, now: float) -> dict[str, Any]:

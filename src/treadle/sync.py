@@ -344,6 +344,10 @@ class SyncClient(SyncOperator):
         handles = self._loop.run(self._client.enqueue_many(works, **options))
         return [SyncHandle(self._loop, handle) for handle in handles]
 
+    def edit(self, item: ItemState, work: Work[S, G], /, *, key: str | None = None) -> SyncHandle[S, G]:
+        """As `Client.edit`."""
+        return SyncHandle(self._loop, self._loop.run(self._client.edit(item, work, key=key)))
+
     def _is_callers(self, tx: object) -> bool:
         """Whether `tx` is a connection of the caller, and not what `ctx.sync.transaction()` gave it."""
         transaction = current_transaction(core_of(self._client).backend)
@@ -360,7 +364,6 @@ class SyncClient(SyncOperator):
         return [SyncHandle(self._loop, submitted_handle(core, tenant, answer, note)) for answer in answers]
 
     claim_one = blocking_as(Client.claim_one, _sync_lease)
-    edit = blocking_as(Client.edit, _sync_handle)
     schedule = on_loop_if_any(Client.schedule, SyncScheduleHandle)
 
     def handle(self, item: str | ItemState) -> SyncHandle[Any, Any]:

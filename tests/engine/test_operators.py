@@ -21,7 +21,7 @@ from treadle import (
     WorkFailed,
     work,
 )
-from treadle.errors import InputError
+from treadle.errors import ConflictError, InputError
 from treadle.events import Cancelled, GroupDone, Succeeded
 from treadle.operate import dead_letters
 
@@ -280,6 +280,50 @@ async def test_waiters_of_a_deleted_item_get_not_found(make_app: MakeApp) -> Non
     for waiting in waits:
         with pytest.raises(NotFound):
             await asyncio.wait_for(waiting, PATIENCE)
+
+
+# ------------------------------------------------------------------------------------------------------ edit
+
+
+async def test_edit_puts_work_in_place_of_an_item_that_has_ended(make_app: MakeApp) -> None:
+    async with make_app(value, bad) as app:
+        dead = await app.enqueue(bad(), priority=3, headers={"for": "ann"})
+        await failure(dead.result(PATIENCE))
+        new = await app.edit(await dead.state(), value(7))
+        assert await new.result(PATIENCE) == 7
+        state = await new.state()
+        assert (state.parent, state.priority, state.headers) == (dead.id, 3, {"for": "ann"})
+        assert (await dead.state()).status == "dead"
+
+
+async def test_edit_refuses_an_item_that_has_not_ended(make_app: MakeApp) -> None:
+    """Both would run."""
+    async with make_app(value) as app:
+        later = await app.enqueue(value(1), delay=60)
+        with pytest.raises(ConflictError, match="is scheduled, and would run beside the new one"):
+            await app.edit(await later.state(), value(2))
+        assert [item.id for item in (await app.list()).items] == [later.id]
+
+
+async def test_edit_takes_an_item_as_it_was_read(make_app: MakeApp) -> None:
+    async with make_app(value) as app:
+        handle = await app.enqueue(value(1))
+        await handle.result(PATIENCE)
+        for wrong in (handle, handle.id, None):
+            with pytest.raises(InputError, match=r"as app\.get returns it"):
+                await app.edit(wrong, value(2))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="takes a Work"):
+            await app.edit(await handle.state(), value)  # type: ignore[arg-type]
+
+
+async def test_edit_of_a_bound_client_knows_only_items_of_its_tenant(make_app: MakeApp) -> None:
+    async with make_app(value) as app:
+        handle = await app.tenant("acme").enqueue(value(1))
+        await handle.result(PATIENCE)
+        state = await handle.state()
+        with pytest.raises(NotFound):
+            await app.tenant("zoo").edit(state, value(2))
+        assert (await (await app.edit(state, value(2))).state()).tenant == "acme"
 
 
 # --------------------------------------------------------------------------------------------- dead letters

@@ -58,6 +58,7 @@ def blocking(app: Treadle, client: Client) -> None:
     assert_type(client.sync.list("dead", limit=5, oldest_first=True), Page)
     assert_type(client.sync.cancel([handle.id]), int)
     assert_type(client.sync.complete(handle.id, 5), None)
+    assert_type(client.sync.edit(handle.state(), add(1, 2)), SyncHandle[int, int])
     assert_type(app.sync.dead.requeue(type="mail.send"), int)
     assert_type(app.sync.claim_one(queues=["mail"], lease=5), SyncClaimedLease | None)
     assert_type(app.sync.schedule("often", every=5, run=lambda: add(1, 2)), SyncScheduleHandle)

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import msgspec
 from starlette.responses import Response
 
+from treadle.client import check_ended
 from treadle.dashboard.forms import Form, read_form, read_instant, read_json, read_whole
 from treadle.dashboard.visit import Visit
 from treadle.define.work_type import AnyWorkType, json_input, json_result, result_text
@@ -66,10 +67,7 @@ def _shown_input(visit: Visit, item: ItemState) -> tuple[object, str]:
 
 
 def _check_editable(visit: Visit, item: ItemState) -> AnyWorkType:
-    if item.status not in TERMINAL:
-        raise ConflictError(
-            f"the item is {item.status}, and would run beside the new one: wait for its end, or cancel it"
-        )
+    check_ended(item)
     type = visit.client.types.get(item.type)
     if type is None:
         raise ConflictError(f"the code of {item.type!r} is not here, so its input cannot be checked")
