@@ -77,8 +77,8 @@ class QueueAge(msgspec.Struct, frozen=True, gc=False):
 
     queue: str
     oldest_ready: float
-    """When the item became ready that has waited for the longest time. Only the first items of at most 200
-    lines of the queue are looked at. Paused queues are included."""
+    """When the item became ready that has waited for the longest time, of those that are first in their lines
+    (`Line.first`), parked or not. At most 200 lines of a queue are looked at. Paused queues are included."""
 
 
 class UnservedType(msgspec.Struct, frozen=True, gc=False):

@@ -151,18 +151,27 @@ def _in_short(rows: Iterable[Row], count: int) -> tuple[RelatedItem, ...]:
 
 
 def ready_lines(store: MemoryTables, queue: str, tenant: str | None, count: int, cap: int) -> list[Line]:
-    found: dict[tuple[str, str], list[ReadyLine]] = {}
-    for line in _lines(store, queue):
-        if line and tenant in (None, line.tenant):
-            found.setdefault((line.tenant, line.lane), []).append(line)
+    found = _parts_by_line(line for line in _lines(store, queue) if tenant in (None, line.tenant))
     return [_line(*name, found[name], cap) for name in sorted(found)[:count]]
 
 
-def _line(tenant: str, lane: str, parts: Sequence[ReadyLine], cap: int) -> Line:
-    """parts: the items in line, and those of them that are parked, by type."""
+def _parts_by_line(lines: Iterable[ReadyLine]) -> dict[tuple[str, str], list[ReadyLine]]:
+    """By tenant and lane: the items in line, and those of them that are parked, by type."""
+    found: dict[tuple[str, str], list[ReadyLine]] = {}
+    for line in lines:
+        if line:
+            found.setdefault((line.tenant, line.lane), []).append(line)
+    return found
+
+
+def _first(parts: Sequence[ReadyLine]) -> Row:
     heads = [head for part in parts if (head := part.first()) is not None]
     first: Row = min(heads, key=lambda head: head[:2])[2]
-    size = sum(map(len, parts))
+    return first
+
+
+def _line(tenant: str, lane: str, parts: Sequence[ReadyLine], cap: int) -> Line:
+    first, size = _first(parts), sum(map(len, parts))
     return Line(
         tenant=tenant,
         lane=lane,
@@ -203,8 +212,8 @@ def _ages(store: MemoryTables, tenant: str | None) -> Iterator[QueueAge]:
     queues = {name for items in (store.ready, *store.parked.values()) for name in _names(items.queues)}
     for queue in sorted(queues):
         lines = (line for line in _lines(store, queue) if tenant in (None, line.tenant))
-        heads = (line.first() for line in islice(lines, MOST_AGED_LINES))
-        oldest = min((head[2].ready_at for head in heads if head is not None), default=None)
+        parts = _parts_by_line(islice(lines, MOST_AGED_LINES)).values()
+        oldest = min((_first(each).ready_at for each in parts), default=None)
         if oldest is not None:
             yield QueueAge(queue, oldest)
 

@@ -526,10 +526,12 @@ def _ages(tx: Tx, tenants: Tenants, parked: Sequence[str]) -> Iterator[QueueAge]
     queues |= {queue for type in parked for queue in tx.names(_FAIRNESS["parked_queue"], type)}
     most = min(MOST_AGED_LINES, _MOST_HEADS // max(1, len(queues)) + 1)
     for queue in sorted(queues):
-        heads = lines(tx, queue, tenants, parked, most)
-        oldest = min((since for _, _, since, *_ in heads if since is not None), default=None)
-        if oldest is not None:
-            yield QueueAge(queue, oldest)
+        first: dict[tuple[str, str], tuple[int, int, float]] = {}
+        for owner, lane, since, rank, seq, _ in lines(tx, queue, tenants, parked, most):
+            head = (rank, seq, since)
+            first[owner, lane] = min(head, first.get((owner, lane), head))
+        if first:
+            yield QueueAge(queue, min(since for *_, since in first.values()))
 
 
 def _unserved(

@@ -189,6 +189,23 @@ class QueueAgeCases:
         assert await ages(backend) == {"default": near(100), "idle": near(100), "t": near(100)}
         assert await ages(backend, tenant="t") == {"t": near(100)}
 
+    @needs("watching", "parking")
+    async def test_parking_does_not_change_the_age_of_a_queue(self, subject: Subject) -> None:
+        """The first item of each line counts, parked or not."""
+        backend = subject.backend
+        await submit(backend, item("a"), item("b"), item(lane="x"), item(queue="q", lane="x"))
+        await subject.advance(100)
+        await submit(backend, item("alien", "alien", priority=9), item(type="other", lane="x", priority=5))
+        await submit(backend, item(type="other", queue="q", lane="x", priority=5))
+        await subject.advance(100)
+        before = {"default": near(100), "q": near(100)}
+        assert await ages(backend) == before
+        assert await claim_ids(backend, 1, types={"work": 9}) == ["a"]
+        assert await ages(backend) == before
+        await subject.advance(50)
+        assert await claim_ids(backend, 1, types={"alien": 9}) == ["alien"]
+        assert await ages(backend) == {"default": near(250), "q": near(150)}
+
     @needs("watching")
     async def test_a_doomed_item_does_not_wait(self, subject: Subject) -> None:
         """It is handed out, but does not run."""

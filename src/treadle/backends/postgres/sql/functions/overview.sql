@@ -68,8 +68,8 @@ begin
       union all select * from treadle.count_ready(p_tenant) where not is_whole
       union all select * from treadle.count_parked(p_tenant) where not is_whole
       union all select * from treadle.count_others(p_tenant) where not is_whole) c;
-  select array_agg(a.queue order by a.queue), array_agg(a.age order by a.queue) into age_queue, age from (
-    select a.queue, min(a.age) as age from treadle.oldest_ready(p_tenant) a group by a.queue) a;
+  select array_agg(a.queue order by a.queue), array_agg(a.age order by a.queue) into age_queue, age
+    from treadle.oldest_ready(p_tenant) a;
   select array_agg(t.type), array_agg(t.lost) into lost_type, lost from treadle.lost_type t
     where t.type = '' or t.type = any(seen_type) or t.type = any(first_type);
   select array_agg(p.queue order by p.queue, p.tenant), array_agg(p.tenant order by p.queue, p.tenant)
@@ -271,8 +271,8 @@ begin
       where (select count(*) from walk) > 4 * bound;
 end $$;
 
--- When the oldest of the heads of the lines of each queue became ready: of up to 200 lines of a queue, and of some
--- hundreds in all.
+-- When the oldest of the first items of the lines of each queue became ready: of up to 200 lines of a queue, and of some
+-- hundreds in all. Parked items belong to their lines.
 create or replace function treadle.oldest_ready(p_tenant text) returns table (queue text, age float8)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -301,44 +301,12 @@ begin
     end loop;
   end loop;
   most := least(200, greatest(3, bound / greatest(1, cardinality(queues))));
-  for k in 1 .. cardinality(queues) loop
-    queue := queues[k];
-    age := treadle.oldest_head(types[k], queues[k], p_tenant, most);
-    if age is not null then
-      return next;
-    end if;
-  end loop;
-end $$;
-
--- When the oldest of the heads of up to `p_most` lines of a queue became ready. p_type: as in fairness.sql.
-create or replace function treadle.oldest_head(p_type text, p_queue text, p_tenant text, p_most int) returns float8
-language plpgsql stable as $$
-#variable_conflict use_column
-declare
-  answer float8; since float8; at_tenant text := coalesce(p_tenant, ''); at_lane text;
-begin
-  -- The first line; then always the next one.
-  if p_type is null then
-    select o.tenant, o.lane, o.ready_since into at_tenant, at_lane, since from treadle.open_item o
-      where o.status = 2 and o.queue = p_queue and o.tenant >= at_tenant
-      order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
-  else
-    select o.tenant, o.lane, o.ready_since into at_tenant, at_lane, since from treadle.open_item o
-      where o.status = 3 and o.type = p_type and o.queue = p_queue and o.tenant >= at_tenant
-      order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
-  end if;
-  for k in 1 .. p_most loop
-    exit when at_tenant is null or at_tenant <> p_tenant;
-    answer := least(answer, since);
-    if p_type is null then
-      select o.tenant, o.lane, o.ready_since into at_tenant, at_lane, since from treadle.open_item o
-        where o.status = 2 and o.queue = p_queue and (o.tenant, o.lane) > (at_tenant, at_lane)
-        order by o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
-    else
-      select o.tenant, o.lane, o.ready_since into at_tenant, at_lane, since from treadle.open_item o
-        where o.status = 3 and o.type = p_type and o.queue = p_queue and (o.tenant, o.lane) > (at_tenant, at_lane)
-        order by o.type, o.queue, o.tenant, o.lane, o.priority desc, o.seq limit 1;
-    end if;
-  end loop;
-  return answer;
+  return query
+    select f.queue, min(f.since)
+    from (
+      select h.queue, (array_agg(h.ready_since order by h.priority desc, h.seq))[1] as since
+      from unnest(queues, types) q(queue, type)
+      cross join lateral unnest(treadle.line_heads(q.type, q.queue, p_tenant, most)) h
+      group by h.queue, h.tenant, h.lane) f
+    group by f.queue;
 end $$;
