@@ -175,8 +175,8 @@ async def test_bursts_one_after_another_fire_what_is_due_at_their_start(
         await clock.advance(61)
 
 
-async def test_drain_waits_for_the_first_look_at_the_schedules(clock: ManualClock) -> None:
-    """However slow the store is."""
+async def test_a_start_waits_for_the_first_look_at_the_schedules(clock: ManualClock) -> None:
+    """However slow the store is. So `drain` runs what was due."""
     RAN.clear()
     backend = FaultyBackend(MemoryBackend(clock=clock))
     app = Treadle(backend, work=[tick], clock=clock)
@@ -185,14 +185,16 @@ async def test_drain_waits_for_the_first_look_at_the_schedules(clock: ManualCloc
         await drain(app)
     await clock.advance(61)
     slow = backend.faults.hold("schedules")
-    async with run_inline(app), asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE):
+        starting = asyncio.ensure_future(app.start())
         await slow.reached()
-        draining = asyncio.ensure_future(drain(app))
-        await asyncio.wait({draining}, timeout=0.05)
-        assert not draining.done()
+        await asyncio.wait({starting}, timeout=0.05)
+        assert not starting.done()
         slow.release()
-        await draining
+        await starting
+        await drain(app)
         assert RAN == ["tick"]
+        await app.stop()
 
 
 async def test_drain_needs_a_started_app() -> None:

@@ -200,6 +200,38 @@ def every_minute(process: Process, **options: Any) -> ScheduleHandle:
 # ------------------------------------------------------------------------------------------- making schedules
 
 
+async def test_it_is_stored_when_the_app_has_started(
+    make_timed: Callable[..., Treadle], clock: ManualClock
+) -> None:
+    """Otherwise an occurrence right after the start would not count."""
+    nightly = StatedSchedule("nightly", cron="0 3 * * *", run=tick)
+    app = make_timed(tick, schedules=[nightly])
+    async with run_inline(app):
+        await clock.advance(86400)
+        await drain(app)
+        assert [item.status for item in (await app.list(type="tick")).items] == ["success"]
+
+
+async def test_a_start_that_is_cancelled_while_it_stores_schedules_leaves_nothing_behind() -> None:
+    store = Connection(MemoryBackend())
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    async def schedules() -> None:
+        reached.set()
+        await never.wait()
+
+    store.schedules = schedules  # type: ignore[attr-defined]
+    app = Treadle(store, work=[tick], schedules=[StatedSchedule("often", every=5, run=tick)])  # type: ignore[arg-type]
+    starting = asyncio.ensure_future(app.start())
+    await asyncio.wait_for(reached.wait(), PATIENCE)
+    assert not starting.done()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not app._core.scheduler.workers
+    await app.close()
+
+
 async def test_bad_arguments_are_refused(fleet: Fleet) -> None:
     client = fleet.process().client
     with pytest.raises(ScheduleError):

@@ -89,6 +89,12 @@ class WorkerLoops:
             self._tasks.start(self._backlog(worker.on_backlog).run(), "backlog")
         core.scheduler.start(worker.id)
         self._watch_loop()
+        try:
+            if core.scheduler.entries:
+                await core.scheduler.began.wait()
+        except BaseException:
+            await self.end_schedules()
+            raise
 
     def redriver(self, redrive: Redrive) -> Redriver:
         core = self._core

@@ -59,6 +59,8 @@ class Scheduler:
         self._tasks = Tasks(self._task_died)
         self._workers: set[str] = set()
         self._wake, self._became_idle = asyncio.Event(), asyncio.Event()
+        self.began = asyncio.Event()
+        """Set when the schedules are stored, or the first try to store them has failed."""
         self._expected: float | None = None
         """When the loop should wake, by the store's clock, if it only sleeps until then."""
         self._failures = 0
@@ -96,7 +98,7 @@ class Scheduler:
     def start(self, worker: str) -> None:
         """Run, on behalf of this worker."""
         if not self._workers:
-            self._wake, self._became_idle = asyncio.Event(), asyncio.Event()
+            self._wake, self._became_idle, self.began = asyncio.Event(), asyncio.Event(), asyncio.Event()
             self._expected = None
             self._sync.reset()
             self._tasks.start(self.run(), "schedules")
@@ -108,6 +110,7 @@ class Scheduler:
         if not self._workers:
             await self._tasks.cancel()
             self._became_idle.set()
+            self.began.set()
 
     def leave_dead_loop(self) -> None:
         """The event loop that it ran on is gone. The schedules stay."""
@@ -117,6 +120,7 @@ class Scheduler:
             entry.firing = False
 
     def _task_died(self, error: BaseException, name: str) -> None:
+        self.began.set()
         self._hooks.report(error, "schedule", f"the {name} task ended")
 
     # -- what users do ---------------------------------------------------------------------------------
@@ -162,6 +166,7 @@ class Scheduler:
         while True:
             self._wake.clear()
             wait = await self.run_once()
+            self.began.set()
             if not self.busy:
                 self._became_idle.set()
             if wait is None:
