@@ -71,8 +71,64 @@ from treadle.retry import Retry, retry_call
 from treadle.schedule import Schedule
 from treadle.worker import Worker
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.backends.memory import MemoryBackend
+    from treadle.base.timing import Clock as Clock
+    from treadle.base.timing import SystemClock as SystemClock
+    from treadle.codec import Codec as Codec
+    from treadle.errors import AccessDenied as AccessDenied
+    from treadle.errors import AlreadyEnded as AlreadyEnded
+    from treadle.errors import AttemptTimeout as AttemptTimeout
+    from treadle.errors import BackendError as BackendError
+    from treadle.errors import BadResultError as BadResultError
+    from treadle.errors import ConflictError as ConflictError
+    from treadle.errors import CronError as CronError
+    from treadle.errors import DeadlineExceeded as DeadlineExceeded
+    from treadle.errors import DecodeError as DecodeError
+    from treadle.errors import DefinitionError as DefinitionError
+    from treadle.errors import DuplicateKeyError as DuplicateKeyError
+    from treadle.errors import DuplicateWorkError as DuplicateWorkError
+    from treadle.errors import EncodeError as EncodeError
+    from treadle.errors import HandlerError as HandlerError
+    from treadle.errors import LeaseLost as LeaseLost
+    from treadle.errors import LifecycleError as LifecycleError
+    from treadle.errors import LongTransaction as LongTransaction
+    from treadle.errors import NotStarted as NotStarted
+    from treadle.errors import NotTriggerable as NotTriggerable
+    from treadle.errors import NotUpdatable as NotUpdatable
+    from treadle.errors import PayloadError as PayloadError
+    from treadle.errors import PayloadTooLarge as PayloadTooLarge
+    from treadle.errors import ProcessDied as ProcessDied
+    from treadle.errors import ReferencedError as ReferencedError
+    from treadle.errors import RemoteError as RemoteError
+    from treadle.errors import ScheduleError as ScheduleError
+    from treadle.errors import SchemaError as SchemaError
+    from treadle.errors import Stopped as Stopped
+    from treadle.errors import StoreFull as StoreFull
+    from treadle.errors import StoreTooSlow as StoreTooSlow
+    from treadle.errors import StoreUnavailable as StoreUnavailable
+    from treadle.errors import StrictReturnError as StrictReturnError
+    from treadle.errors import UntrustedSchema as UntrustedSchema
+    from treadle.errors import WakeupsLost as WakeupsLost
+    from treadle.flow_control import AcceptInfo as AcceptInfo
+    from treadle.flow_control import BacklogInfo as BacklogInfo
+    from treadle.flow_control import BackpressureInfo as BackpressureInfo
+    from treadle.flow_control import FailureInfo as FailureInfo
+    from treadle.flow_control import UnhandledGroup as UnhandledGroup
+    from treadle.item import Count as Count
+    from treadle.item import GroupState as GroupState
+    from treadle.item import ItemState as ItemState
+    from treadle.item import Page as Page
+    from treadle.ports import PortsBackend as PortsBackend
+    from treadle.ports import PubSub as PubSub
+    from treadle.ports import Pulled as Pulled
+    from treadle.ports import Queue as Queue
+    from treadle.ports import Store as Store
+    from treadle.ports import memory_pubsub as memory_pubsub
+    from treadle.ports import memory_queue as memory_queue
+    from treadle.ports import memory_store as memory_store
+    from treadle.schedule import ScheduleHandle as ScheduleHandle
+    from treadle.schedule import ScheduleState as ScheduleState
 
 __version__ = VERSION
 
@@ -152,7 +208,7 @@ _LAZY = {
 }
 
 
-if not TYPE_CHECKING:  # a checker shall see a misspelt name, and where a moved one lives now
+if not TYPE_CHECKING:  # a checker shall see a misspelt name
 
     def __getattr__(name: str) -> Any:
         for module, names in _LAZY.items():

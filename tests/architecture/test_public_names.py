@@ -1,5 +1,7 @@
 """The public names are two lists: a name is added or removed here on purpose."""
 
+import ast
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -175,6 +177,23 @@ def test_names_that_moved_are_still_importable_from_treadle(module: str) -> None
 @pytest.mark.parametrize("module", CONTRIB)
 def test_the_names_of_modules_for_other_libraries_are_these(module: str) -> None:
     assert sorted(import_module(module).__all__) == CONTRIB[module]
+
+
+def test_type_checkers_know_the_names_that_moved() -> None:
+    """As if each was imported: the module's `__getattr__` is not for checkers."""
+    tree = ast.parse(inspect.getsource(treadle))
+    blocks = [
+        each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "TYPE_CHECKING"
+    ]
+    known = {
+        (each.module, name.asname)
+        for block in blocks
+        for each in block.body
+        if isinstance(each, ast.ImportFrom)
+        for name in each.names
+    }
+    moved = {(module, name) for module, names in ELSEWHERE.items() for name in names}
+    assert known == moved | {("treadle.backends.memory", None)}
 
 
 def test_unknown_names_are_an_attribute_error() -> None:
