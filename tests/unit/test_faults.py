@@ -37,8 +37,10 @@ def test_every_verb_is_wrapped() -> None:
 
 
 def test_an_unknown_verb_is_refused() -> None:
-    with pytest.raises(ValueError, match="setle"):
+    with pytest.raises(ValueError, match=r"'setle': did you mean 'settle'\?"):
         Faults().fail("setle")
+    with pytest.raises(ValueError, match=r"'save': .*\bclaim\b.*\bsubmit\b"):
+        Faults().fail("save")
 
 
 async def test_fail_before_a_call(backend: FaultyBackend) -> None:

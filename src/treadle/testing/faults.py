@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from treadle.backend import Backend
+from treadle.base.wording import did_you_mean
 from treadle.errors import StoreUnavailable
 from treadle.ports import PubSub, Queue, Store
 
@@ -45,8 +46,10 @@ class Fault:
     def __init__(
         self, verb: str, strike: Strike, *, times: int | None = 1, skip: int = 0, match: Match | None = None
     ) -> None:
-        if verb not in VERBS | PORT_VERBS and verb != "*":
-            raise ValueError(f"neither a backend nor a port has the verb {verb!r}")
+        known = sorted(VERBS | PORT_VERBS)
+        if verb not in known and verb != "*":
+            hint = did_you_mean(verb, known, f"there are *, {', '.join(known)}")
+            raise ValueError(f"neither a backend nor a port has the verb {verb!r}: {hint}")
         self._verb = verb
         self._strike = strike
         self._left = times
