@@ -235,8 +235,9 @@ def test_a_result_has_the_states_of_celery(app: Treadle) -> None:
     assert isinstance(failed.result, WorkFailed)
     again = task.AsyncResult(result.id)
     assert again.get(timeout=10) == 11
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as refused:
         _ = task.AsyncResult("nothing").state
+    assert refused.value.__context__ is None
 
 
 def test_a_revoked_result(idle: Treadle) -> None:

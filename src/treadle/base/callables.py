@@ -56,7 +56,7 @@ def is_async(fn: Any) -> bool:
 def check_async(method: str) -> None:
     """Raise RuntimeError if a handler calls this method of its Context where nothing can be awaited: in a
     thread or a process."""
-    if not _runs_loop():
+    if not runs_any_loop():
         raise RuntimeError(
             f"ctx.{method}() must be awaited, and this handler is a plain function: use ctx.sync.{method}(), "
             "or make the handler `async def`"
@@ -65,16 +65,17 @@ def check_async(method: str) -> None:
 
 def check_may_block(what: str, instead: str) -> None:
     """Raise RuntimeError in a thread that runs an event loop."""
-    if _runs_loop():
+    if runs_any_loop():
         raise RuntimeError(f"{what} would block the event loop that runs in this thread: use {instead}")
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether this thread runs this event loop."""
-    return _runs_loop() and asyncio.get_running_loop() is loop
+    return runs_any_loop() and asyncio.get_running_loop() is loop
 
 
-def _runs_loop() -> bool:
+def runs_any_loop() -> bool:
+    """Whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -24,14 +24,6 @@ def keep_for_ever(thing: object) -> None:
     _inherited.append(thing)
 
 
-def is_running_on(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the caller runs on this event loop."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
-
-
 class LoopMark:
     """The event loop, and the process, in which it was made."""
 

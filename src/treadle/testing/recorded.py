@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Transaction
 from treadle.backends.memory import MemoryBackend
-from treadle.base.loop_mark import is_running_on
+from treadle.base.callables import runs_here
 from treadle.base.timing import Clock
 from treadle.item import (
     Filter,
@@ -72,7 +72,7 @@ class RecordingBackend(WrappedBackend):
     ) -> Sequence[tuple[Submitted, ...] | Rejected]:
         if tx is None:
             return await self._pass_on(submissions)
-        if self._loop is not None and not is_running_on(self._loop):  # `app.sync`
+        if self._loop is not None and not runs_here(self._loop):  # `app.sync`
             return asyncio.run_coroutine_threadsafe(self._submit_at_once(submissions), self._loop).result()
         return await self._submit_at_once(submissions)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
+from treadle.base.callables import runs_any_loop
 from treadle.base.timing import Duration, seconds
 from treadle.client import Client
 from treadle.errors import InputError, WaitTimeout, WorkCancelled, WorkFailed
@@ -199,9 +199,7 @@ def _left(until: float | None, result: CeleryResult[Any], timeout: Duration | No
 def run_blocking(client: Client, coroutine: Coroutine[Any, Any, T], method: str, instead: str) -> T:
     """Run a coroutine on the app's loop, and wait for it here. RuntimeError in a thread that runs an event
     loop: the loop would stand still meanwhile."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not runs_any_loop():
         return client.sync.call(coroutine)
     coroutine.close()
     raise RuntimeError(f"{method} would block the event loop of this thread: use `{instead}`")

@@ -5,11 +5,11 @@ A worker runs for weeks. Without this, a handler would get a connection that the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
+from treadle.base.callables import runs_any_loop
 from treadle.handler.call_next import CallNext
 from treadle.handler.context import Context
 
@@ -62,12 +62,4 @@ async def close_connections(ctx: Context, call_next: CallNext) -> Any:
 
 def handler_scope() -> AbstractContextManager[None]:
     """Entered around the call of a handler, in its thread."""
-    return nullcontext() if _is_on_loop() else fresh_connections()
-
-
-def _is_on_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return nullcontext() if runs_any_loop() else fresh_connections()

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from treadle.backend import Backend
+from treadle.base.callables import runs_here
 from treadle.base.ids import ids_of
 from treadle.define.work import WorkTypeBase
 from treadle.engine.core import Core
@@ -202,11 +203,8 @@ class EngineServices:
 
 def run_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
     """Call a function on the event loop, from there or from another thread."""
-    try:
-        if asyncio.get_running_loop() is loop:
-            return call()
-    except RuntimeError:  # a thread without an event loop
-        pass
+    if runs_here(loop):
+        return call()
     answer: Future[T] = Future()
 
     def run() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr, replace
 
-from treadle.base.loop_mark import is_running_on
+from treadle.base.callables import runs_here
 from treadle.define.work import Work
 from treadle.engine.core import Core
 from treadle.engine.open_transaction import CURRENT, OpenTransaction, current_transaction
@@ -191,7 +191,7 @@ def _committed(
         else:
             core.tasks.start(announce_stored(), "announce")
 
-    if is_running_on(loop):
+    if runs_here(loop):
         on_loop()
     else:
         loop.call_soon_threadsafe(on_loop)
