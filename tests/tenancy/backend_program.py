@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from treadle.backend import Backend
 from treadle.errors import TreadleError
@@ -27,6 +27,7 @@ from treadle.item import (
     Settlement,
     Submission,
 )
+from treadle.item_facts import DeadMark, Explanation, Overview
 from treadle.records import AuditPage
 
 Exchange: TypeAlias = tuple[str, Any]
@@ -61,6 +62,11 @@ VERBS = {
     "ended": 1,
     "list": 2,
     "counts": 1,
+    "explain": 1,
+    "overview": 1,
+    "lines": 1,
+    "related": 1,
+    "marks": 1,
 }
 """The weight of each verb."""
 
@@ -295,6 +301,24 @@ class BackendProgram:
     async def counts(self) -> None:
         await self.call("counts", self.backend.counts(tenant=self.tenant, ended=True), counted)
 
+    async def explain(self) -> None:
+        (id,) = self.ids(1)
+        await self.call(f"explain {id}", self.backend.explain(id, tenant=self.tenant), explained)
+
+    async def overview(self) -> None:
+        await self.call("overview", self.backend.overview(tenant=self.tenant), overlooked)
+
+    async def lines(self) -> None:
+        queue = self._random.choice(QUEUES)
+        await self.call(f"lines {queue}", self.backend.lines(queue, tenant=self.tenant))
+
+    async def related(self) -> None:
+        (id,) = self.ids(1)
+        await self.call(f"related {id}", self.backend.related(id, tenant=self.tenant))
+
+    async def marks(self) -> None:
+        await self.call("marks", self.backend.marks(tenant=self.tenant), marked)
+
     async def audits(self) -> None:
         await self.call("audits", self.backend.audits(tenant=self.tenant, limit=1000), noted)
 
@@ -332,6 +356,20 @@ def plain_ended(ended: Ended) -> list[Any]:
 
 def counted(counts: Sequence[Count]) -> list[Any]:
     return sorted(astuple(count) for count in counts if count.count)
+
+
+def explained(found: Explanation | None) -> Any:
+    """Without workers, which serve all tenants, and what follows from them."""
+    return None if found is None else replace(found, workers=(), unknown_since=None)
+
+
+def overlooked(found: Overview) -> list[Any]:
+    """The same."""
+    return [counted(found.counts), found.ages, found.paused, found.now]
+
+
+def marked(found: Sequence[DeadMark]) -> list[Any]:
+    return sorted(astuple(mark) for mark in found)
 
 
 def noted(page: AuditPage) -> list[Any]:

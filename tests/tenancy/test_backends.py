@@ -89,6 +89,7 @@ async def test_the_programs_use_every_verb_and_reach_every_status() -> None:
     [
         *("claim", "get", "group", "list", "counts", "cancel"),
         *("complete", "requeue", "trigger", "delete", "pause", "claim_key", "audits"),
+        *("explain", "overview", "lines", "related", "marks"),
     ],
 )
 async def test_a_leak_in_one_verb_is_found(verb: str) -> None:
