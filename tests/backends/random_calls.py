@@ -313,4 +313,6 @@ class RandomCalls:
         await self.backend.explain(ids[0], tenant=self.tenant())
         await self.backend.overview(tenant=self.tenant(), quick=True)
         await self.backend.marks(tenant=self.tenant(), cap=3)
+        await self.backend.lines(QUEUES[0])
+        await self.backend.related(ids[0])
         await self.backend.limits()
