@@ -53,7 +53,7 @@ LOOKS: dict[str, Look] = {
     "items of the future": page(since=1e10),
     "cancelled items": page(status=("cancelled",)),
     "lines": lambda tx: watch.ready_lines(tx, "q", None, 200, CAP),
-    "related to one that all wait for": lambda tx: read.related(tx, "first", None, 20),
+    "related to one that all wait for": lambda tx: watch.related(tx, "first", None, 20),
     "with a reach: a type": page(50, type="none"),
     "with a reach: labels": page(50, tenant="a", queue="none"),
     "with a reach: a type that succeeded": page(50, status=("success",), type="none"),

@@ -60,7 +60,6 @@ from . import (
 )
 from .database import OpenDatabase, SqliteDatabase
 from .lists import list_items
-from .read import related as related_items
 from .records import add_stats, read_stats
 from .statements import Tx
 from .transactions import call_with_connection
@@ -217,7 +216,7 @@ class SqliteBackend(SqliteDatabase):
         return await self._read(ready_lines, queue, tenant, count, cap)
 
     async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
-        return await self._read(related_items, id, tenant, count)
+        return await self._read(watch.related, id, tenant, count)
 
     # -- records for operators -------------------------------------------------------------------------
 

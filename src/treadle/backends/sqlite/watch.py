@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import ceil, gcd
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Counting, ItemState, Status, Verdict, WorkerState
 from treadle.item_facts import DeadMark, Explanation, LimitHolder, LimitUse, Overview, QueueAge, UnservedType
-from treadle.records import Line
+from treadle.records import Line, Related, RelatedItem
 from treadle.store.fleet import Fleet
 from treadle.store.rules.limits import LimitState
 from treadle.store.rules.settlement import group_status
@@ -179,6 +179,41 @@ def _count_lanes(tx: Tx, queue: str, tenant: str | None, parked: Sequence[str]) 
 def _lane_holder(tx: Tx, no: int, state: ItemState) -> str | None:
     found: str | None = tx.value(_SQL["lane_holder"], state.type, state.tenant, state.lane, no)
     return found
+
+
+# -- what belongs to an item ---------------------------------------------------------------------------
+
+
+def related(tx: Tx, id: str, tenant: str | None, count: int) -> Related | None:
+    no = numbers(tx, [id], tenant).get(id)
+    if no is None:
+        return None
+    group, owner = tx.rows(_SQL["item"], no)[0]
+    children = _queued(tx, no, group, count)
+    children |= {each for (each,) in tx.rows(_SQL["named"], id, owner, count)}
+    dependents = {each for (each,) in tx.rows(_SQL["dependents"], no, count)}
+    group_no = root(tx, id, owner)
+    if group_no is not None:
+        dependents |= {each for (each,) in tx.rows(_SQL["dependents"], -group_no, count)}
+    return Related(
+        children=_in_short(tx, sorted(children)[:count]), dependents=_in_short(tx, sorted(dependents)[:count])
+    )
+
+
+def _queued(tx: Tx, no: int, group: int, count: int) -> set[int]:
+    """What its settlement queued: in its group, and in the nested groups that some of these close."""
+    found: set[int] = set()
+    groups = [group]
+    while groups and len(found) < count:
+        own = [each for (each,) in tx.rows(_SQL["queued"], groups.pop(0), no, count)]
+        found.update(own)
+        groups += (each for (each,) in tx.rows(_SQL["closed"], array(own)))
+    return found
+
+
+def _in_short(tx: Tx, nos: Iterable[int]) -> tuple[RelatedItem, ...]:
+    rows = tx.rows(_SQL["in_short"], array(nos))
+    return tuple(RelatedItem(id, type, STATUS[status]) for id, type, status in rows)
 
 
 # -- limits --------------------------------------------------------------------------------------------
