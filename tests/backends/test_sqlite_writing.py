@@ -246,7 +246,6 @@ VERBS = (
     "groups",
     "operate",
     "read",
-    "requeue",
     "retention",
     "rows",
     "settle",
