@@ -25,6 +25,7 @@ from treadle.store.rules.records import (
     noted_change,
     number_of_audit,
     rows_to_add,
+    stat_of,
 )
 
 from .connection import PostgresCalls, PostgresVerbs, Record
@@ -139,20 +140,8 @@ class PostgresStats(PostgresVerbs):
 
 
 def _stat(row: Record, labels: tuple[str, str]) -> Stat:
-    at, _, started, succeeded, failed, retried, dead, cancelled, wait, run = row
-    return Stat(
-        at=at,
-        type=labels[0],
-        queue=labels[1],
-        started=started,
-        succeeded=succeeded,
-        failed=failed,
-        retried=retried,
-        dead=dead,
-        cancelled=cancelled,
-        wait=decoded(wait),
-        run=decoded(run),
-    )
+    at, _, *counters, wait, run = row
+    return stat_of(at, labels, counters, decoded(wait), decoded(run))
 
 
 def encoded(counts: Sequence[int]) -> str:

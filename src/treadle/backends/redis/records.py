@@ -20,6 +20,7 @@ from treadle.store.rules.records import (
     labels,
     number_of_audit,
     rows_to_add,
+    stat_of,
 )
 
 from .item_bytes import Argument
@@ -122,11 +123,5 @@ def _read_stat(name: bytes, counts: bytes) -> Stat:
     numbers = _decode(counts)
     first = len(COUNTERS) + 1
     run = first + numbers[first - 1]
-    return Stat(
-        at=at,
-        type=type,
-        queue=queue,
-        wait=tuple(numbers[first:run]),
-        run=tuple(numbers[run:]),
-        **dict(zip(COUNTERS, numbers, strict=False)),
-    )
+    counters = numbers[: len(COUNTERS)]
+    return stat_of(at, (type, queue), counters, tuple(numbers[first:run]), tuple(numbers[run:]))

@@ -19,6 +19,7 @@ from treadle.store.rules.records import (
     labels,
     number_of_audit,
     rows_to_add,
+    stat_of,
 )
 
 from .rows import decode_ids
@@ -115,20 +116,8 @@ def read_stats(
 
 
 def _stat(row: Row, labels: tuple[str, str]) -> Stat:
-    at, _, started, succeeded, failed, retried, dead, cancelled, wait, run = row
-    return Stat(
-        at=float(at),
-        type=labels[0],
-        queue=labels[1],
-        started=started,
-        succeeded=succeeded,
-        failed=failed,
-        retried=retried,
-        dead=dead,
-        cancelled=cancelled,
-        wait=decode_histogram(wait),
-        run=decode_histogram(run),
-    )
+    at, _, *counters, wait, run = row
+    return stat_of(float(at), labels, counters, decode_histogram(wait), decode_histogram(run))
 
 
 def prune_stats(tx: Tx, limit: int) -> None:

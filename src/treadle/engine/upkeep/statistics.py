@@ -18,6 +18,7 @@ from treadle.engine.timers import StoreClock
 from treadle.metrics import Metrics
 from treadle.metrics.series import QueueMetrics
 from treadle.records import MINUTE, Stat
+from treadle.store.rules.records import stat_of
 
 INTERVAL = 10.0
 """Seconds between two times that counts are sent."""
@@ -107,20 +108,8 @@ class _Counted:
 
     def since(self, before: _Counted, at: float, label: _Label) -> Stat:
         numbers = [now - then for now, then in zip(self._counters, before._counters, strict=True)]
-        started, succeeded, failed, retried, dead, cancelled = numbers
-        return Stat(
-            at=at,
-            type=label[0],
-            queue=label[1],
-            started=started,
-            succeeded=succeeded,
-            failed=failed,
-            retried=retried,
-            dead=dead,
-            cancelled=cancelled,
-            wait=_difference(self._wait, before._wait),
-            run=_difference(self._run, before._run),
-        )
+        wait, run = _difference(self._wait, before._wait), _difference(self._run, before._run)
+        return stat_of(at, label, numbers, wait, run)
 
 
 def _counters(counted: QueueMetrics) -> tuple[int, ...]:

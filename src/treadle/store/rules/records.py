@@ -141,21 +141,23 @@ def labels(by: StatsBy, type: str | None, queue: str | None, found: str) -> tupl
     return found if by == "type" else type or "", found if by == "queue" else queue or ""
 
 
+def stat_of(
+    at: float,
+    labels: tuple[str, str],
+    counters: Sequence[int],
+    wait: tuple[int, ...],
+    run: tuple[int, ...],
+) -> Stat:
+    """A Stat of a type and a queue, with these `COUNTERS`."""
+    named = dict(zip(COUNTERS, counters, strict=True))
+    return Stat(at=at, type=labels[0], queue=labels[1], wait=wait, run=run, **named)
+
+
 def added(at: float, type: str, queue: str, stats: Sequence[Stat]) -> Stat:
     """The sums of these."""
-    return Stat(
-        at=at,
-        type=type,
-        queue=queue,
-        started=sum(stat.started for stat in stats),
-        succeeded=sum(stat.succeeded for stat in stats),
-        failed=sum(stat.failed for stat in stats),
-        retried=sum(stat.retried for stat in stats),
-        dead=sum(stat.dead for stat in stats),
-        cancelled=sum(stat.cancelled for stat in stats),
-        wait=_histograms(stat.wait for stat in stats),
-        run=_histograms(stat.run for stat in stats),
-    )
+    counters = [sum(getattr(stat, name) for stat in stats) for name in COUNTERS]
+    wait, run = _histograms(stat.wait for stat in stats), _histograms(stat.run for stat in stats)
+    return stat_of(at, (type, queue), counters, wait, run)
 
 
 def _histograms(counts: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
