@@ -10,10 +10,11 @@ request changes nothing for the others. Concurrent calls behave as if they ran o
 says so, of the machine.
 
 **Unknown until answered.** If a call raises `StoreUnavailable` or is cancelled, it may or may not have
-happened. `submit`, `settle`, `beat`, `claim_key` and `fire` can be repeated with the same arguments: what was
-already done is not done twice. A repeated `submit` without keys may be refused with the ids that it stored;
-the caller reads that as success. A claim whose answer was lost leaves leases that the worker does not know.
-They end with the worker's own lease, or the worker asks for them with `unknown_leases`.
+happened. `submit`, `settle`, `record`, `beat`, `claim_key` and `fire` can be repeated with the same
+arguments: what was already done is not done twice. A repeated `submit` without keys may be refused with the
+ids that it stored; the caller reads that as success. A claim whose answer was lost leaves leases that the
+worker does not know. They end with the worker's own lease, or the worker asks for them with
+`unknown_leases`.
 
 **Fenced.** Every claim in the life of the store makes a new token. A token may change its item until the item
 is settled, freed, completed, cancelled or deleted. A stale token changes nothing.
@@ -86,6 +87,24 @@ stored (keys) ends in the same step: it counts for items that wait for it, and i
 the effects. Nothing of a nested group is pruned before the outermost group around it has ended, and it is
 deleted with that group. `group` finds a nested group by its id.
 
+## Steps
+
+A handler may record **steps**: values under names, in its item, which survive its attempt (`record`). To
+record one is progress: the attempts that failed or were lost before do not count any more (`failures` and
+`losses` are 0, and the current attempt is the first). Steps, signals and streams are removed with their item.
+
+A handler may wait without a worker. Its attempt ends with a settlement of kind `suspend`, which names what
+the item waits for: steps that are not `over`. The item is **suspended** until it is claimed again. It is
+`scheduled`, due at the earliest `until` of these waits, or at `NEVER`. A wait of kind `sleep` is over when
+its `until` comes, or when the item is triggered. A wait for a signal is over when the signal comes.
+
+A **signal** has a name and goes to one item. It is kept in the item's mailbox until a wait takes it, in the
+order of arrival: each signal is taken by one wait, and each wait takes one signal. A wait takes it in the
+step that suspends the item, if it was there before; or in the step that stores it, if the item is suspended,
+waits for a signal of this name, and the `until` of the wait has not passed. The wait is then over, with the
+signal's value, and the item is ready, at the end of its line. Signals that come while the item runs, or is
+not started, wait in the mailbox. A suspended item counts as started.
+
 ## Capabilities
 
 A native backend has all of `CAPABILITIES`. A backend that is built from smaller parts names those that it
@@ -103,6 +122,7 @@ from treadle.errors import BackendError
 from treadle.item import (
     AuditNote,
     Changed,
+    Chunk,
     Claim,
     Count,
     Demand,
@@ -119,11 +139,15 @@ from treadle.item import (
     Page,
     PermitReply,
     PermitRequest,
+    Record,
+    Recorded,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
+    Signal,
+    Signalled,
     Status,
     Submission,
     Submitted,
@@ -153,6 +177,7 @@ CAPABILITIES: Final = frozenset(
         "strict",  # Demand.strict, and permits that belong to leases
         "watching",  # explain, overview, limits, marks, lines, related, and `reach` of list
         "recording",  # statistics, audit notes, runs of schedules; drain_worker
+        "steps",  # record, steps, stream, signal; settlements of kind `suspend`
     }
 )
 """What a full backend can do. A store in the user's own database has `transactions` too."""
@@ -174,6 +199,11 @@ class Transaction(Protocol):
     async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
         """As `Backend.submit` with `tx`, as a part of this transaction. A refusal, answered or raised, leaves
         the transaction as it was."""
+        ...
+
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        """As `Backend.record`, as a part of this transaction. A stale token is answered; the caller then
+        raises, which rolls the transaction back."""
         ...
 
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
@@ -364,9 +394,24 @@ class Backend(Protocol):
           have to wait for a transaction that a user has left open. A settlement that is both `moved` and
           `rejected` may get either answer.
         - Items that become doomed are not settled here. The next claim hands them out.
+        - `suspend` records its steps as `record` does, and gives the attempt back. Waits for signals that the
+          item had before, and that are not among them, are forgotten: it does not ask for them any more. If a
+          wait is over at once, because its time has passed or its signal was there, the item is ready.
+          Children are stored as for `success`. See Steps.
 
         The effects say which items were released and which groups ended, for events and wake-ups after the
         commit.
+        """
+        ...
+
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        """Write what running items have done so far: each record whose token owns its item, all of it or none
+        of it (capability `steps`). Answers for each, in order: None, or why the token does not own the item.
+
+        A step with a name that the item has takes the place of that one, and keeps its `times`. If that one
+        was forgotten, it is recorded first now. A chunk with a number that the
+        stream has is not written again. So a call whose answer was lost can be repeated. The attempt must
+        have begun. A record without steps is no progress: see Steps.
         """
         ...
 
@@ -386,6 +431,18 @@ class Backend(Protocol):
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
         """Return the groups in the order of `ids`. None for a group that does not exist. The id of an item
         that is not a root names no group."""
+        ...
+
+    async def steps(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[Recorded | None]:
+        """Return what these items have recorded, in the order of `ids`. None for an id that does not
+        exist."""
+        ...
+
+    async def stream(
+        self, id: str, *, since: int = 0, limit: int = 1000, tenant: str | None = None
+    ) -> Sequence[Chunk]:
+        """Return up to `limit` chunks of an item's stream with numbers above `since`, in order. Empty if
+        there are none, or no such item."""
         ...
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
@@ -551,6 +608,7 @@ class Backend(Protocol):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        from_step: str | None = None,
         note: AuditNote | None = None,
     ) -> Changed:
         """Open dead items again, with attempt 0 and no losses: the named items that are dead (others are
@@ -566,6 +624,12 @@ class Backend(Protocol):
         Items that are doomed `unsatisfiable` are blocked again too; a lease with that verdict is lost.
         The answer has all ended items that are open again: those asked for, then those blocked again, which
         are due when they were.
+
+        Recorded steps stay, so that the handler goes on behind them, except waits that are not over, which
+        are removed. If the item is dead, steps with an `undo` are forgotten: those were undone. With
+        `from_step`, for ids only: that step of each item and all that were recorded first after it are
+        forgotten. An item without that step is skipped. Of a forgotten step the store keeps the name, and
+        counts how often: `StepRecord.times`.
 
         With `redrives`, only items that were requeued this way fewer times than that are changed, and each is
         due `backoff * 2 ** times` seconds from now. A requeue without `redrives` resets that count.
@@ -590,7 +654,25 @@ class Backend(Protocol):
         self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
     ) -> Changed:
         """Make scheduled items due now: all of them or none. `NotFound` if one does not exist,
-        `NotTriggerable`, with its status, if one is not scheduled."""
+        `NotTriggerable`, with its status, if one is not scheduled, or if it is suspended and does not sleep.
+        The sleeps of a suspended item are over."""
+        ...
+
+    async def signal(
+        self,
+        signals: Sequence[Signal],
+        *,
+        tenant: str | None = None,
+        tx: object = None,
+        note: AuditNote | None = None,
+    ) -> Sequence[Signalled]:
+        """Send signals to open items (capability `steps`). Answers for each, in order; each is stored, or
+        refused, on its own. See Steps. A key is known as long as the item is kept, also after the signal was
+        taken, so that a call with keys can be repeated. If an item has `MOST_UNREAD` unread signals, one more
+        is refused, unless a wait takes it now. The note is stored if a signal was.
+
+        With `tx`, as for `submit`: the signals are there, and wake their items, if and only if that
+        transaction commits."""
         ...
 
     async def delete(

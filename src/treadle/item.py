@@ -14,7 +14,7 @@ are text of 1 to 255 UTF-8 bytes without control characters. The lane may be emp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -64,12 +64,17 @@ GROUP_MARK = "\x1e"
 contains it."""
 GROUP_TYPE = "treadle.group"
 """The type of the items that close nested groups."""
+JOIN_TYPE = "treadle.join"
+"""The type of the items that tell a suspended item that its children have ended."""
 
 LIMIT_REACHED = "LimitReached"
 """The error type of an item that ended `cancelled` because a limit was reached when it was to start."""
 
 KeyPolicy: TypeAlias = Literal["existing", "replace", "debounce", "error"]
 """What a submit does if an earlier item answers for its key. See `Backend.submit`."""
+
+NEVER: Final = 253_402_300_799.0
+"""When an item is due that is suspended without a time limit: at the end of the year 9999."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
@@ -323,6 +328,10 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     without a delay has been ready all the time. 0: unknown."""
     deferrals: int = 0
     """How often its handler has deferred it."""
+    has_steps: bool = False
+    """Whether steps of it are recorded: `Backend.steps` reads them."""
+    resumes: bool = False
+    """Whether it was suspended, and goes on with this claim."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -380,9 +389,105 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """How many permits of `slots` limits the worker holds, of all limits together."""
 
 
+# --------------------------------------------------------------------------------------------------- steps
+
+StepKind: TypeAlias = Literal["value", "failure", "sleep", "signal", "children", "forgotten"]
+"""What a step is: a value, a failure that the handler wants to keep, or a wait. `forgotten`: a requeue has
+made it as if it had not run; only its name and `times` are left."""
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One step of an item. Its name is unique in the item."""
+
+    name: str
+    kind: StepKind = "value"
+    value: bytes | None = None
+    """What it came to. For a wait: what it was answered; None if nothing came in time."""
+    took: float = 0.0
+    """How many seconds it took."""
+    undo: bytes | None = None
+    """Engine data: how to undo it if the item dies. Opaque to storage."""
+    signal: str = ""
+    """For `signal` and `children`: the name of the signal that it waits for."""
+    over: bool = True
+    """False: a wait that is not over. Its `until` may have passed."""
+    delay: float | None = None
+    """For a new wait: how many seconds it lasts at most. The store makes an instant of it, `until`."""
+    until: float | None = None
+    """For a wait: when it is over at the latest. None: never."""
+    at: float = 0.0
+    """When it was recorded. The store sets it."""
+    attempt: int = 0
+    """In which attempt it was recorded. The store sets it."""
+    times: int = 0
+    """How often requeues have forgotten it. The store sets it."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a running item has done so far. See `Backend.record`."""
+
+    lease: Lease
+    steps: tuple[StepRecord, ...] = ()
+    progress: bytes | None = None
+    """How far it is, as the last it said. None: no change."""
+    chunks: tuple[bytes, ...] = ()
+    """What it adds to its stream."""
+    first_chunk: int = 0
+    """The number of the first of `chunks`. The others follow."""
+
+
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """A part of an item's stream."""
+
+    number: int
+    """1, 2, 3, ... without gaps. Give the last one as `since` to read on."""
+    value: Any
+    """A backend returns bytes, a client decodes them."""
+    at: float
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What an item has recorded."""
+
+    steps: tuple[StepRecord, ...] = ()
+    """In the order in which they were recorded first, since they were forgotten."""
+    unread: int = 0
+    """Signals that no wait has taken yet."""
+    progress: bytes | None = None
+    progress_at: float | None = None
+    chunks: int = 0
+    """How many chunks its stream has: the number of the last one."""
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A signal to an item."""
+
+    id: str
+    name: str
+    value: bytes | None = None
+    key: str | None = None
+    """A signal of the same name with the same key is stored once."""
+
+
+class Signalled(msgspec.Struct, frozen=True, gc=False):
+    """The answer to one Signal."""
+
+    verb: Literal["stored", "existing", "not_found", "ended", "full"]
+    """`existing`: one with its key was there. `ended`: the item has ended. `full`: no wait takes it now, and
+    too many are unread."""
+    status: Status = "ready"
+    """Of the item, after it."""
+    woken: tuple[str, str] | None = None
+    """The type and the queue of the item, if the signal has made it ready."""
+
+
+MOST_UNREAD: Final = 1000
+"""Unread signals of an item."""
+
+
 # ------------------------------------------------------------------------------------------------ settling
 
-SettlementKind: TypeAlias = Literal["success", "retry", "defer", "release", "dead", "cancelled"]
+SettlementKind: TypeAlias = Literal["success", "retry", "defer", "release", "suspend", "dead", "cancelled"]
 
 
 class Contribution(msgspec.Struct, frozen=True, gc=False):
@@ -409,6 +514,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     | retry | `scheduled` (`ready` if due) | stays, one more failure | delay or run_at, failure |
     | defer | `scheduled` (`ready` if due) | given back, one more deferral | delay or run_at |
     | release | as defer, but no deferral, and keeps its place and its losses | given back | delay or run_at |
+    | suspend | `scheduled` (`ready` if a wait is over) | given back, no failures | steps, children |
     """
 
     lease: Lease
@@ -426,6 +532,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How many seconds ago the handler began. None: it did not. Then `started_at` stays as it was."""
     mark: str = ""
     """For `dead`: the fingerprint of the death. Items with the same mark died alike: see `Backend.marks`."""
+    steps: tuple[StepRecord, ...] = ()
+    """For `suspend`: what the item waits for, and other steps to record with it."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):
@@ -468,6 +576,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     final: bool = False
     """For `moved`: the value is locked. Contribute without a version; the contribution is ignored."""
     rejected: Rejected | None = None
+    ready: bool = False
+    """For an applied `suspend`: a wait was over at once, so the item is ready."""
     existing: Mapping[str, str] | None = None
     """The ids of keyed children that were not stored, with the ids of the earlier items that have their
     key."""
@@ -548,6 +658,10 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """For a dead item: the fingerprint of its death."""
     headers: Mapping[str, str] = {}
     """What its submitter gave it to carry. A client reads them from `options`, a backend does not."""
+    has_steps: bool = False
+    """Whether steps of it are recorded."""
+    suspended: bool = False
+    """Whether its handler waits without a worker: it sleeps, or waits for a signal or for children."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):
@@ -781,6 +895,8 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Groups for which the sender asks whether a process waits for them."""
     awaited: tuple[Ref, ...] = ()
     """The answer: groups that a process waits for."""
+    streams: tuple[Ref, ...] = ()
+    """Items whose streams have new chunks, or that have made progress."""
     times: int = 1
     """How many wake-ups were combined into this one."""
     waits: bool = False

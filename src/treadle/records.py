@@ -1,15 +1,15 @@
-"""Records: what the store keeps beside items, for operators: statistics, audit entries, runs of schedules.
+"""Records: what the store keeps beside items: statistics, audit entries, runs of schedules, steps, progress.
 
 All of it is plain data, as in `treadle.item`. `treadle.backend` says how it is written and read.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from .item import Status
+from .item import Status, StepKind
 
 MINUTE: Final = 60
 QUARTER: Final = 900
@@ -133,3 +133,33 @@ class Related(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dependents: tuple[RelatedItem, ...] = ()
     """Items that name it, or the group of which it is the root, in their `after`, as far as the store still
     knows."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far an item is, as its handler said last."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+
+class StepState(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of an item."""
+
+    name: str
+    kind: StepKind
+    at: float
+    """When it was recorded."""
+    took: float
+    """How many seconds it took."""
+    value: Any = None
+    """Its value, without the type that its function has."""
+    error: str | None = None
+    """For a failure that the handler keeps: `type: message`."""
+    attempt: int = 1
+    signal: str | None = None
+    """The signal that it waits for, or has waited for."""
+    until: float | None = None
+    """When a wait is over at the latest."""
+    over: bool = True
+    """False: the item waits for it."""

@@ -6,9 +6,11 @@ it gets back.
 times.py        when items are due and expire, how schedules move on
 submission.py   the plan of a submission: keys, duplicate ids, dependencies, cycles
 settlement.py   items that are put back or lose their worker, history, tokens, the values of groups
+steps.py        when waits are over, what a requeue forgets
 repair.py       which items a requeue opens again
 listing.py      how items are found by a filter, cursors and pages
 limits.py       permits of fleet-wide limits; room that types share in a claim
+steps.py        when waits are over, what a requeue forgets
 records.py      audit entries and statistics
 watching.py     what operators read about items, workers and limits
 """

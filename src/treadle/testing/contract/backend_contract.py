@@ -52,6 +52,7 @@ from .reused_ids import ReusedIdCases
 from .schedules import ScheduleCases
 from .settle import FencingCases, SettleIsolationCases, SettleKindCases
 from .statistics import ScheduleRunCases, StatisticsCases
+from .steps import RecordCases, SignalCases, StepRequeueCases, StreamCases, SuspendCases
 from .strict_lanes import StrictLaneCases
 from .subject import Subject, skip_unless_capable
 from .submit import DueTimeCases, RefusedSubmitCases, SubmitCases
@@ -95,6 +96,11 @@ class BackendContract(
     ParkedCases,
     AvoidedLaneCases,
     StrictLaneCases,
+    RecordCases,
+    SuspendCases,
+    SignalCases,
+    StepRequeueCases,
+    StreamCases,
     HeartbeatCases,
     LostLeaseCases,
     BeginCases,

@@ -11,6 +11,7 @@ from .engine_fleet import EngineDeadWorkerCases, EngineOperatorCases, EngineShar
 from .engine_groups import EngineGroupCases
 from .engine_items import EngineItemCases
 from .engine_mixed_fleet import EngineMixedFleetCases
+from .engine_steps import EngineSagaCases, EngineStepCases, EngineStreamCases, EngineWaitCases
 from .engine_transactions import EngineTransactionCases
 from .fleet import Apps
 from .subject import Subject, skip_unless_capable
@@ -26,6 +27,10 @@ class WorkerContract(
     EngineStopCases,
     EngineOperatorCases,
     EngineTransactionCases,
+    EngineStepCases,
+    EngineWaitCases,
+    EngineSagaCases,
+    EngineStreamCases,
 ):
     """Subclass it with the fixture that `BackendContract` takes, `subject`.
 
