@@ -10,6 +10,7 @@ same job in every package; each package names its other modules.
     read, lists, watch        items by id; by filter; what operators ask: why, overview, lines
     operate                   what operators change
     retention                 what is pruned, and when
+    steps                     what items have recorded, signals to them, their streams
     limits, schedules         permits of the fleet; recurring work
     records                   who changed what; what workers counted
     wakeups                   how processes hear of news

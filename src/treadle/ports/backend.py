@@ -160,6 +160,10 @@ class PortsBackend(Backend):
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         return await self._read.ended(items, groups)
 
+    record = _without("steps", Backend.record)
+    steps = _without("steps", Backend.steps)
+    stream = _without("steps", Backend.stream)
+    signal = _without("steps", Backend.signal)
     list = _without("listing", Backend.list)
     counts = _without("listing", Backend.counts)
     workers = _without("listing", Backend.workers)

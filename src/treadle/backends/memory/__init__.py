@@ -1,7 +1,7 @@
 """Memory: the reference implementation of `treadle.backend`, and a fast backend for one process.
 
 backend.py       MemoryBackend: the verbs, each a call into one of the modules below
-  submit.py claim.py settle.py workers.py         the path of work
+  submit.py claim.py settle.py steps.py workers.py    the path of work
   read.py operate.py limits.py schedules.py records.py
 transitions.py   how a row gets from one state to another
 endings.py       how a row ends, and what that causes: its group is over, others are released

@@ -11,6 +11,7 @@ from treadle.errors import UnsupportedError
 from treadle.item import (
     AuditNote,
     Changed,
+    Chunk,
     Claim,
     Count,
     Demand,
@@ -27,11 +28,15 @@ from treadle.item import (
     Page,
     PermitReply,
     PermitRequest,
+    Record,
+    Recorded,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
+    Signal,
+    Signalled,
     Submission,
     Submitted,
     Wake,
@@ -39,9 +44,10 @@ from treadle.item import (
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
 from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.store.rules.records import noted_change
 from treadle.store.wakeups import WakeReceivers
 
-from . import claim, operate, read, records, schedules, settle, submit, watch, workers
+from . import claim, operate, read, records, schedules, settle, steps, submit, watch, workers
 from .operate import RequeueOptions, requeue
 from .records import add_stats, noted, read_stats
 from .tables import MemoryTables
@@ -108,6 +114,9 @@ class MemoryBackend:
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return settle.settle(self.store, settlements, self.store.now())
 
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        return steps.record(self.store, records, self.store.now())
+
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         return workers.unknown_leases(self.store, worker, known)
 
@@ -120,6 +129,15 @@ class MemoryBackend:
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
         groups = [self.store.find_group(tenant, id) for id in ids]
         return [None if group is None else read.group_state(group) for group in groups]
+
+    async def steps(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[Recorded | None]:
+        rows = [self.store.find(tenant, id) for id in ids]
+        return [None if row is None else steps.recorded(row) for row in rows]
+
+    async def stream(
+        self, id: str, *, since: int = 0, limit: int = 1000, tenant: str | None = None
+    ) -> Sequence[Chunk]:
+        return steps.stream(self.store.find(tenant, id), since, limit)
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         return read.ended(self.store, items, groups)
@@ -230,10 +248,11 @@ class MemoryBackend:
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        from_step: str | None = None,
         note: AuditNote | None = None,
     ) -> Changed:
         now = self.store.now()
-        options = RequeueOptions(limit, redrives, backoff, alone, cancelled)
+        options = RequeueOptions(limit, redrives, backoff, alone, cancelled, from_step)
         return noted(
             self.store, requeue(self.store, where, tenant, options, now), note, "requeue", where, tenant
         )
@@ -254,6 +273,23 @@ class MemoryBackend:
     ) -> Changed:
         changed = operate.trigger(self.store, ids, tenant, self.store.now())
         return noted(self.store, changed, note, "trigger", ids, tenant)
+
+    async def signal(
+        self,
+        signals: Sequence[Signal],
+        *,
+        tenant: str | None = None,
+        tx: object = None,
+        note: AuditNote | None = None,
+    ) -> Sequence[Signalled]:
+        if tx is not None:
+            raise UnsupportedError("transactions", "MemoryBackend")
+        answers = steps.signal(self.store, signals, tenant, self.store.now())
+        stored = sum(answer.verb == "stored" for answer in answers)
+        change = noted_change(note, "signal", tenant, [one.id for one in signals]) if stored else None
+        if change is not None:
+            records.record(self.store, change, stored)
+        return answers
 
     async def delete(
         self,

@@ -47,7 +47,7 @@ def end(store: MemoryTables, row: Row, status: Status, now: float) -> None:
     set_status(row, status)
     row.ended_at = now
     row.verdict = None
-    row.overdue = False
+    row.overdue = row.suspended = False
     if row.losses >= KILLING:
         del store.killing[row]
     if status == "dead":

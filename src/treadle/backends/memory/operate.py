@@ -9,10 +9,21 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
-from treadle.item import GROUP_MARK, Changed, Contribution, Filter, Item, ItemUpdate, Ref, Status
+from treadle.item import (
+    GROUP_MARK,
+    Changed,
+    Contribution,
+    Filter,
+    Item,
+    ItemUpdate,
+    Ref,
+    Status,
+    StepRecord,
+)
 from treadle.store.rules.listing import narrowed_filter
 from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
 from treadle.store.rules.settlement import redrive, token_step
+from treadle.store.rules.steps import requeued_steps
 from treadle.store.rules.submission import changed_item, changers, counts
 from treadle.store.rules.times import changed_due_at, deadline_at
 
@@ -22,6 +33,7 @@ from .groups import contribute, reopen
 from .read import item_state, oldest_matching
 from .records import prune_audits, prune_removals, prune_stats
 from .rows import MemoryGroup, Row
+from .steps import sleeps, wake
 from .tables import MemoryTables
 from .transitions import (
     leave_container,
@@ -87,6 +99,7 @@ def trigger(store: MemoryTables, ids: Sequence[str], tenant: str | None, now: fl
     before = tuple(item_state(row) for row in rows)
     for row in rows:
         row.due_at = now
+        wake(row)
         if row.verdict is None:
             leave_container(row)
             make_ready(store, row, now)
@@ -97,7 +110,7 @@ def _scheduled(store: MemoryTables, id: str, tenant: str | None) -> Row:
     row = store.find(tenant, id)
     if row is None:
         raise NotFound(id)
-    if row.status != "scheduled":
+    if row.status != "scheduled" or (row.suspended and not sleeps(row)):
         raise NotTriggerable(id, row.status)
     return row
 
@@ -248,6 +261,7 @@ class RequeueOptions(Struct):
     backoff: float
     alone: bool
     cancelled: bool
+    from_step: str | None = None
 
 
 def requeue(
@@ -263,6 +277,7 @@ def requeue(
     ends: dict[Ref, Status | None] = {name: status_if_ended(store, name) for name in names}
     for row in rows:
         if row in asked:
+            _forget_steps(row, options.from_step)
             row.redrives, delay = redrive(row.redrives, options.redrives, options.backoff)
             row.due_at = now + delay
         open_again(store, row)
@@ -285,10 +300,22 @@ def _asked(
     else:
         named = (store.find(tenant, id) for id in where)
         found = (row for row in named if row is not None and row.status in statuses)
+    if options.from_step is not None:
+        found = (row for row in found if _after_requeue(row, options.from_step) is not None)
     most = options.redrives
     if most is not None:
         found = (row for row in found if row.redrives < most)
     return islice(found, max(0, options.limit)) if isinstance(where, Filter) else found
+
+
+def _forget_steps(row: Row, from_step: str | None) -> None:
+    if row.steps is not None:
+        row.steps.steps = {step.name: step for step in _after_requeue(row, from_step) or ()}
+
+
+def _after_requeue(row: Row, from_step: str | None) -> Sequence[StepRecord] | None:
+    steps = () if row.steps is None else (*row.steps.steps.values(),)
+    return requeued_steps(steps, dead=row.status == "dead", from_step=from_step)
 
 
 def _lookups(store: MemoryTables, *, alone: bool) -> RepairLookups[Row]:
@@ -327,6 +354,7 @@ def open_again(store: MemoryTables, row: Row) -> None:
     row.attempt = row.failures = row.losses = row.deferrals = row.place = 0
     row.reason = row.claimed_by = row.deadline = row.started_at = row.claimed_at = row.ended_at = None
     row.mark = ""
+    row.suspended = False
     set_status(row, "blocked")
 
 

@@ -67,6 +67,8 @@ def item_state(row: Row) -> ItemState:
         input=item.input,
         options=item.options,
         mark=row.mark,
+        has_steps=row.has_steps,
+        suspended=row.suspended,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, get_args
 import msgspec
 from msgspec import Struct
 
-from treadle.item import Attempt, DeathReason, Item, Lease, Ref, Status, Verdict
+from treadle.item import Attempt, Chunk, DeathReason, Item, Lease, Ref, Status, StepRecord, Verdict
 from treadle.store.rules.settlement import Counters
 from treadle.store.rules.submission import Dependencies
 
@@ -69,6 +69,30 @@ class MemoryWorker(Struct, eq=False):
     drain: bool = False
     """Someone has asked it to stop."""
     position: Position | None = None
+
+
+class Mail(Struct, eq=False, gc=False):
+    """A signal in the mailbox of an item. It stays there after it was taken, for its key."""
+
+    name: str
+    value: bytes | None
+    key: str | None
+    taken: bool = False
+
+
+class RowSteps(Struct, eq=False, gc=False):
+    """What an item has recorded, and what was sent to it."""
+
+    steps: dict[str, StepRecord] = {}
+    """By name, in the order in which they were recorded first."""
+    mail: list[Mail] = []
+    progress: bytes | None = None
+    progress_at: float | None = None
+    chunks: list[Chunk] = []
+
+    @property
+    def unread(self) -> int:
+        return sum(not mail.taken for mail in self.mail)
 
 
 class Row(Struct, eq=False, gc=False):
@@ -140,6 +164,10 @@ class Row(Struct, eq=False, gc=False):
     """When it was leased last, to be run. `started_at`: when the handler of its last attempt began."""
     changed_by: tuple[str, ...] = ()
     """See `KeyHolder`."""
+    steps: RowSteps | None = None
+    """None: it has recorded nothing, and no signal was sent to it."""
+    suspended: bool = False
+    """It waits, without a worker, for what its steps say. A claim ends that."""
     redrives: int = 0
     prune_pending: bool = False
     """Its time to be pruned has come, but an open item waits for it."""
@@ -156,7 +184,17 @@ class Row(Struct, eq=False, gc=False):
     @property
     def unstarted(self) -> bool:
         """Whether it may still be changed: see `Backend.submit`."""
-        return self.ended_at is None and not self.token and not self.attempt and self.verdict is None
+        return (
+            self.ended_at is None
+            and not self.token
+            and not self.attempt
+            and self.verdict is None
+            and not self.has_steps
+        )
+
+    @property
+    def has_steps(self) -> bool:
+        return self.steps is not None and bool(self.steps.steps)
 
     @property
     def group_id(self) -> str:

@@ -11,8 +11,6 @@ from treadle.item import (
     GROUP_MARK,
     Contribution,
     EndedGroup,
-    Lease,
-    Loss,
     Outcome,
     Ref,
     Rejected,
@@ -27,7 +25,6 @@ from treadle.store.rules.settlement import (
     death_reason,
     failed_attempt,
     is_fold,
-    loss_of,
     put_back,
     recorded_failure,
 )
@@ -38,9 +35,10 @@ from .endings import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .operate import take_over
 from .rows import Row
+from .steps import suspend
 from .submit import make_plan, store_children
 from .tables import MemoryTables
-from .transitions import add_to_history, unlease, wait_again
+from .transitions import add_to_history, owns, unlease, wait_again, why_lost
 
 EndStatus: TypeAlias = Literal["success", "dead", "cancelled"]
 
@@ -142,18 +140,6 @@ def settle_one(call: MemorySettleCall, settlement: Settlement) -> Outcome:
     return outcome
 
 
-def owns(lease: Lease, row: Row) -> bool:
-    return row.token != 0 and row.token == lease.token
-
-
-def why_lost(row: Row | None, lease: Lease) -> Loss | None:
-    """Why a lease does not own its row. None: its token has settled it."""
-    if row is None or row.number != lease.ref:
-        return "not_found"
-    ended = None if row.ended_at is None else row.status
-    return loss_of(lease.token, row.settled_by, ended, by_operator=row.claimed_by is None)
-
-
 def _apply(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
     outcome = _settled(call, row, settlement)
     if outcome.verb == "applied" and settlement.ran is not None:
@@ -175,6 +161,8 @@ def _settled(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcom
         case "retry" | "defer" | "release":
             give_back(call, row, settlement)
             return APPLIED
+        case "suspend":
+            return _suspend(call, row, settlement)
         case _:
             assert_never(settlement.kind)
 
@@ -248,6 +236,21 @@ def _end(call: MemorySettleCall, row: Row, status: EndStatus, plan: SubmitPlan =
     count_end(store, row, now, call.effects)
     if plan.changes:
         take_over(store, plan.changes.items(), now)
+
+
+def _suspend(call: MemorySettleCall, row: Row, settlement: Settlement) -> Outcome:
+    store, now = call.store, call.now
+    plan = _plan_children(call, row, settlement)
+    if isinstance(plan, Rejected):
+        return Outcome(verb="rejected", rejected=plan)
+    _record_token(row)
+    unlease(row)
+    if plan.new:
+        store_children(store, plan.new.values(), now, group_of(store, row), call.effects)
+    if plan.changes:
+        take_over(store, plan.changes.items(), now)
+    suspend(store, row, settlement, now)
+    return Outcome(verb="applied", ready=row.status == "ready", existing=plan.existing or None)
 
 
 # ------------------------------------------------------------------------------------------------- put back

@@ -9,8 +9,15 @@ from collections.abc import Container
 
 from msgspec.structs import replace
 
-from treadle.item import KILLING, Attempt, Lease, Status, Verdict
-from treadle.store.rules.settlement import KEPT_ATTEMPTS, WaitingAgain, after_loss, lost_attempt, token_step
+from treadle.item import KILLING, Attempt, Lease, Loss, Status, Verdict
+from treadle.store.rules.settlement import (
+    KEPT_ATTEMPTS,
+    WaitingAgain,
+    after_loss,
+    loss_of,
+    lost_attempt,
+    token_step,
+)
 
 from .fairness import ParkedItems
 from .rows import DeadlineWatch, MemoryWorker, Row
@@ -164,9 +171,24 @@ def lease(
         begun,
         row.ready_at,
         row.deferrals,
+        row.steps is not None and bool(row.steps.steps),
+        row.suspended,
     )
+    row.suspended = False
     worker.held[token] = lease
     return lease
+
+
+def owns(lease: Lease, row: Row) -> bool:
+    return row.token != 0 and row.token == lease.token
+
+
+def why_lost(row: Row | None, lease: Lease) -> Loss | None:
+    """Why a lease does not own its row. None: its token has settled it."""
+    if row is None or row.number != lease.ref:
+        return "not_found"
+    ended = None if row.ended_at is None else row.status
+    return loss_of(lease.token, row.settled_by, ended, by_operator=row.claimed_by is None)
 
 
 def begin(row: Row) -> None:

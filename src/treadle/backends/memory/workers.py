@@ -11,9 +11,8 @@ from treadle.worker_info import decode_worker_info
 
 from . import transitions
 from .rows import MemoryWorker
-from .settle import owns, why_lost
 from .tables import MemoryTables
-from .transitions import free
+from .transitions import free, owns, why_lost
 
 
 def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:

@@ -29,6 +29,7 @@ from .schedules import PostgresSchedules
 from .schema import Connection, PostgresSchema
 from .settle import PostgresSettle
 from .statements import statement
+from .steps import PostgresSteps
 from .submit import PostgresSubmit
 from .transactions import PostgresTransactions
 from .wakeups import NotifyWakeups, NoWakeups, PubSubWakeups, WakeSignature, channel_name
@@ -46,6 +47,7 @@ class PostgresBackend(
     PostgresSubmit,  # and with it PostgresWorkers: `beat`, `remove_worker`, `unknown_leases`
     PostgresClaim,
     PostgresSettle,
+    PostgresSteps,
     PostgresRead,
     PostgresWatch,
     PostgresOperate,

@@ -124,6 +124,7 @@ KIND_CODES: Final[dict[SettlementKind, int]] = {
     "retry": 1,
     "defer": 2,
     "release": 3,
+    "suspend": 4,
     "success": SUCCESS,
     "dead": DEAD,
     "cancelled": CANCELLED,

@@ -54,12 +54,13 @@ class PostgresOperate(PostgresVerbs):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        from_step: str | None = None,
         note: AuditNote | None = None,
     ) -> Changed:
         change = noted_change(note, "requeue", tenant, where)
         if not isinstance(where, Filter):
             return await self._change(
-                "requeue_ids", change, list(where), tenant, redrives, backoff, alone, cancelled
+                "requeue_ids", change, list(where), tenant, redrives, backoff, alone, cancelled, from_step
             )
         query = _requeued(where, tenant, limit, redrives, cancelled=cancelled)
         numbers = text("operate", "numbers_of_list", list=query.text)
@@ -68,7 +69,13 @@ class PostgresOperate(PostgresVerbs):
         if change is not None:
             requeue, values = text("audits", "noted_items", change=requeue), note_values(change)
         sql, arguments = query.bind(
-            requeue, redrives=redrives, backoff=backoff, alone=alone, cancelled=cancelled, **values
+            requeue,
+            redrives=redrives,
+            backoff=backoff,
+            alone=alone,
+            cancelled=cancelled,
+            from_step=from_step,
+            **values,
         )
         return await self._changed(sql, *arguments)
 

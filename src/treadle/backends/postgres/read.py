@@ -155,6 +155,8 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         input=input,
         options=options,
         mark=rest[7] or "",
+        has_steps=rest[9],
+        suspended=rest[10],
     )
     if rest[0] is not None:
         item.history = _history(rest[:6])

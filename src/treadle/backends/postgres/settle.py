@@ -40,14 +40,13 @@ from .item_columns import (
     waves,
 )
 from .statements import statement, text
+from .steps import bytes_of_steps, step_columns
 from .submit import refused
 
-SETTLE: Final = statement(
-    "settle",
-    "settle",
-    item_columns=text("submit", "item_columns"),
-    policy_columns=text("submit", "policy_columns"),
-)
+_FRAGMENTS: Final = {name: text("submit", name) for name in ("item_columns", "policy_columns")}
+SETTLE: Final = statement("settle", "settle", **_FRAGMENTS)
+SUSPEND: Final = statement("settle", "suspend", new_steps=text("steps", "new_steps"), **_FRAGMENTS)
+"""For calls in which a settlement suspends its item."""
 UNLOCKED_ITEMS: Final = statement("settle", "unlocked_items")
 NO_CHILDREN: Final = (*NO_COLUMNS, None, None, None, *NO_POLICIES), (True, False)
 
@@ -63,6 +62,7 @@ LOCKED_RETRIES: Final = 100
 """Extra attempts for a row that another transaction holds (about 0.2 s each)."""
 
 APPLIED: Final = Outcome(verb="applied")
+READY: Final = Outcome(verb="applied", ready=True)
 LOCKED: Final = Outcome(verb="rejected", rejected=Rejected("locked", ()))
 APPLIED_BEFORE: Final = Outcome(verb="applied", again=True)
 
@@ -78,8 +78,8 @@ class PostgresSettle(PostgresVerbs):
         wait = True in [one.wait for one in settlements]
         return await PostgresSettler(settlements, self._settle, self._unlocked, wait=wait).settle()
 
-    async def _settle(self, arguments: tuple[object, ...]) -> Record:
-        return (await self._calls.rows(SETTLE, *arguments, vital=True, conflict=BRIEF, locks=False))[0]
+    async def _settle(self, sql: str, arguments: tuple[object, ...]) -> Record:
+        return (await self._calls.rows(sql, *arguments, vital=True, conflict=BRIEF, locks=False))[0]
 
     async def _unlocked(self, numbers: Sequence[int]) -> set[int]:
         return set(await self._calls.value(UNLOCKED_ITEMS, list(numbers), vital=True))
@@ -95,7 +95,7 @@ class PostgresSettler:
     def __init__(
         self,
         settlements: Sequence[Settlement],
-        call: Callable[[tuple[object, ...]], Awaitable[Record]],
+        call: Callable[[str, tuple[object, ...]], Awaitable[Record]],
         unlocked: Callable[[Sequence[int]], Awaitable[set[int]]],
         *,
         wait: bool,
@@ -141,6 +141,8 @@ class PostgresSettler:
         for n, one in enumerate(self._settlements):
             if one.children:
                 sizes[n] += bytes_of(one.children)
+            if one.steps:
+                sizes[n] += bytes_of_steps(one.steps)
             if one.contribution is not None and one.contribution.value is not None:
                 sizes[n] += len(one.contribution.value)
         is_small = fit_in_one_call(sizes)
@@ -151,7 +153,7 @@ class PostgresSettler:
         """Make one call. Returns those to try again, because others of the call were refused."""
         call = SettleCall([self._settlements[n] for n in wave])
         try:
-            record = await self._call(call.arguments)
+            record = await self._call(call.sql, call.arguments)
         except asyncpg.PostgresError as error:
             for row, rejected in refused(error).items():
                 self._outcomes[wave[row - 1]] = Outcome(verb="rejected", rejected=rejected)
@@ -242,6 +244,9 @@ class SettleCall:
             *plainness,
             self._marks() if "dead" in kinds else None,
         )
+        self.sql = SETTLE
+        if "suspend" in kinds:
+            self.sql, self.arguments = SUSPEND, (*self.arguments, *self._steps())
 
     def _group_indexes(self) -> list[int]:
         indexes: dict[tuple[str, str], int] = {}
@@ -264,6 +269,10 @@ class SettleCall:
             [encoded(failure.message) for _, failure in failed],
             [encoded(failure.traceback) for _, failure in failed],
         )
+
+    def _steps(self) -> tuple[object, ...]:
+        suspending = ((n, one) for n, one in enumerate(self._settlements, 1) if one.kind == "suspend")
+        return step_columns((row, step) for row, one in suspending for step in one.steps)
 
     def _marks(self) -> list[str | None] | None:
         """None if no item dies with a mark."""
@@ -300,6 +309,9 @@ class SettleCall:
         """The outcomes in an answer. Its effects are added to `effects`."""
         outcomes: list[Outcome] = [APPLIED] * len(self._settlements)
         self._read_ended(record, outcomes, effects)
+        if self.sql is SUSPEND:
+            for row in record["ready_row"] or ():
+                outcomes[row - 1] = READY
         self._read_not_applied(record, outcomes)
         self._read_existing(record, outcomes)
         effects.add(record)

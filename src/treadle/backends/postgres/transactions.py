@@ -10,13 +10,15 @@ from typing import Any
 import asyncpg
 
 from treadle.errors import TreadleError
-from treadle.item import ItemState, Settled, Settlement, Submission
+from treadle.item import ItemState, Loss, Settled, Settlement, Submission
+from treadle.item import Record as StepsRecord
 
 from .connection import ConnectionCalls, PostgresCalls, PostgresVerbs, Record
 from .errors import CONNECTION_ERRORS, NothingSent, cause_of, is_away, is_conflict, translated
 from .limits import PostgresLimits
 from .read import PostgresRead
-from .settle import SETTLE, UNLOCKED_ITEMS, PostgresSettler
+from .settle import UNLOCKED_ITEMS, PostgresSettler
+from .steps import PostgresSteps
 from .submit import Answer, PostgresSubmit
 
 
@@ -32,6 +34,7 @@ class PostgresTransaction:
         self._read = PostgresRead(self._calls)
         self._limits = PostgresLimits(self._calls)
         self._submit = PostgresSubmit(self._calls)
+        self._steps = PostgresSteps(self._calls)
 
     @property
     def connection(self) -> asyncpg.Connection[Any]:
@@ -48,15 +51,18 @@ class PostgresTransaction:
         async with self._connection.transaction():
             return await self._submit.submit(submissions, tx=self._connection)
 
+    async def record(self, records: Sequence[StepsRecord]) -> Sequence[Loss | None]:
+        return await self._steps.record(records)
+
     async def get(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[ItemState | None]:
         return await self._read.get(ids, tenant=tenant)
 
     async def claim_key(self, key: str, owner: str, ttl: float, *, tenant: str) -> bool:
         return await self._limits.claim_key(key, owner, ttl, tenant=tenant)
 
-    async def _settle(self, arguments: tuple[object, ...]) -> Record:
+    async def _settle(self, sql: str, arguments: tuple[object, ...]) -> Record:
         async with self._connection.transaction():
-            return (await self._calls.on(self._connection, self._calls.sql(SETTLE), arguments))[0]
+            return (await self._calls.on(self._connection, self._calls.sql(sql), arguments))[0]
 
     async def _unlocked(self, numbers: Sequence[int]) -> set[int]:
         rows = await self._calls.on(self._connection, self._calls.sql(UNLOCKED_ITEMS), (list(numbers),))

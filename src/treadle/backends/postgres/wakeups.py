@@ -84,7 +84,8 @@ def payloads(wake: Wake) -> list[str]:
     text = encode_wake(wake)
     if len(text) + SIGNATURE <= MOST_BYTES:
         return [text.decode()]
-    most = max(len(wake.items), len(wake.groups), len(wake.asking), len(wake.awaited))
+    lists = (wake.items, wake.groups, wake.asking, wake.awaited, wake.streams)
+    most = max(map(len, lists))
     if most > 1:
         half = most // 2
         rest = Wake(sender=wake.sender)
@@ -103,6 +104,7 @@ def _part(like: Wake, wake: Wake, part: slice) -> Wake:
         groups=wake.groups[part],
         asking=wake.asking[part],
         awaited=wake.awaited[part],
+        streams=wake.streams[part],
     )
 
 

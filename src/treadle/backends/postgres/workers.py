@@ -16,7 +16,7 @@ BEAT: Final = statement("workers", "beat")
 RENEW: Final = statement("workers", "renew")
 _sql = statements("workers")
 
-FIRST_FIELDS: Final = len(Lease.__struct_fields__) - 1
+FIRST_FIELDS: Final = Lease.__struct_fields__.index("deferrals")
 
 
 class PostgresWorkers(PostgresVerbs):
@@ -83,9 +83,10 @@ def lease_of(row: Record) -> Lease:
         workflow_type, after, options, queued_at, due_at, claimed_at, deadline, verdict, ref,
         failures, losses, begun, ready_at,
     ) = row[:FIRST_FIELDS]  # fmt: skip
+    has_steps, resumes, deferrals = row[-3:]
     return Lease(
         id, tenant, token, type, input, attempt, group_id, queue, lane, priority, attempts, parent, workflow,
         workflow_type, () if after is None else tuple(after), options, queued_at, due_at, claimed_at,
         deadline, None if verdict is None else VERDICTS[verdict], ref, failures, losses, begun,
-        ready_at, row[-1],
+        ready_at, deferrals, has_steps, resumes,
     )  # fmt: skip

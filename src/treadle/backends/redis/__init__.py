@@ -1,11 +1,11 @@
 """Redis and Valkey: items in one namespace of a server, a Sentinel set-up or a cluster.
 
 backend.py        RedisBackend, made of the verbs in
-  submit.py claim.py settle.py read.py lists.py watch.py operate.py workers.py limits.py schedules.py
-  records.py
+  submit.py claim.py settle.py steps.py read.py lists.py watch.py operate.py workers.py limits.py
+  schedules.py records.py
 stage.py          many items that one call stores, in portions that are seen together
 scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua
-item_bytes.py record_bytes.py settlement_bytes.py    what scripts and stored rows have, as bytes
+item_bytes.py record_bytes.py settlement_bytes.py step_bytes.py    what scripts and stored rows have, as bytes
 link.py           calls with retries, on a connection for each kind
 connector.py address.py topology.py connection.py    finding the server, logging in, talking to it
 wakeups.py        PUBLISH and SUBSCRIBE; the Sentinels that name a new primary

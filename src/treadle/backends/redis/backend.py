@@ -26,10 +26,10 @@ from .schedules import RedisSchedules
 from .schema import check_rights, check_schema
 from .settle import RedisSettle
 from .stage import UNFOLD_STAGE
+from .steps import RedisSteps
 from .submit import RedisSubmit
 from .wakeups import RedisListener, redis_publisher
 from .watch import RedisWatch
-from .workers import RedisWorkers
 
 log = logging.getLogger("treadle.redis")
 
@@ -39,7 +39,7 @@ class RedisBackend(
     RedisUpdates,
     RedisClaim,
     RedisSettle,
-    RedisWorkers,
+    RedisSteps,  # and with it RedisWorkers
     RedisLists,
     RedisWatch,
     RedisOperate,

@@ -42,6 +42,8 @@ REASONS: Final[tuple[DeathReason | None, ...]] = (
 
 HIGHEST_PRIORITY: Final = 2**31 - 1
 _ITEM: Final = Bytes(">B4s6sdId")
+_SUSPENDED: Final = 1 << 15
+_HAS_STEPS: Final = 1 << 14
 _DEFERRED: Final = 2
 """Added to the byte before a result: the number of deferrals follows."""
 _STATE: Final = Bytes(">c8sBBBIIHH6sdddddd")
@@ -164,6 +166,9 @@ class RedisItem(Struct, gc=False):
     contributed: bool = False
     """For a root that is alone: it gave its group a value."""
     failed_group: bool = False
+    has_steps: bool = False
+    suspended: bool = False
+    """It was suspended, and its last lease, if it has one since, goes on from there."""
 
     @property
     def group_id(self) -> str:
@@ -219,7 +224,7 @@ def _read_state(found: RedisItem, state: bytes) -> None:
         found.attempt,
         found.failures,
         found.losses,
-        _redrives,
+        redrives,
         place,
         found.due_at,
         found.ready_at,
@@ -236,6 +241,7 @@ def _read_state(found: RedisItem, state: bytes) -> None:
     found.place = int.from_bytes(place, "big")
     found.claimed_at, found.started_at = claimed_at or None, started_at or None
     found.ended_at, found.deadline = ended_at or None, deadline or None
+    found.suspended, found.has_steps = bool(redrives & _SUSPENDED), bool(redrives & _HAS_STEPS)
     at = _STATE.size
     found.worker, at = _text(state, at)
     at += 1 + 8 * state[at]
@@ -317,6 +323,8 @@ def item_state(found: RedisItem, *, history: bool = False) -> ItemState:
         input=body.input,
         options=body.options,
         mark=found.mark,
+        has_steps=found.has_steps,
+        suspended=found.suspended and not found.owned and found.ended_at is None,
     )
 
 
@@ -352,6 +360,8 @@ def lease_of(found: RedisItem, now: float) -> Lease:
         begun,
         found.ready_at,
         found.deferrals,
+        found.has_steps,
+        found.suspended,
     )
 
 

@@ -200,6 +200,7 @@ class RedisRequeue(RedisVerbs):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        from_step: str | None = None,
         note: AuditNote | None = None,
     ) -> Changed:
         statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
@@ -214,7 +215,7 @@ class RedisRequeue(RedisVerbs):
         else:
             names = where
         packed = pack_note(note, "requeue", where, tenant)
-        args: list[Argument] = [most, backoff, int(alone), letters, found_by]
+        args: list[Argument] = [most, backoff, int(alone), letters, from_step or b"", found_by]
         change = RedisPortionedChange(_REQUEUE, packed, tenant_argument(tenant), args, REQUEUE_PORTION)
         answers = await change.run(self._link, names, are_numbers=bool(found_by))
         return Changed(tuple(state for before, *_ in answers for state in item_states(before)))

@@ -41,6 +41,8 @@ from .stage import TRIES, PlainItems, RedisStages, count_plain, plain_items, por
 _PLAIN: Final = RedisScript("settle_plain")
 _MEMBERS: Final = RedisScript("settle_members")
 _GENERAL: Final = RedisScript("settle")
+_SUSPEND: Final = RedisScript("suspend")
+"""For calls in which a settlement suspends its item."""
 
 _PLAIN_CONTRIBUTIONS: Final = (None, Contribution())
 
@@ -208,7 +210,8 @@ class RedisSettle(RedisStages):
         args: list[Argument] = [len(call.refused), *call.refused]
         for settlement in settlements:
             args += settlement_arguments(settlement, children)
-        at, outcomes, effects = await self._link.run(_GENERAL, args)
+        suspends = any(settlement.kind == "suspend" for settlement in settlements)
+        at, outcomes, effects = await self._link.run(_SUSPEND if suspends else _GENERAL, args)
         if outcomes == [_NOT_STORED]:
             return False
         call.begun(*_INSTANT.unpack(at))
@@ -313,9 +316,9 @@ def _portions(settlements: Sequence[Settlement], places: Sequence[int]) -> Itera
     size = 0.0
     for place in places:
         settlement = settlements[place]
-        children = len(settlement.children)
-        is_large = children >= MANY_CHILDREN
-        weight = GENERAL_PORTION if is_large else WEIGHTS.get(settlement.kind, 1) + children
+        is_large = len(settlement.children) >= MANY_CHILDREN
+        parts = len(settlement.children) + len(settlement.steps)
+        weight = GENERAL_PORTION if is_large else WEIGHTS.get(settlement.kind, 1) + parts
         if portion and (is_large or size + weight > GENERAL_PORTION):
             yield portion
             portion, size = [], 0.0

@@ -13,12 +13,14 @@ from treadle.item import Effects, EndedGroup, Item, Outcome, Rejected, ReleasedI
 from treadle.store.rules.submission import as_child
 
 from .item_bytes import REASONS, Argument, item_arguments, pack_failure, read_extra, read_kind
+from .step_bytes import step_arguments
 from .workers import LOSSES
 
 APPLIED: Final = Outcome(verb="applied")
 _OUTCOMES: Final = {
     b"": APPLIED,
     b"a": Outcome(verb="applied", again=True),
+    b"y": Outcome(verb="applied", ready=True),
     **{bytes([letter]): Outcome(verb="stale", loss=loss) for letter, loss in LOSSES.items()},
 }
 
@@ -29,12 +31,13 @@ _KINDS: Final = {
     "retry": b"t",
     "defer": b"f",
     "release": b"l",
+    "suspend": b"s",
 }
 _RECORDED: Final = frozenset(("dead", "cancelled", "retry"))
 """The kinds that add a failure to the history."""
 _REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(REASONS)}
 
-# As settle_plain.lua, settle_members.lua and settle.lua name them.
+# As settle_plain.lua, settle_members.lua and lib/settlements.lua name them.
 _PLAIN_CONTRIBUTES, _PLAIN_RESULT, _PLAIN_RAN, _MEMBER_VALUE = 1, 2, 4, 8
 (
     _RESULT,
@@ -49,7 +52,8 @@ _PLAIN_CONTRIBUTES, _PLAIN_RESULT, _PLAIN_RAN, _MEMBER_VALUE = 1, 2, 4, 8
     _CHILDREN,
     PLAIN_CHILDREN,
     STAGE,
-) = (1 << bit for bit in range(12))
+    _STEPS,
+) = (1 << bit for bit in range(13))
 
 _PLAIN_HEAD: Final = Bytes(">HIQHBd")
 _FLAGS_AT: Final = 16
@@ -59,7 +63,7 @@ LENGTH: Final = Bytes(">I")
 
 
 class SentChildren(Struct, frozen=True):
-    """Children as settle.lua gets them. flag: how the plain ones are sent. arguments: the plain ones.
+    """Children as settlements.lua gets them. flag: how the plain ones are sent. arguments: the plain ones.
     others: the children after them."""
 
     flag: int
@@ -96,7 +100,7 @@ def group_name(settlement: Settlement) -> bytes:
 
 
 def settlement_arguments(settlement: Settlement, sent: SentChildren | None = None) -> list[Argument]:
-    """A settlement as settle.lua reads it. `sent`: its children, if many are plain."""
+    """A settlement as lib/settlements.lua reads it. `sent`: its children, if many are plain."""
     lease, contribution, kind = settlement.lease, settlement.contribution, settlement.kind
     flags, version = 0, 0.0
     rest: list[Argument] = []
@@ -117,6 +121,9 @@ def settlement_arguments(settlement: Settlement, sent: SentChildren | None = Non
     if settlement.mark:
         flags |= _MARK
         rest.append(settlement.mark)
+    if settlement.steps and kind == "suspend":
+        flags |= _STEPS
+        rest += (len(settlement.steps), *step_arguments(settlement.steps))
     if sent is not None:
         flags |= sent.flag
         rest += sent.arguments
@@ -155,11 +162,11 @@ def read_outcome(settlement: Settlement, answer: Any) -> Outcome:
             rejected = Rejected(why.decode(), tuple(map(bytes.decode, ids)), tuple(map(bytes.decode, keys)))
             return Outcome(verb="rejected", rejected=rejected)
         case _:
-            _, version, ids = answer
+            _, version, ids, *ready = answer
             names = [id.decode() for id in ids]
             existing = dict(zip(names[::2], names[1::2], strict=True))
             value = contributed(settlement) if version else None
-            return Outcome(verb="applied", version=version, value=value, existing=existing)
+            return Outcome(verb="applied", version=version, value=value, ready=bool(ready), existing=existing)
 
 
 def contributed(settlement: Settlement) -> bytes | None:

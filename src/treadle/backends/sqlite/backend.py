@@ -14,6 +14,7 @@ from treadle.errors import BackendError, NotStarted, StoreFull
 from treadle.item import (
     AuditNote,
     Changed,
+    Chunk,
     Claim,
     Count,
     Demand,
@@ -30,11 +31,15 @@ from treadle.item import (
     Page,
     PermitReply,
     PermitRequest,
+    Record,
+    Recorded,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
+    Signal,
+    Signalled,
     Submission,
     Submitted,
     Wake,
@@ -53,6 +58,7 @@ from . import (
     retention,
     schedules,
     settle,
+    steps,
     submit,
     transactions,
     watch,
@@ -160,6 +166,9 @@ class SqliteBackend(SqliteDatabase):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self._write(settle.settle, settlements)
 
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        return await self._write(settle.record, records)
+
     async def unknown_leases(self, worker: str, known: Sequence[int]) -> Sequence[Lease]:
         return await self._write(workers.unknown_leases, worker, known)
 
@@ -170,6 +179,14 @@ class SqliteBackend(SqliteDatabase):
 
     async def group(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[GroupState | None]:
         return await self._read(read.group, ids, tenant)
+
+    async def steps(self, ids: Sequence[str], *, tenant: str | None = None) -> Sequence[Recorded | None]:
+        return await self._read(steps.steps, ids, tenant)
+
+    async def stream(
+        self, id: str, *, since: int = 0, limit: int = 1000, tenant: str | None = None
+    ) -> Sequence[Chunk]:
+        return await self._read(steps.stream, id, tenant, since, limit)
 
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         return await self._read(read.ended, items, groups)
@@ -293,6 +310,7 @@ class SqliteBackend(SqliteDatabase):
         backoff: float = 0.0,
         alone: bool = False,
         cancelled: bool = False,
+        from_step: str | None = None,
         note: AuditNote | None = None,
     ) -> Changed:
         return await self._change(
@@ -305,6 +323,7 @@ class SqliteBackend(SqliteDatabase):
             backoff,
             alone=alone,
             cancelled=cancelled,
+            from_step=from_step,
         )
 
     async def update(
@@ -322,6 +341,24 @@ class SqliteBackend(SqliteDatabase):
         self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
     ) -> Changed:
         return await self._change(noted_change(note, "trigger", tenant, ids), operate.trigger, ids, tenant)
+
+    async def signal(
+        self,
+        signals: Sequence[Signal],
+        *,
+        tenant: str | None = None,
+        tx: object = None,
+        note: AuditNote | None = None,
+    ) -> Sequence[Signalled]:
+        self._check_room()
+        change = noted_change(note, "signal", tenant, [one.id for one in signals])
+        if tx is None:
+            return await self._write(steps.signal, signals, tenant, change)
+        path, now = self._using().path, self._clock.now()
+        return await call_with_connection(
+            tx,
+            lambda connection: transactions.signal_within(connection, signals, tenant, change, path, now),
+        )
 
     async def delete(
         self,

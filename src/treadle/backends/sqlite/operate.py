@@ -27,13 +27,14 @@ from treadle.store.rules.settlement import contributed, redrive, shortest_keep
 from treadle.store.rules.submission import Dependencies, changers, count_dependencies, is_tolerant
 from treadle.store.rules.times import changed_due_at, deadline_at
 
+from . import steps
 from .dependencies import WaitingItem, find_known, replace_dependencies
 from .endings import EndingBatch, OpenItem, open_items
 from .groups import SqliteGroups
 from .lists import oldest_numbers
 from .read import root
 from .retention import remove
-from .rows import BLOCKED, CANCELLED, READY, SCHEDULED, STATUS, SUCCESS, decode_ids, numbers, states
+from .rows import BLOCKED, CANCELLED, DEAD, READY, SCHEDULED, STATUS, SUCCESS, decode_ids, numbers, states
 from .statements import NULL, Tx, array, statements
 
 _SQL = statements("operate")
@@ -108,10 +109,22 @@ def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
         status = before[by_id[id]].status
         if status != "scheduled":
             raise NotTriggerable(id, status)
+    suspended = [no for no, state in before.items() if state.suspended]
+    if suspended:
+        _wake(tx, suspended, before)
     nos = list(dict.fromkeys(by_id[id] for id in ids))
     first = tx.numbers(seq=len(nos)).seq
     tx.run(_SQL["trigger"], tx.now, tx.now, first, array(nos))
     return Changed(tuple(before.values()))
+
+
+def _wake(tx: Tx, nos: Sequence[int], states: Mapping[int, ItemState]) -> None:
+    """The sleeps of these suspended items are over."""
+    asleep = steps.sleeping(tx, nos)
+    for no in nos:
+        if no not in asleep:
+            raise NotTriggerable(states[no].id, states[no].status)
+    steps.end_sleeps(tx, nos)
 
 
 # -- removing ------------------------------------------------------------------------------------------
@@ -191,6 +204,7 @@ def requeue(
     *,
     alone: bool,
     cancelled: bool,
+    from_step: str | None = None,
 ) -> Changed:
     wanted: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     if isinstance(where, Filter):
@@ -204,11 +218,18 @@ def requeue(
         for one in _ended_items(tx, "ended_items", nos)
         if STATUS[one.outcome] in wanted and (redrives is None or one.redrives < redrives)
     ]
+    if from_step is not None:
+        without = steps.without_step(tx, [one.no for one in asked], from_step)
+        asked = [one for one in asked if one.no not in without]
     if not asked:
         return Changed(())
     opening = _Opening(tx, asked, alone=alone)
     before = states(tx, opening.opened)
     opening.write(redrives, backoff)
+    recorded = [one for one in asked if one.records & steps.HAS_STEPS and one.no in before]
+    if recorded:
+        dead = [one.no for one in recorded if one.outcome == DEAD]
+        steps.requeue(tx, [one.no for one in recorded], dead, from_step)
     return Changed(tuple(before.values()))
 
 
@@ -234,6 +255,8 @@ class _Ended(NamedTuple):
     after: str | None
     waits_for: int
     """One of its prerequisites: the number of an item, or of a group, negated. 0: unknown."""
+    records: int
+    """See the column."""
 
     @property
     def condition(self) -> Condition:

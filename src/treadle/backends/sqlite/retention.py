@@ -8,6 +8,7 @@ from treadle.records import KEPT_AUDIT, KEPT_REMOVALS
 
 from .records import prune_stats
 from .statements import Tx, array, statements
+from .steps import remove as remove_recorded
 
 _SQL = statements("retention")
 
@@ -29,6 +30,7 @@ def remove(tx: Tx, nos: Iterable[int]) -> None:
     wanted = array(nos)
     groups = array(no for (no,) in tx.rows(_SQL["groups_of"], wanted))
     let_prerequisites_expire(tx, wanted)
+    remove_recorded(tx, wanted)
     for name in _DELETES:
         tx.run(_SQL[name], wanted)
     tx.run(_SQL["delete_groups"], groups)

@@ -104,6 +104,8 @@ def _state(row: Row) -> ItemState:
         error_type=error_type,
         error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
         mark=row[31] or "",
+        has_steps=row[33] & 1 == 1,
+        suspended=row[33] & 2 == 2,
     )
 
 
@@ -153,7 +155,7 @@ def _lease(
         id, tenant, token, type, input, attempt, more.group_id or id, queue, lane, priority, attempts,
         more.parent, more.workflow, more.workflow_type, more.after or (), options, queued_at, due_at,
         claimed_at, deadline, more.verdict, ref, more.failures, more.losses, begun and more.begun == 1,
-        ready_at or 0.0, more.deferrals,
+        ready_at or 0.0, more.deferrals, more.has_steps > 0, more.resumes > 0,
     )  # fmt: skip
 
 
@@ -171,6 +173,8 @@ class RareFields(msgspec.Struct, array_like=True, gc=False):
     losses: int
     begun: int
     deferrals: int
+    has_steps: int
+    resumes: int
 
 
 _rare_fields = msgspec.json.Decoder(RareFields)

@@ -16,6 +16,7 @@ from treadle.item import (
     Lease,
     Loss,
     Outcome,
+    Record,
     Ref,
     Rejected,
     Settled,
@@ -38,6 +39,7 @@ from treadle.store.rules.settlement import (
 )
 from treadle.store.rules.submission import is_tolerant
 
+from . import steps
 from .dependencies import any_blocked, count_ends, is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
@@ -126,6 +128,8 @@ class _SettleCall:
         if kind == "retry" or kind == "defer" or kind == "release":
             self._put_back(settlement, item)
             return _APPLIED
+        if kind == "suspend":
+            return self._suspend(settlement, item)
         if item.group is None and stays_alone(settlement):
             return self._end_alone(settlement, item, OUTCOME[kind])
         return self._end(settlement, item, OUTCOME[kind])
@@ -140,7 +144,7 @@ class _SettleCall:
     # -- not the end -----------------------------------------------------------------------------------
 
     def _put_back(self, settlement: Settlement, item: OpenItem) -> None:
-        tokens = array([*_tokens(item.settled_tokens), item.token][-KEPT_ATTEMPTS:])
+        tokens = _settled(item)
         if item.verdict is not None:
             counters = (item.attempt, item.failures, item.losses, 0)
             unchanged = (leased(item.status), *counters, item.due, None, 0, item.verdict)
@@ -156,6 +160,21 @@ class _SettleCall:
         began = None if settlement.ran is None else self._tx.now - settlement.ran
         columns = (status, *counters, again.due, since, seq, again.verdict, began)
         self._tx.run(_SQL["put_back"], *columns, tokens, item.no)
+
+    def _suspend(self, settlement: Settlement, item: OpenItem) -> Outcome:
+        planned = self._plan_children(settlement, item)
+        if isinstance(planned, Rejected):
+            return Outcome(verb="rejected", rejected=planned)
+        if planned.new:
+            group = self._group(item)
+            self._add_members(group, planned.new)
+            self._add_children(planned.new, _home(item, group))
+            self._tx.run(_SQL["join_group"], group.no, item.no)
+        if planned.changes:
+            self._flush()
+            take_over(self._tx, planned.changes)
+        ready = steps.suspend(self._tx, item.no, item.attempt, settlement, _settled(item))
+        return Outcome(verb="applied", ready=ready, existing=planned.existing or None)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -176,8 +195,7 @@ class _SettleCall:
         answer = self._contribute(settlement, item, group)
         self._add_members(group, planned.new)
         self._add_ending(settlement, item, outcome, tolerated=_tolerates(planned.new, item.id))
-        outermost = group.outermost or group.no
-        self._add_children(planned.new, Home(item.tenant, group.no, group.id, item.no, item.id, outermost))
+        self._add_children(planned.new, _home(item, group))
         if planned.changes:
             self._flush()
             take_over(self._tx, planned.changes)
@@ -264,11 +282,22 @@ class _SettleCall:
                 self._flush()
 
 
+def _home(item: OpenItem, group: SqliteGroup) -> Home:
+    """Where the children of an item are stored that join this group."""
+    outermost = group.outermost or group.no
+    return Home(item.tenant, group.no, group.id, item.no, item.id, outermost)
+
+
 def waiting_columns(again: WaitingAgain, now: float) -> tuple[int, float | None]:
     """The status code of an item that waits again, and since when it is ready. None: as before."""
     status = READY if again.status == "ready" else SCHEDULED
     since = now if status == READY and not again.stays_ready else None
     return (status if again.verdict is None else doomed(status)), since
+
+
+def _settled(item: OpenItem) -> str:
+    """The tokens that have settled it, with the one that does so now."""
+    return array([*_tokens(item.settled_tokens), item.token][-KEPT_ATTEMPTS:])
 
 
 def _tokens(stored: str | None) -> list[int]:
@@ -286,6 +315,14 @@ def _tolerates(children: Sequence[Item], id: str) -> bool:
 
 
 # -- which token owns an item --------------------------------------------------------------------------
+
+
+def record(tx: Tx, records: Sequence[Record]) -> list[Loss | None]:
+    """Write what running items have done: each record whose token owns its item."""
+    removed = {no for no, _, is_removed in tx.rows(_SQL["workers"]) if is_removed}
+    mine = owned(tx, [one.lease for one in records], removed)
+    steps.write(tx, [(mine[one.lease.token].no, one) for one in records if one.lease.token in mine])
+    return [None if one.lease.token in mine else loss(tx, one.lease) or "taken" for one in records]
 
 
 def owned(tx: Tx, leases: Sequence[Lease], removed: Container[int | None]) -> dict[int, OpenItem]:

@@ -21,12 +21,17 @@ from treadle.item import (
     Heartbeat,
     HeartbeatReply,
     ItemState,
+    Loss,
+    Record,
     Rejected,
     Settled,
     Settlement,
+    Signal,
+    Signalled,
     Submission,
     Submitted,
 )
+from treadle.store.rules.records import NotedChange
 from treadle.store.rules.submission import rejection_error
 from treadle.store.user_transaction import engine_of
 
@@ -34,8 +39,9 @@ from .connection import Durability, connect, connected_file, is_busy, is_denied,
 from .limits import claim_key
 from .read import get
 from .schema import is_current
-from .settle import settle
+from .settle import record, settle
 from .statements import Tx, statements
+from .steps import signal
 from .submit import submit
 from .threads import FileIdentity, WriteLock
 from .workers import renew_lease
@@ -79,6 +85,9 @@ class SqliteTransaction:
             raise BackendError(_ENDED_BY_USER)
         self._connection.text_factory, self._connection.row_factory = str, None
         return settle(Tx(self._connection.cursor(), self._clock.now()), settlements)
+
+    async def record(self, records: Sequence[Record]) -> list[Loss | None]:
+        return await self._thread.run(lambda: self._verb(record, records))
 
     async def submit(self, submissions: Sequence[Submission]) -> list[tuple[Submitted, ...]]:
         now = self._clock.now()
@@ -261,12 +270,34 @@ def submit_within(
     given: object, submissions: Sequence[Submission], path: Path, now: float
 ) -> list[tuple[Submitted, ...]]:
     """Submit as a part of the transaction that is open on the user's own connection. Blocks its thread."""
+    return _within(given, path, now, lambda tx: _submit_within(tx, submissions))
+
+
+def signal_within(
+    given: object,
+    signals: Sequence[Signal],
+    tenant: str | None,
+    change: NotedChange | None,
+    path: Path,
+    now: float,
+) -> list[Signalled]:
+    """Send signals as a part of that transaction."""
+
+    def send(tx: Tx) -> list[Signalled]:
+        answers = signal(tx, signals, tenant, change)
+        tx.run(_SQL["count_user_submit"])
+        return answers
+
+    return _within(given, path, now, send)
+
+
+def _within(given: object, path: Path, now: float, verb: Callable[[Tx], T]) -> T:
     connection = _checked_type(given, path)
     try:
         with _plain_rows(connection):
             _check_connection(connection, path)
             with _savepoint(connection):
-                return _submit_within(Tx(connection.cursor(), now), submissions)
+                return verb(Tx(connection.cursor(), now))
     except sqlite3.Error as error:
         if is_busy(error):
             raise StoreUnavailable(

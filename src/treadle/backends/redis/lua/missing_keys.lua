@@ -68,6 +68,8 @@ expect('groups', exists(K.groups) or not (exists(K.group_ids) or exists(K.member
 expect('group_ids', exists(K.group_ids) or not exists(K.groups))
 local has_extras = exists(K.keyed) or exists(K.workflows) or exists(K.children) or exists(K.gates)
 expect('extra', exists(K.extra) or not has_extras)
+expect('recorded', exists(K.recorded) or not exists(K.steps))
+expect('step_numbers', exists(K.step_numbers) or not exists(K.steps))
 expect('keyed', exists(K.keyed) or not exists(K.key))
 expect('workers', exists(K.workers) or not exists(K.workers_until))
 expect('workers_until', exists(K.workers_until) or not exists(K.workers))

@@ -1,12 +1,15 @@
--- uses: clock store kinds rows transitions groups retention dependencies effects trees apart repair list_filter audits
+-- uses: clock store kinds rows transitions groups retention dependencies effects trees apart repair list_filter audits steps
 -- flags: allow-oom
 -- Open ended items again, and with them the items that died because of them.
 -- ARGV: note, entry and apart (see operate.py), tenant, redrives (empty: an operator requeues), backoff, alone
---       (1 or 0), statuses (letters), a filter (see list_filter.lua) or nothing, then the numbers of rows that it found, or ids
+--       (1 or 0), statuses (letters), a step to begin with or nothing, a filter (see list_filter.lua) or nothing, then the
+--       numbers of rows that it found, or ids
 -- Answers the rows as they were, the places of names that are left, and the entry.
 
-local redrives, backoff, alone, statuses, found_by = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8], ARGV[9]
-local FIRST = 10 -- the place of the first name
+local redrives, backoff, alone, statuses, found_by = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8], ARGV[10]
+local from_step = ARGV[9] ~= '' and ARGV[9] or nil
+local MOST_REDRIVES = 8191 -- see row_bytes.lua
+local FIRST = 11 -- the place of the first name
 
 local function named_rows()
   if found_by == '' then return Trees.named(Trees.tenant(ARGV[4]), FIRST) end
@@ -21,11 +24,13 @@ local function named_rows()
   return named
 end
 
+local function has_step(row) return not from_step or (row.has_steps and Steps.find(row.n, from_step)) end
+
 -- Those of the named rows that are to be opened.
 local function asked_rows(named)
   local rows, seen = {}, {}
   for _, row in ipairs(named) do
-    if row and not seen[row] and statuses:find(row.status, 1, true) and (not redrives or row.redrives < redrives) then
+    if row and not seen[row] and statuses:find(row.status, 1, true) and (not redrives or row.redrives < redrives) and has_step(row) then
       seen[row] = true
       rows[#rows + 1] = row
     end
@@ -39,7 +44,7 @@ local function open_again(row)
   if row.has_extra then Dependencies.forget_waiting(row) end
   Effects.unlist(row)
   Groups.reopen(row)
-  row.prune_pending = false
+  row.prune_pending, row.suspended = false, false
   row.attempt, row.failures, row.losses, row.deferrals, row.place, row.reason, row.mark = 0, 0, 0, 0, 0, 0, ''
   row.worker, row.deadline, row.started_at, row.claimed_at, row.ended_at = nil, nil, nil, nil, nil
   Rows.set_status(row, 'b')
@@ -77,7 +82,8 @@ for _, row in ipairs(rows) do
   opened[row] = true
   if is_asked[row] then
     row.due_at = now + (redrives and backoff * 2 ^ row.redrives or 0)
-    row.redrives = redrives and row.redrives + 1 or 0
+    row.redrives = redrives and math.min(row.redrives + 1, MOST_REDRIVES) or 0
+    if row.has_steps then row.has_steps = Steps.requeue(row.n, row.status == 'D', from_step) end
   end
   open_again(row)
 end

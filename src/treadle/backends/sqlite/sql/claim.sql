@@ -23,7 +23,7 @@ UPDATE treadle_counter SET token = ? WHERE one = 1
 -- Tokens are assigned in the order of the list.
 -- :name lease
 UPDATE treadle_open SET status = 4, attempt = attempt + (losses = 0), begun = (losses = 0), token = ? + e.key,
-    worker = ?, started = ?
+    worker = ?, started = ?, records = (records & 5) + (records & 2) * 4
 FROM json_each(?) AS e WHERE treadle_open.no = e.value
 
 -- The attempts of buffered types begin later.

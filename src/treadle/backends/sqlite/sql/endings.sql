@@ -12,11 +12,11 @@ CROSS JOIN treadle_item AS i ON i.no = o.no
 WITH v (no, outcome, reason, token, ended, expires, contributed, worker, result, failed, began)
     AS (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?))
 INSERT INTO treadle_done (no, outcome, reason, token, settled_tokens, attempt, failures, losses, redrives, due,
-    deadline, started, ended, expires, contributed, worker, result, began, deferrals)
+    deadline, started, ended, expires, contributed, worker, result, began, deferrals, records)
 SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tokens, o.attempt,
     o.failures + v.failed, o.losses, o.redrives, o.due, o.deadline, o.started, v.ended, nullif(v.expires, ''),
     v.contributed, nullif(v.worker, ''), nullif(v.result, ''),
-    coalesce(max(nullif(v.began, ''), o.started), o.began), o.deferrals
+    coalesce(max(nullif(v.began, ''), o.started), o.began), o.deferrals, o.records & 5
 FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
 
 -- :name insert_dead

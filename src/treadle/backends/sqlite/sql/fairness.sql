@@ -23,9 +23,9 @@ ORDER BY rank, seq LIMIT ?
 SELECT o.no, o.rank, o.seq, o.type, o.deadline, i.id, i.input, o.attempt + 1, i.priority, i.attempts, i.options, i.queued_at,
        o.due, o.ready_since,
        CASE WHEN coalesce(o.group_no, i.parent, i.workflow, i.workflow_type, i.after) IS NOT NULL
-                OR o.failures > 0 OR o.losses > 0 OR o.deferrals > 0
+                OR o.failures > 0 OR o.losses > 0 OR o.deferrals > 0 OR o.records > 0
            THEN json_array(g.id, i.parent, i.workflow, i.workflow_type, json(i.after), NULL, o.failures, o.losses,
-                           o.losses = 0, o.deferrals)
+                           o.losses = 0, o.deferrals, o.records & 1, o.records & 2)
        END
 FROM treadle_open AS o INDEXED BY treadle_open_ready
 CROSS JOIN treadle_item AS i ON i.no = o.no

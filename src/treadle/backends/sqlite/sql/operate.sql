@@ -59,7 +59,7 @@ SELECT queue, tenant FROM treadle_pause ORDER BY queue, tenant
 
 -- :name ended_items
 SELECT d.no, i.id, i.tenant, i.group_no, coalesce(g.id, i.id), g.no IS NOT NULL, d.outcome,
-       d.failed_group IS NOT NULL, d.redrives, d.due, i.keep, i.keep_dead, d.need, d.met, d.any_end_counts, i.after, 0
+       d.failed_group IS NOT NULL, d.redrives, d.due, i.keep, i.keep_dead, d.need, d.met, d.any_end_counts, i.after, 0, d.records
 FROM json_each(?) AS e
 CROSS JOIN treadle_done AS d ON d.no = e.value AND d.outcome > 10
 CROSS JOIN treadle_item AS i ON i.no = d.no
@@ -69,7 +69,7 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 -- :name dead_dependents
 SELECT d.no, i.id, i.tenant, i.group_no, coalesce(g.id, i.id), g.no IS NOT NULL, d.outcome,
        d.failed_group IS NOT NULL, d.redrives, d.due, i.keep, i.keep_dead, d.need, d.met, d.any_end_counts, i.after,
-       x.prerequisite
+       x.prerequisite, d.records
 FROM json_each(?) AS e
 CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value
 CROSS JOIN treadle_done AS d ON d.no = x.dependent AND d.outcome = 11 AND d.reason = 'unsatisfiable'
@@ -79,7 +79,7 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 -- Items that are doomed because of these items and groups, or of others. They may be leased with their verdict.
 -- :name doomed_dependents
 SELECT o.no, i.id, i.tenant, i.group_no, coalesce(g.id, i.id), g.no IS NOT NULL, 0, 0, o.redrives, o.due, i.keep,
-       i.keep_dead, o.need, o.met, o.any_end_counts, i.after, x.prerequisite
+       i.keep_dead, o.need, o.met, o.any_end_counts, i.after, x.prerequisite, o.records
 FROM json_each(?) AS e
 CROSS JOIN treadle_dependency AS x ON x.prerequisite = e.value
 CROSS JOIN treadle_open AS o ON o.no = x.dependent AND o.status IN (-1, 5) AND o.verdict = 'unsatisfiable'
@@ -91,11 +91,13 @@ LEFT JOIN treadle_group AS g ON g.no = i.group_no
 WITH v (no, status, seq, due, ready_since, redrives, has_dependencies, met, pending)
     AS (VALUES (?, ?, ?, ?, nullif(?, ''), ?, ?, ?, ?))
 INSERT INTO treadle_open (no, status, queue, tenant, type, lane, rank, seq, due, ready_since, redrives,
-    group_no, has_dependencies, need, met, pending, any_end_counts, contributes, settled_tokens)
+    group_no, has_dependencies, need, met, pending, any_end_counts, contributes, settled_tokens,
+    records)
 SELECT i.no, v.status, i.queue, i.tenant, i.type, i.lane, -i.priority, v.seq, v.due, v.ready_since,
     v.redrives, g.no, v.has_dependencies, d.need, v.met, v.pending, d.any_end_counts, d.contributes,
     CASE WHEN d.token IS NULL THEN d.settled_tokens
-        ELSE json_insert(coalesce(d.settled_tokens, '[]'), '$[#]', d.token) END
+        ELSE json_insert(coalesce(d.settled_tokens, '[]'), '$[#]', d.token) END,
+    d.records
 FROM v
 CROSS JOIN treadle_item AS i ON i.no = v.no
 CROSS JOIN treadle_done AS d ON d.no = i.no
@@ -132,7 +134,7 @@ SELECT o.no, o.status, i.queued_at, i.queue, i.lane, i.priority, o.due, o.deadli
 FROM json_each(?) AS e
 CROSS JOIN treadle_open AS o ON o.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = o.no
-WHERE o.status >= 0 AND o.status < 4 AND o.attempt = 0
+WHERE o.status >= 0 AND o.status < 4 AND o.attempt = 0 AND o.records & 1 = 0
 
 -- :name update_open
 UPDATE treadle_open SET status = ?, queue = ?, lane = ?, rank = ?, due = ?, deadline = ?, seq = ?, ready_since = ?,

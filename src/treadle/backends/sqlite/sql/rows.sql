@@ -11,7 +11,7 @@ SELECT i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts,
        coalesce(o.losses, d.losses),
        CASE WHEN o.no IS NULL THEN d.began WHEN o.status = 4 THEN o.started ELSE o.began END,
        CASE WHEN d.outcome = 11 THEN (SELECT m.mark FROM treadle_dead AS m WHERE m.no = d.no) END,
-       coalesce(o.deferrals, d.deferrals)
+       coalesce(o.deferrals, d.deferrals), coalesce(o.records, d.records)
 FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_open AS o ON o.no = i.no
@@ -44,9 +44,9 @@ SELECT i.id, i.no FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = 
 SELECT i.id, i.tenant, o.token, i.type, i.input, o.attempt + 1 - o.begun, i.queue, i.lane, i.priority, i.attempts,
        i.options, i.queued_at, o.due, CASE WHEN o.verdict IS NULL THEN o.started ELSE ? END, o.deadline, o.no, o.ready_since,
        CASE WHEN coalesce(o.group_no, i.parent, i.workflow, i.workflow_type, i.after, o.verdict) IS NOT NULL
-                OR o.failures > 0 OR o.losses > 0 OR o.begun = 0 OR o.deferrals > 0
+                OR o.failures > 0 OR o.losses > 0 OR o.begun = 0 OR o.deferrals > 0 OR o.records > 0
            THEN json_array(g.id, i.parent, i.workflow, i.workflow_type, json(i.after), o.verdict, o.failures, o.losses, o.begun,
-                           o.deferrals)
+                           o.deferrals, o.records & 1, o.records & 8)
        END
 FROM json_each(?) AS e
 CROSS JOIN treadle_open AS o ON o.no = e.value

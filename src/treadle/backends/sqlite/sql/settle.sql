@@ -14,15 +14,19 @@ UPDATE treadle_open SET status = ?, attempt = ?, failures = ?, losses = ?, defer
     began = coalesce(max(?, started), began), settled_tokens = ?, token = NULL, worker = NULL
 WHERE no = ?
 
+-- An item that was alone has children now, and is open.
+-- :name join_group
+UPDATE treadle_open SET group_no = ? WHERE no = ? AND group_no IS NULL
+
 -- The rows of the open items are copied inside SQLite. An item that is not plain, or that the token does not own, is
 -- left out. The two parameters behind the rows are the time. INSERT stands first: only then the driver counts rows.
 -- :name insert_done
 INSERT INTO treadle_done (no, outcome, token, settled_tokens, attempt, failures, losses, redrives, due, deadline, started,
-    ended, expires, contributed, worker, result, began, deferrals)
+    ended, expires, contributed, worker, result, began, deferrals, records)
 WITH v (no, token, id, tenant, contributed, result, began) AS (VALUES (?, ?, ?, ?, ?, ?, ?))
 SELECT o.no, 10, o.token, o.settled_tokens, o.attempt, o.failures, o.losses, o.redrives, o.due, o.deadline, o.started,
     ?, ? + i.keep, v.contributed, w.id, nullif(v.result, ''), coalesce(max(nullif(v.began, ''), o.started), o.began),
-    o.deferrals
+    o.deferrals, o.records & 5
 FROM v
 CROSS JOIN treadle_open AS o ON o.no = v.no AND o.token = v.token AND o.verdict IS NULL AND o.group_no IS NULL
     AND o.has_dependencies = 0 AND o.contributes = 1

@@ -40,7 +40,7 @@ SELECT i.id FROM json_each(?) AS e CROSS JOIN treadle_item AS i ON i.id = e.valu
 -- :name key_holder
 SELECT i.id, CASE WHEN i.group_no = i.no THEN i.id ELSE g.id END, i.queued_at, coalesce(o.status, d.outcome),
        CASE WHEN g.no IS NULL THEN o.no IS NOT NULL ELSE g.open > 0 END,
-       coalesce(o.status >= 0 AND o.status < 4 AND o.attempt = 0, 0), k.changed_by
+       coalesce(o.status >= 0 AND o.status < 4 AND o.attempt = 0 AND o.records & 1 = 0, 0), k.changed_by
 FROM treadle_key AS k
 CROSS JOIN treadle_item AS i ON i.no = k.no
 LEFT JOIN treadle_open AS o ON o.no = i.no

@@ -15,7 +15,7 @@ returns table (
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
   begun boolean, ready float8, picks bigint[], next_due float8,
-  left_types text[], deferrals int)
+  left_types text[], has_steps boolean, resumes boolean, deferrals int)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -131,7 +131,7 @@ begin
       select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
         i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
         o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, o.ready_since, null::bigint[], null::float8, null::text[],
-        o.deferrals
+        o.recorded & 1 = 1, o.suspended, o.deferrals
       from treadle.open_item o join treadle.item i on i.no = o.no
       where o.no = any(leased || doomed);
   end if;

@@ -104,9 +104,19 @@ declare
   awaited bigint[] := array(
     select d.prerequisite from treadle.dependency d join treadle.open_item o on o.no = d.dependent
     where d.prerequisite = any(p_nos) and d.of_group and o.status = 0 and o.no <> all(p_nos));
+  recorded bigint[];
 begin
-  delete from treadle.open_item o where o.no = any(p_nos);
-  delete from treadle.ended_item e where e.no = any(p_nos);
+  with open as (
+    delete from treadle.open_item o where o.no = any(p_nos) returning o.no, o.recorded
+  ), ended as (
+    delete from treadle.ended_item e where e.no = any(p_nos) returning e.no, e.flags
+  )
+  select array_agg(x.no) into recorded from (
+    select o.no from open o where o.recorded <> 0 union all select e.no from ended e where e.flags & 96 <> 0) x;
+  if recorded is not null then
+    perform treadle.remove_steps(recorded);
+  end if;
+  delete from treadle.mail m where m.no = any(p_nos);
   delete from treadle.attempt a where a.no = any(p_nos);
   delete from treadle.dependency d where d.prerequisite = any(p_nos)
     and not (d.of_group and d.prerequisite = any(awaited));

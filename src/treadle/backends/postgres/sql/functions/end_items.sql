@@ -15,7 +15,7 @@ begin
     delete from treadle.open_item o where o.no = any(p_nos)
       returning o.no, o.last_token, o.group_no, o.due, o.claimed, o.attempt, o.failures, o.losses, o.deferrals, o.redrives,
         o.keep, o.keep_dead, o.deadline, case when o.contributes then p_flags else p_flags & ~3 end as flags,
-        o.met < o.need as is_unmet,
+        o.recorded, o.met < o.need as is_unmet,
         case when o.status = 5 and o.verdict is null and o.begun then o.claimed else o.began end as began
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, last_token, attempt, failures, losses, redrives,
@@ -23,7 +23,7 @@ begin
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is null then p_now + coalesce(e.keep, 86400) end,
         e.last_token, e.attempt, nullif(e.failures, 0), nullif(e.losses, 0), e.redrives, p_kind,
-        e.flags | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
+        e.flags | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end | (e.recorded << 5),
         p_result, e.began, nullif(e.deferrals, 0)
       from ended e
   )

@@ -35,7 +35,7 @@ begin
           and o.status > 4
         returning u.row, u.result, u.ran, o.began, o.no, o.token, o.last_token, o.group_no, o.due, o.claimed, o.attempt,
           o.failures, o.losses, o.deferrals, o.redrives, o.worker, o.keep, o.keep_dead, o.deadline, o.contributes,
-          o.met < o.need as is_unmet
+          o.recorded, o.met < o.need as is_unmet
     ), recorded as (
       insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
           outcome, reason, flags, worker, result, began, deferrals)
@@ -44,7 +44,7 @@ begin
                else p_now + coalesce(e.keep, 86400) end,
           e.token, e.last_token, e.attempt, nullif(e.failures, 0), nullif(e.losses, 0), e.redrives, the_kind, null,
           case when e.contributes then the_flags & 3 else 0 end
-            | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
+            | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end | (e.recorded << 5),
           case when e.worker = the_worker then the_worker_id
                else (select w.id from treadle.worker w where w.no = e.worker) end, e.result,
           case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end, nullif(e.deferrals, 0)
@@ -81,7 +81,7 @@ begin
       returning u.row, u.kind, u.flags, u.reason, u.result, u.ran, u.mark, o.began, o.no, o.token, o.last_token,
         o.group_no, o.due,
         o.claimed, o.attempt, o.failures, o.losses, o.deferrals, o.begun, o.redrives, o.worker, o.keep, o.keep_dead,
-        o.deadline, o.verdict, o.contributes, o.tenant, o.queue, o.type, o.met < o.need as is_unmet
+        o.deadline, o.verdict, o.contributes, o.tenant, o.queue, o.type, o.recorded, o.met < o.need as is_unmet
   ), named as materialized (
     select e.*, case when e.worker = the_worker then the_worker_id
                      else (select w.id from treadle.worker w where w.no = e.worker) end as worker_id
@@ -97,7 +97,7 @@ begin
         e.redrives, e.kind,
         case when e.kind = 7 then coalesce(e.reason, e.verdict, 2) end,
         case when e.contributes then e.flags & 3 else 0 end
-          | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end,
+          | case when e.deadline is null then 4 else 0 end | case when e.is_unmet then 16 else 0 end | (e.recorded << 5),
         e.worker_id, e.result,
         case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
         case when e.kind = 7 then coalesce(e.mark, '') end, case when e.kind = 7 then e.tenant end,

@@ -187,7 +187,7 @@ end $$;
 create or replace function treadle.naming(p_names text[]) returns bigint[]
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_indexscan = off set enable_indexonlyscan = off
-set plan_cache_mode = force_generic_plan
+set enable_bitmapscan = on set plan_cache_mode = force_generic_plan
 as $$
 declare
   portion constant int := 100;

@@ -25,7 +25,8 @@ begin
       coalesce(o.failures, e.failures, 0), coalesce(o.losses, e.losses, 0),
       h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
       case when o.no is null then e.began when o.status = 5 and o.verdict is null then o.claimed else o.began end,
-      e.mark, coalesce(o.deferrals, e.deferrals, 0)
+      e.mark, coalesce(o.deferrals, e.deferrals, 0),
+      coalesce(o.recorded, e.flags >> 5) & 1 = 1, coalesce(o.suspended and o.status <> 5, false)
     from unnest(p_nos) with ordinality n(no, place)
     join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no

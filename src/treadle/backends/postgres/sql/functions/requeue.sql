@@ -1,6 +1,7 @@
 -- Requeue: open dead items again, with `p_cancelled` also cancelled ones, with their attempts and losses reset. They
 -- wait for their `after` again; those whose condition cannot be met stay as they were. Unless `p_alone`, items that
 -- died because they could not be met follow, if they can be met now. Groups open again with their members.
+-- Steps stay, but for those that `forget_steps` removes. p_from_step: see there. Version 7 does not pass it.
 --
 -- It goes in rounds: what a round opens may make it possible to meet the items that wait for it. Opening an item never
 -- makes it impossible to meet another one, so the order does not matter.
@@ -8,7 +9,7 @@
 -- There may be many items: joins hash, and so do tests whether an array has a number. Each join names the rows of its
 -- tables, so that none is read whole.
 create or replace function treadle.requeue(
-  p_nos bigint[], p_redrives int, p_backoff float8, p_alone boolean, p_cancelled boolean)
+  p_nos bigint[], p_redrives int, p_backoff float8, p_alone boolean, p_cancelled boolean, p_from_step text default null)
 returns table (item treadle.item_state, effects treadle.effects)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set lock_timeout = '200ms'
@@ -16,8 +17,9 @@ as $$
 #variable_conflict use_column
 declare
   named bigint[]; candidates bigint[]; fresh bigint[]; opened bigint[] := '{}'; groups bigint[] := '{}'; now float8;
+  recorded bigint[];
 begin
-  named := treadle.lock_ended(p_nos, p_cancelled, p_redrives);
+  named := treadle.lock_ended(p_nos, p_cancelled, p_redrives, p_from_step);
   candidates := named;
   while candidates is not null loop
     fresh := treadle.can_be_met(candidates, opened, groups);
@@ -37,12 +39,18 @@ begin
   now := treadle.clock();
   return query select s, null::treadle.effects from treadle.read_items(opened, false) s;
   perform treadle.wait_for_opened(opened, groups, p_alone);
+  recorded := array(select e.no from treadle.ended_item e
+                    where e.no = any(opened) and e.no = any(named) and e.flags & 32 <> 0);
+  if recorded <> '{}' then
+    perform treadle.forget_steps(recorded, p_from_step);
+  end if;
   perform treadle.open_ended(now, opened, groups, named, p_redrives, p_backoff);
 end $$;
 
 -- Lock these items, if they have ended in a way that can be requeued, and answer them in the same order. A transaction
 -- that removes them has either committed, or will find them open.
-create or replace function treadle.lock_ended(p_nos bigint[], p_cancelled boolean, p_redrives int) returns bigint[]
+create or replace function treadle.lock_ended(p_nos bigint[], p_cancelled boolean, p_redrives int, p_from_step text)
+returns bigint[]
 language plpgsql
 set jit = off set enable_seqscan = off set enable_nestloop = off set enable_mergejoin = off
 as $$
@@ -54,6 +62,8 @@ begin
       select e.no from treadle.ended_item e
       where e.no = any(p_nos) and (e.outcome = 7 or e.outcome = 8 and p_cancelled)
         and (p_redrives is null or e.redrives < p_redrives)
+        and (p_from_step is null
+             or exists (select 1 from treadle.step s where s.no = e.no and s.name = p_from_step and s.kind <> 5))
       order by e.no for update) x
     join (select u.no, min(u.place) as place from unnest(p_nos) with ordinality u(no, place) group by u.no) n
       on n.no = x.no);
@@ -310,17 +320,18 @@ begin
       and r.no = any(array(select g.outermost from treadle.item_group g where g.no = any(p_groups)));
 
   with gone as (
-    delete from treadle.ended_item e where e.no = any(p_nos) returning e.no, e.token, e.redrives, e.due
+    delete from treadle.ended_item e where e.no = any(p_nos) returning e.no, e.token, e.redrives, e.due, e.flags
   )
   insert into treadle.open_item (no, seq, due, ready_since, last_token, group_no, keep, keep_dead, status, counting,
-      priority, redrives, need, met, pending, queue, tenant, lane, type, contributes)
+      priority, redrives, need, met, pending, queue, tenant, lane, type, contributes, recorded)
     select i.no, nextval('treadle.number'), t.due, p_now, e.token, r.no, nullif(i.keep, 86400), i.keep_dead,
       case when coalesce(b.met, 0) < i.need then 0 when t.due > p_now then 1 else 2 end,
       coalesce(i.counting, 0), i.priority,
       case when i.no not in (select unnest(p_named)) then e.redrives
            when p_redrives is null then 0 else e.redrives + 1 end,
       i.need, coalesce(b.met, 0), coalesce(b.pending, 0), i.queue, i.tenant, i.lane, i.type,
-      coalesce(i.contributes, true)
+      coalesce(i.contributes, true),
+      (e.flags >> 5 & 2) | (e.flags & 32 <> 0 and exists (select 1 from treadle.step s where s.no = e.no))::int
     from gone e join treadle.item i on i.no = e.no
     left join treadle.item_group r on r.no = any(p_groups) and r.no = coalesce(i.group_no, i.no)
     left join unnest(blocked, met, pending) b(no, met, pending) on b.no = i.no

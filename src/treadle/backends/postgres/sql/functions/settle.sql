@@ -18,9 +18,11 @@
 -- p_returns  some settlement does not end its item
 -- p_plain, p_cycles  see `store_items`
 -- p_marks    the fingerprints of deaths, one element per row; null: none has one. Version 4 does not pass it
+-- p_steps    the steps of those that suspend their items; `owner` is null if none does. Version 7 does not pass it
 create or replace function treadle.settle(
   settlements treadle.settlements, children treadle.new_items, p_folds boolean, p_returns boolean,
   p_plain boolean, p_cycles boolean, p_marks text[] default null,
+  p_steps treadle.new_steps default null,
   out settled_at float8,
   out ended_row int[], out ended_group bigint[],      -- items that ended; their groups, if those have a row
   out moved_row int[], out moved_version bigint[], out moved_value bytea[], out moved_final boolean[],
@@ -28,7 +30,8 @@ create or replace function treadle.settle(
   out lost_row int[], out lost_code smallint[],       -- see `lease_losses`
   out silent_row int[],                               -- items that ended and do not contribute
   out existing_row int[], out existing_id text[],     -- children that were not stored
-  out effects treadle.effects)
+  out effects treadle.effects,
+  out ready_row int[])                                -- suspended items that are ready at once
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan set lock_timeout = '200ms'
@@ -36,7 +39,7 @@ as $$
 #variable_conflict use_column
 declare
   n constant int := cardinality(settlements.no);
-  now float8; ended treadle.ended_rows; returned treadle.ended_rows; stored treadle.stored_items;
+  now float8; ended treadle.ended_rows; returned treadle.ended_rows; parents treadle.ended_rows; stored treadle.stored_items;
   dependents bigint[]; awaited bigint[]; groups bigint[]; grouped record;
 begin
   if n > 1 then
@@ -58,7 +61,17 @@ begin
     p_returns or settlements.failed_row is not null or children.id is not null);
   ended_row := ended.row; ended_group := ended.group_no; silent_row := ended.silent_row;
   if p_returns then
+    if p_steps.owner is not null then
+      settlements.run_at := treadle.suspend_items(now, settlements, p_steps);
+    end if;
     returned := treadle.return_leased_items(now, settlements);
+    if p_steps.owner is not null then
+      ready_row := array(select r.row from unnest(returned.row) r(row)
+                         where settlements.kind[r.row] = 4 and settlements.run_at[r.row] <= now);
+      if children.id is not null then
+        parents := treadle.group_suspended(settlements, returned);
+      end if;
+    end if;
   end if;
   if settlements.failed_row is not null then
     perform treadle.record_failures(now, settlements, ended.row || returned.row, ended.no || returned.no,
@@ -72,7 +85,7 @@ begin
       from treadle.lease_losses(settlements.no, settlements.token, treadle.spread(settlements.tenant, n)) l
       where l.place <> all(coalesce(ended_row, '{}') || coalesce(returned.row, '{}') || coalesce(moved_row, '{}'));
   end if;
-  if ended_row is null then
+  if ended_row is null and parents.row is null then
     return;
   end if;
 
@@ -88,8 +101,8 @@ begin
   end if;
 
   -- Their children. The groups are locked first. An item without a group row needs none.
-  if array_remove(ended_group, null) <> '{}' then
-    groups := array(select distinct g.no from unnest(ended_group) g(no) where g.no is not null);
+  if array_remove(ended_group || parents.group_no, null) <> '{}' then
+    groups := array(select distinct g.no from unnest(ended_group || parents.group_no) g(no) where g.no is not null);
     perform 1 from treadle.item_group g where g.no = any(groups) order by g.no for no key update;
   end if;
   if children.id is not null then
@@ -97,7 +110,8 @@ begin
            array_agg(coalesce(x.group_no, x.no) order by u.row)
       into children.skip, children.group_no
       from unnest(treadle.spread(children.owner, cardinality(children.id))) with ordinality u(owner, row)
-      left join unnest(ended.row, ended.no, ended.group_no) x(row, no, group_no) on x.row = u.owner;
+      left join unnest(ended.row || parents.row, ended.no || parents.no, ended.group_no || parents.group_no)
+        x(row, no, group_no) on x.row = u.owner;
     stored := treadle.store_items(children, p_plain, p_cycles);
     existing_row := stored.existing_row; existing_id := stored.existing_id;
     if children.closes is not null then
@@ -178,14 +192,17 @@ begin
         seq = case when u.kind <> 3 then nextval('treadle.number')
                    when o.verdict is null and coalesce(u.run_at, p_now + u.delay) > p_now then -o.seq
                    else o.seq end,
-        attempt = o.attempt - case when u.kind = 1 or o.verdict is not null or not o.begun then 0 else 1 end,
-        failures = o.failures + case when u.kind = 1 and o.verdict is null then 1 else 0 end,
+        attempt = case when u.kind = 4 then 0
+                       else o.attempt - case when u.kind = 1 or o.verdict is not null or not o.begun then 0 else 1 end end,
+        failures = case when u.kind = 4 then 0
+                        else o.failures + case when u.kind = 1 and o.verdict is null then 1 else 0 end end,
         losses = case when u.kind = 3 or o.verdict is not null then o.losses else 0 end,
         deferrals = o.deferrals + case when u.kind = 2 and o.verdict is null then 1 else 0 end,
         due = case when o.verdict is not null or u.kind = 3 and u.run_at is null and u.delay = 0 then o.due
                    else coalesce(u.run_at, p_now + u.delay) end,
         ready_since = case when u.kind = 3 and u.run_at is null and u.delay = 0 then o.ready_since else p_now end,
         began = case when u.ran is null then o.began else greatest(p_now - u.ran, o.claimed) end,
+        recorded = o.recorded | case when u.kind = 4 then 1 else 0 end, suspended = u.kind = 4,
         last_token = o.token, token = null, worker = null
       from unnest(settlements.no, settlements.token, settlements.tenant, settlements.kind, settlements.run_at,
             settlements.delay, settlements.ran) with ordinality u(no, token, tenant, kind, run_at, delay, ran, row),

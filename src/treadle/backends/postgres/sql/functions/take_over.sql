@@ -48,7 +48,7 @@ begin
         deadline = w.deadline, keep = nullif(w.keep, 86400), keep_dead = w.keep_dead, seq = w.seq,
         ready_since = p_now, holds_lane = false,
         status = case when o.status = 0 then 0 when w.due > p_now then 1 else 2 end
-      from wanted w where o.no = w.no and o.status < 4 and o.attempt = 0
+      from wanted w where o.no = w.no and o.status < 4 and o.attempt = 0 and o.recorded & 1 = 0
       returning o.no
   ), stored as (
     update treadle.item i set input = w.input, options = w.options, attempts = w.attempts, priority = w.priority,

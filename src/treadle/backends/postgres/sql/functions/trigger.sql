@@ -1,5 +1,5 @@
--- Trigger: make scheduled items due now, all of them or none. TR003: one does not exist. TR005: one is not
--- scheduled.
+-- Trigger: make scheduled items due now, all of them or none, and end their sleeps. TR003: one does not exist. TR005: one
+-- is not scheduled, or it is suspended and does not sleep.
 create or replace function treadle.trigger(p_ids text[], p_tenant text)
 returns table (item treadle.item_state, effects treadle.effects)
 language plpgsql
@@ -11,10 +11,12 @@ declare
   nos bigint[] := treadle.find_items(p_ids, p_tenant); bad record; now float8;
 begin
   perform 1 from treadle.open_item o where o.no = any(nos) order by o.no for no key update;
-  -- The first of them that is not scheduled.
+  -- The first of them that cannot be triggered.
   select a.id, s.state into bad from unnest(p_ids) with ordinality a(id, place)
     left join treadle.read_items(nos, false) s on s.id = a.id
-    where s.state is distinct from 1 order by a.place limit 1;
+    where s.state is distinct from 1 or s.suspended and not exists (
+      select 1 from treadle.step t where t.no = s.no and t.kind = 2 and not t.over)
+    order by a.place limit 1;
   if found and bad.state is null then
     raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', bad.id)::text;
   elsif found then
@@ -25,4 +27,5 @@ begin
   now := treadle.clock();
   update treadle.open_item o set status = 2, due = now, ready_since = now, seq = nextval('treadle.number')
     where o.no = any(nos) and o.status = 1;
+  update treadle.step t set over = true where t.no = any(nos) and t.kind = 2 and not t.over;
 end $$;

@@ -16,7 +16,7 @@ begin
   select a.id, s.state into bad from unnest(p_ids) with ordinality a(id, place)
     left join treadle.read_items(nos, false) s on s.id = a.id
     left join treadle.open_item o on o.no = s.no
-    where (o.status < 4 and o.attempt = 0) is not true order by a.place limit 1;
+    where (o.status < 4 and o.attempt = 0 and o.recorded & 1 = 0) is not true order by a.place limit 1;
   if found and bad.state is null then
     raise exception 'not found' using errcode = 'TR003', detail = jsonb_build_object('id', bad.id)::text;
   elsif found then

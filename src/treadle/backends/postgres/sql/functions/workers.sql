@@ -123,7 +123,7 @@ returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
-  begun boolean, ready float8, deferrals int)
+  begun boolean, ready float8, has_steps boolean, resumes boolean, deferrals int)
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -134,7 +134,7 @@ begin
     select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
       i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due,
       coalesce(o.claimed, o.ready_since), o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, o.ready_since,
-      o.deferrals
+      o.recorded & 1 = 1, o.suspended, o.deferrals
     from treadle.worker w
     join treadle.open_item o on o.worker = w.no and o.status = 5
     join treadle.item i on i.no = o.no
@@ -219,7 +219,8 @@ begin
                    then p_now + treadle.loss_delay(o.losses + 1, o.no) else o.due end,
         losses = o.losses + case when o.verdict is null and o.begun then 1 else 0 end,
         began = case when o.verdict is null and o.begun then o.claimed else o.began end,
-        ready_since = case when o.verdict is null and not o.begun then o.ready_since else p_now end, token = null, worker = null
+        ready_since = case when o.verdict is null and not o.begun then o.ready_since else p_now end,
+        suspended = false, token = null, worker = null
       where o.no = any(nos);
   end if;
   perform treadle.lose_types(p_now, coalesce(w.types, array[''])) from treadle.worker w

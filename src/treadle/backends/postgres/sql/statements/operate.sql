@@ -5,11 +5,12 @@ select (c.item).*, (c.effects).* from treadle.cancel(:ids::text[], :tenant, :onl
 select (c.item).*, (c.effects).* from treadle.complete(:id, :tenant, :result) c
 
 -- :name requeue
-select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled) c
+select (c.item).*, (c.effects).* from treadle.requeue({numbers}, :redrives, :backoff, :alone, :cancelled,
+  :from_step) c
 
 -- :name requeue_ids
 select (c.item).*, (c.effects).* from treadle.requeue(treadle.find_items_in_order(:ids::text[], :tenant),
-  :redrives, :backoff, :alone, :cancelled) c
+  :redrives, :backoff, :alone, :cancelled, :from_step) c
 
 -- :name numbers_of_list
 array({list})

@@ -1,4 +1,4 @@
--- uses: clock store kinds rows lines groups retention dependencies transitions effects
+-- uses: clock store kinds rows lines groups retention dependencies transitions effects steps mailboxes
 -- Removal: rows that leave the store.
 
 local Removal = {}
@@ -30,6 +30,10 @@ do
       Store.remove(K.killing, '', row.n)
     end
     Lines.free_lane(row)
+    if row.has_steps or row.has_records then
+      Steps.delete(row.n)
+      Mailboxes.delete(row.n)
+    end
     leave_family(row)
     Groups.leave(row)
     if not Groups.get(row.group) then Store.score(K.fades, 'G' .. row.group) end

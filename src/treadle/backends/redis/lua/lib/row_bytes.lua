@@ -9,7 +9,9 @@
 --               is a root. It also has kind(4) keep(8), as in item: it is settled without reading the item
 --          P    success after p: token(8) claimed_at(8) length(1) worker, then ended_at(8) started_at(8)
 --               flags(1: contributed, 2: result) result
---          b w r R S D C  blocked, scheduled, ready, running, success, dead, cancelled: all fields
+--          b w r R S D C  blocked, scheduled, ready, running, success, dead, cancelled: all fields. The highest bits
+--               of `redrives` are flags: it was suspended, and its last lease, if it has one since, goes on from there;
+--               it has steps; it has mail, progress or a stream (steps.lua, mailboxes.lua)
 --   past   the history: for each attempt length(4) and 'F', a failure: attempt(4) at(8) length(1) worker, and what
 --          Python packed; or 'L', a lost lease: attempt(4) at(8) worker
 
@@ -22,6 +24,7 @@ do
 
   local BEGUN, CONTRIBUTED, UNRELEASED, FAILED_GROUP = 1, 2, 4, 8
   local OVERDUE, PRUNE_PENDING, OWNED, HOLDS_LANE = 16, 32, 64, 128
+  local SUSPENDED, HAS_STEPS, HAS_RECORDS = 32768, 16384, 8192 -- of redrives
   local HAS_EXTRA, HAS_KEEP_DEAD = 1, 2
   local SHORT = {p = true, q = true, P = true} -- formats of `state`
 
@@ -104,6 +107,10 @@ do
       started, ended, deadline, at = struct.unpack(FIXED, state)
     row.status, row.token, row.verdict, row.reason, row.attempt = status, token, verdict, reason, attempt
     row.failures, row.losses, row.redrives, row.place, row.due_at, row.ready_at = failures, losses, redrives, place, due, ready
+    if redrives >= HAS_RECORDS then
+      row.suspended, row.has_steps = has(redrives, SUSPENDED), has(redrives, HAS_STEPS)
+      row.has_records, row.redrives = has(redrives, HAS_RECORDS), redrives % HAS_RECORDS
+    end
     local set = flags_by_byte[flags] or read_flags(flags)
     row.begun = false
     for i = 1, #set do row[set[i]] = true end
@@ -143,9 +150,11 @@ do
       + (row.unreleased and UNRELEASED or 0) + (row.failed_group and FAILED_GROUP or 0)
       + (row.overdue and OVERDUE or 0) + (row.prune_pending and PRUNE_PENDING or 0)
       + (row.owned and OWNED or 0) + (row.holds_lane and HOLDS_LANE or 0)
+    local redrives = row.redrives + (row.suspended and SUSPENDED or 0) + (row.has_steps and HAS_STEPS or 0)
+      + (row.has_records and HAS_RECORDS or 0)
     local worker, mark = row.worker or '', row.mark
     return struct.pack(FIXED, row.status, row.token, flags, row.verdict, row.reason, row.attempt, row.failures,
-        row.losses, row.redrives, row.place, row.due_at, row.ready_at, row.claimed_at or 0, row.started_at or 0,
+        row.losses, redrives, row.place, row.due_at, row.ready_at, row.claimed_at or 0, row.started_at or 0,
         row.ended_at or 0, row.deadline or 0)
       .. string.char(#worker) .. worker .. string.char(#row.settled_by) .. concat(row.settled_by)
       .. string.char(#mark) .. mark .. ending_of(row)

@@ -113,7 +113,7 @@ end
 
 function Transitions.unlease(row)
   Store.set(K.held, row.n)
-  row.owned, row.token = false, RowBytes.NO_TOKEN
+  row.owned, row.token, row.suspended = false, RowBytes.NO_TOKEN, false
   Rows.save(row)
 end
 

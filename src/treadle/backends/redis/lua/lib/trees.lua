@@ -43,10 +43,11 @@ do
     return Kinds.text(sub(name, 2))
   end
 
-  -- The rows with the ids that are the arguments from `first` on: for each id a row, or false.
-  function Trees.named(tenant, first)
+  -- The rows with the ids that are the arguments from `first` on, up to `last` if it is given: for each id a row, or
+  -- false.
+  function Trees.named(tenant, first, last)
     local found, ids = {}, {}
-    for i = first, #ARGV do ids[#ids + 1] = ARGV[i] end
+    for i = first, last or #ARGV do ids[#ids + 1] = ARGV[i] end
     if tenant == false then
       for i = 1, #ids do found[i] = false end
       return found

@@ -6,6 +6,7 @@ local Unstarted = {}
 -- Whether nothing of it has begun.
 function Unstarted.is(row)
   return not row.gone and not row.ended_at and not row.owned and row.attempt == 0 and row.verdict == 0
+    and not row.has_steps and not row.suspended
 end
 
 -- Give a row that has not started other data, and its place at the end of its new line. `to`: kind, priority and

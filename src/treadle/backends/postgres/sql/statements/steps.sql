@@ -1,0 +1,41 @@
+-- :name new_steps
+row(:step_owner::text::int[], :step_name::text[], :step_kind::text::smallint[], :step_value::bytea[],
+  :step_took::text::float8[], :step_undo::bytea[], :step_signal::text[], :step_over::text::boolean[],
+  :step_delay::text::float8[], :step_until::text::float8[])::treadle.new_steps
+
+-- :name record
+select * from treadle.record(:no::text::bigint[], :token::text::bigint[], treadle.names(:tenant), {new_steps},
+  :progress_owner::text::int[], :progress::bytea[], :chunk_owner::text::int[], :chunk_number::text::int[],
+  :chunk::bytea[], :wait::boolean)
+
+-- :name steps
+select * from treadle.read_steps(treadle.find_items(:ids::text[], :tenant))
+
+-- :name stream
+select c.number, c.value, c.at from treadle.chunk c
+where c.no = (treadle.find_items(array[:id::text], :tenant))[1] and c.number > :since::int
+order by c.number limit :limit::int
+
+-- :name signal_values
+:ids::text[], :tenant::text, :names::text[], :values::bytea[], :keys::text[], :most::int
+
+-- :name signal
+select * from treadle.signal({signal_values})
+
+-- See `submit_in_transaction`.
+-- :name signal_in_transaction
+select s.* from treadle.signal_in_transaction({signal_values}, :channel::text) s
+where {store_identity} = :store::text
+
+-- With an audit entry, if a signal was stored. Its count is that of those.
+-- :name noted_signal
+with changed as materialized ({signal}),
+counted as (select treadle.clock() as now, s.stored as count from changed s),
+{noted}
+select * from changed
+
+-- :name noted_signal_in_transaction
+with changed as materialized ({signal_in_transaction}),
+counted as (select treadle.clock() as now, s.stored as count from changed s),
+{noted}
+select * from changed
