@@ -63,10 +63,11 @@ from treadle.errors import (
     WorkCancelled,
     WorkFailed,
 )
-from treadle.flow_control import Failure, Redrive, adaptive_delay
+from treadle.flow_control import Failure, Redrive, Undo, adaptive_delay
 from treadle.handle import Handle
 from treadle.handler.context import Context
 from treadle.handler.result import Result
+from treadle.handler.steps import Step
 from treadle.retry import Retry, retry_call
 from treadle.schedule import Schedule
 from treadle.worker import Worker
@@ -93,6 +94,7 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import LeaseLost as LeaseLost
     from treadle.errors import LifecycleError as LifecycleError
     from treadle.errors import LongTransaction as LongTransaction
+    from treadle.errors import MailboxFull as MailboxFull
     from treadle.errors import NotStarted as NotStarted
     from treadle.errors import NotTriggerable as NotTriggerable
     from treadle.errors import NotUpdatable as NotUpdatable
@@ -103,11 +105,14 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import RemoteError as RemoteError
     from treadle.errors import ScheduleError as ScheduleError
     from treadle.errors import SchemaError as SchemaError
+    from treadle.errors import StepError as StepError
+    from treadle.errors import StepFailed as StepFailed
     from treadle.errors import Stopped as Stopped
     from treadle.errors import StoreFull as StoreFull
     from treadle.errors import StoreTooSlow as StoreTooSlow
     from treadle.errors import StoreUnavailable as StoreUnavailable
     from treadle.errors import StrictReturnError as StrictReturnError
+    from treadle.errors import TooManySteps as TooManySteps
     from treadle.errors import UntrustedSchema as UntrustedSchema
     from treadle.errors import WakeupsLost as WakeupsLost
     from treadle.flow_control import AcceptInfo as AcceptInfo
@@ -153,8 +158,10 @@ __all__ = [
     "RetryAfter",
     "Schedule",
     "Secret",
+    "Step",
     "Treadle",
     "TreadleError",
+    "Undo",
     "UnknownWorkError",
     "UnsupportedError",
     "WaitTimeout",

@@ -16,7 +16,9 @@
     │   └── PayloadTooLarge           over `max_payload` or `max_submission`
     ├── HandlerError                the handler broke its contract: dead at once, not retried
     │   ├── StrictReturnError         it made a Result and did not return it
-    │   └── BadResultError            it returned something that is not a result
+    │   ├── BadResultError            it returned something that is not a result
+    │   ├── StepError                 a step has a name that was used before, or is inside another one
+    │   └── TooManySteps              it recorded more steps than `max_steps`
     ├── NotFound                    no such item, group or schedule here (also LookupError)
     ├── ConflictError               the state of the item does not allow this
     │   ├── DuplicateIdError          the id is in use
@@ -25,10 +27,12 @@
     │   ├── NotTriggerable            only scheduled items can be triggered
     │   ├── NotUpdatable              only items that have not started can be updated
     │   ├── ReferencedError           an item of another group waits for it
+    │   ├── MailboxFull               too many signals that the item has not read
     │   └── LeaseLost                 another worker, or an operator, owns the item now
     ├── WorkFailed                  the awaited item ended without a value
     │   ├── GroupFailed               a member of the awaited group died
     │   └── WorkCancelled             the awaited item was cancelled
+    ├── StepFailed                  a failure that a step has recorded, whose class is not known here
     ├── RemoteError                 an exception of another process, whose class is not known here
     ├── WaitTimeout                 the wait timed out, the work goes on (also TimeoutError)
     ├── AttemptTimeout              one attempt ran longer than `timeout` (also TimeoutError)
@@ -250,6 +254,18 @@ class BadResultError(HandlerError):
         return error
 
 
+class StepError(HandlerError):
+    """A handler uses steps in a way that cannot work."""
+
+
+class TooManySteps(HandlerError):
+    """The item has recorded too much: too many steps, or too many bytes in all."""
+
+    def __init__(self, work_type: str, problem: str) -> None:
+        super().__init__(f"{work_type!r} {problem}: queue children for parts of it, or split it")
+        self.work_type = work_type
+
+
 class NotFound(TreadleError, LookupError):
     """No item has that id here: it was never submitted, was removed, or belongs to another tenant."""
 
@@ -338,6 +354,15 @@ class ReferencedError(ConflictError):
         shown = ", ".join(f"{waiter!r} waits on {on!r}" for on, waiter in self.references[:3])
         more = f" and {len(self.references) - 3} more" if len(self.references) > 3 else ""
         super().__init__(f"still referenced: {shown}{more}: delete those too, or pass cascade=True")
+
+
+class MailboxFull(ConflictError):
+    """Too many signals wait for the item that it has not read."""
+
+    def __init__(self, id: str, most: int) -> None:
+        super().__init__(f"{id} has {most} signals that it has not read: does its handler wait for them?")
+        self.id = id
+        self.most = most
 
 
 class LeaseLost(ConflictError):
@@ -454,6 +479,15 @@ class WorkCancelled(WorkFailed):
     ) -> None:
         """error: why, if it was not cancelled by an operator."""
         super().__init__(id, type, error, attempts=attempts, reason="cancelled", group_id=group_id)
+
+
+class StepFailed(TreadleError):
+    """A step has recorded a failure (`Step(catch=...)`) whose class is not known here, or cannot be made."""
+
+    def __init__(self, type: str, message: str) -> None:
+        super().__init__(f"{type}: {message}" if message else type)
+        self.type = type
+        self.message = message
 
 
 class RemoteError(TreadleError):

@@ -1,6 +1,7 @@
 """Events: what the engine announces, after the commit that made it true.
 
     Queued -> [Released] -> Started -> Succeeded | Failed(will_retry=True) | Deferred | LeaseLost
+                                     | Suspended, Resumed -> Started
                                      | Failed(will_retry=False), Dead | Expired, Dead | Cancelled
     ... and GroupDone once the last member of a group has ended.
 
@@ -71,6 +72,21 @@ class Deferred(ItemEvent):
     """The item runs again at `run_at`. The attempt was given back."""
 
     run_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended(ItemEvent):
+    """The handler waits without a worker: until `until`, for the signal `signal`, or for its children."""
+
+    until: float | None
+    """When it goes on at the latest. None: there is no limit."""
+    signal: str | None = None
+
+
+class Resumed(ItemEvent):
+    """A suspended item goes on. `Started` follows."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +163,8 @@ Event: TypeAlias = (
     | Succeeded
     | Failed
     | Deferred
+    | Suspended
+    | Resumed
     | Expired
     | Dead
     | Cancelled

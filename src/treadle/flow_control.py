@@ -8,14 +8,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from msgspec import Struct
+from typing_extensions import TypeVar
 
 from .base.timing import Duration, check_number, seconds
 from .errors import InputError
 from .item import DeathReason, Status
 from .metrics import Metrics
+
+_V = TypeVar("_V", default=Any)
 
 
 class BackpressureInfo(Struct, frozen=True):
@@ -45,6 +48,14 @@ class FailureInfo(Struct, frozen=True):
     """The attempt that failed: 1 for the first."""
     attempts: int | None
     """How many attempts the item may have; None: no limit."""
+
+
+class Undo(Struct, Generic[_V], frozen=True):
+    """What the undo of a step may take: the step's value, the item's input, and the error that it died of."""
+
+    value: _V
+    input: dict[str, Any]
+    error: str
 
 
 class UnhandledGroup(Struct, frozen=True):

@@ -16,7 +16,7 @@ from treadle.base.timing import Duration
 from treadle.bulk_action import BULK_TYPE
 from treadle.errors import InputError
 from treadle.handler.result import flatten
-from treadle.item import GROUP_TYPE
+from treadle.item import GROUP_TYPE, JOIN_TYPE
 from treadle.options import After, Input, Options, check_options
 
 from .condition import When
@@ -55,6 +55,7 @@ DEPENDENCY: Final = work.declare("treadle.dependency", _signature, options=_opti
 BUILT_IN: Final = {
     DEPENDENCY.name: "use dependency(...)",
     GROUP_TYPE: "use ctx.group(...)",
+    JOIN_TYPE: "use ctx.run(...)",
     BULK_TYPE: "use app.bulk.start(...)",
 }
 """The types that every worker has without code of the user, and how their items are made."""

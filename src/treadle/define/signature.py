@@ -9,6 +9,7 @@ annotations of a function inside a function are resolved at definition, because 
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import inspect
 import re
@@ -73,6 +74,25 @@ def inspect_handler(fn: Callable[..., Any], *, lambdas: bool = False) -> Handler
         early=_early(fn, calls),
         wants_contexts=first == "list",
     )
+
+
+STEPS: Final = frozenset(("step", "step_tx", "sleep", "signal", "run", "progress", "emit"))
+"""The methods of a Context that only handlers of single items in this process have."""
+
+
+def steps_used(fn: Callable[..., Any]) -> str | None:
+    """Return a method of `STEPS` that a function calls, as its code shows: `ctx.step`, `ctx.sync.step`."""
+    codes = [inspect.unwrap(fn).__code__]
+    while codes:
+        code = codes.pop()
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        before = ""
+        for each in dis.get_instructions(code):
+            name = each.argval if isinstance(each.argval, str) else ""
+            if name in STEPS and before in ("ctx", "context", "sync"):
+                return name
+            before = name
+    return None
 
 
 def _check_function(fn: Any, lambdas: bool) -> None:

@@ -58,6 +58,10 @@ class WorkTypeBase(Generic[R_co]):
     def _check_takes_failure(self) -> None:
         raise NotImplementedError
 
+    @property
+    def _undo_parameter(self) -> tuple[str, bool]:
+        raise NotImplementedError
+
 
 def failure_parameter(work_type: WorkTypeBase) -> str:
     """Return the parameter that receives the `Failure` if this type is used as `on_dead=`.
@@ -65,6 +69,19 @@ def failure_parameter(work_type: WorkTypeBase) -> str:
     TypeError if the type does not take exactly one argument.
     """
     return work_type._failure_parameter  # pyright: ignore[reportPrivateUsage]  # for this package only
+
+
+def undo_parameter(work_type: WorkTypeBase) -> tuple[str, bool]:
+    """Return the parameter of a type that undoes a step, and whether it takes an `Undo`: otherwise it takes
+    the value of the step. TypeError if the type does not take exactly one argument."""
+    return work_type._undo_parameter  # pyright: ignore[reportPrivateUsage]  # for this package only
+
+
+def check_takes_value(undo: object) -> None:
+    """Raise TypeError if this cannot be the undo of a step."""
+    if not is_work_type(undo):
+        raise TypeError(f"undo= takes a work type, not {undo!r:.80}")
+    undo_parameter(undo)
 
 
 def check_takes_failure(work_type: WorkTypeBase) -> None:

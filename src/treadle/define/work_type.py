@@ -35,7 +35,7 @@ from treadle.base import ids
 from treadle.base.callables import check_not_awaitable
 from treadle.codec import Arguments, Codec, Parameter, Shape, default_codec, plain_class_in, stored_type
 from treadle.errors import DecodeError, DefinitionError, InputError, shown
-from treadle.flow_control import Failure
+from treadle.flow_control import Failure, Undo
 from treadle.handler.context import Context
 from treadle.handler.result import Result
 from treadle.options import Input, RunIn, check_options
@@ -48,6 +48,7 @@ from .signature import (
     group_type,
     inspect_handler,
     own_type,
+    steps_used,
     type_text,
 )
 from .work import Work, WorkTypeBase
@@ -151,6 +152,13 @@ class WorkType(WorkTypeBase[S], Generic[P, S, G]):
             )
         if chosen == "process":
             self._check_importable(handler.fn)
+        used = steps_used(handler.fn) if chosen == "process" or self.batch is not None else None
+        if used is not None:
+            where = "a batch" if self.batch is not None else "a handler with run_in='process'"
+            raise TypeError(
+                f"{self.name!r} uses ctx.{used}, and {where} has no steps: queue the work that needs them, "
+                "or run it in a thread"
+            )
         return handler
 
     def _check_importable(self, fn: Callable[..., Any]) -> None:
@@ -218,6 +226,19 @@ class WorkType(WorkTypeBase[S], Generic[P, S, G]):
         if len(names) != 1:
             raise TypeError(f"{self.name!r} cannot be on_dead=: it must take one argument, a Failure")
         return names[0]
+
+    @property
+    def _undo_parameter(self) -> tuple[str, bool]:
+        names = [*self._declared.parameters]
+        if len(names) != 1:
+            raise TypeError(
+                f"{self.name!r} cannot be undo=: it must take one argument, the value of the step or an Undo"
+            )
+        try:
+            annotation = self._declared.annotations().get(names[0])
+        except (DefinitionError, TypeError):  # it names classes that the module defines later
+            return names[0], False
+        return names[0], annotation is Undo or get_origin(annotation) is Undo
 
     def _check_takes_failure(self) -> None:
         parameter = self._failure_parameter

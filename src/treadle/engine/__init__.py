@@ -28,6 +28,7 @@
 | | held, bound_types | the leases that the worker holds; its work types |
 | | attempt, handler_call | run an attempt, stop it when it must end; call its handler |
 | | context_services | what the context of an attempt can do |
+| | steps, step_calls, step_records | its steps: waits; calls of their functions; what is written |
 | | handler_pools | the threads and processes of handlers |
 | | process_pool, process_child, process_context | handlers in processes: the pool; a process; their Context |
 | | traced | the spans of attempts, for an app with telemetry |

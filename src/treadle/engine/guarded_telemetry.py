@@ -151,6 +151,11 @@ class GuardedTelemetry:
         span = self._guard.call("attempt", lambda: telemetry.attempt(attempts, batch=batch), None)
         return None if span is None else GuardedAttempt(span, self._guard)
 
+    def step(self, name: str) -> AbstractContextManager[object]:
+        """As `Telemetry.step`."""
+        span = self._guard.call("step", lambda: self._telemetry.step(name), None)
+        return NOTHING if span is None else GuardedSpan(span, self._guard)
+
     def carried(self) -> bytes | None:
         """The current context, for `carried_context` in another process. None: there is nothing to carry."""
         carried = self._guard.call("carried", self._telemetry.carried, None)

@@ -146,6 +146,11 @@ class Registry:
         type = self._by_name.get(name) or self._unregistered.get(name)
         return None if type is None else defined_in(type)
 
+    def codec_of(self, type: str) -> Codec:
+        """How the values of a type are stored: by its own codec, or by the app's."""
+        known = self._by_name.get(type) or self._unregistered.get(type)
+        return self.codec if known is None else known.options.get("codec", self.codec)
+
     def read_result(self, type: str, data: bytes | None, of: WorkTypeBase | None = None) -> Any:
         """Decode a stored result as the type declares it, or with the app's codec if the type is unknown.
         of: the type, if the caller has it."""

@@ -148,6 +148,8 @@ class Combiner(Generic[R]):
     a task as far as that goes. See `Tasks.start_at_once`. `may_begin`: whether a full batch may be begun in
     the task of a caller. Many callers in one turn of the event loop then do not delay it until the next turn.
 
+    `on_cancel` is called if the task that writes was cancelled: what it had to write stays unanswered.
+
     `write` answers its requests itself and does not raise on their behalf. If it does raise, the error is
     reported and the next batch is written all the same.
     """
@@ -161,6 +163,7 @@ class Combiner(Generic[R]):
         "_limit",
         "_may_begin",
         "_name",
+        "_on_cancel",
         "_pause",
         "_tasks",
         "_write",
@@ -178,8 +181,10 @@ class Combiner(Generic[R]):
         pause: Callable[[], Awaitable[None]] | None = None,
         at_once: bool = False,
         may_begin: Callable[[], bool] | None = None,
+        on_cancel: Callable[[], None] | None = None,
     ) -> None:
         self._write = write
+        self._on_cancel = on_cancel
         self._pause = pause
         self._tasks = tasks
         self._name = name
@@ -208,6 +213,8 @@ class Combiner(Generic[R]):
         if not self._at_once or self._in_a_row == MOST_IN_A_ROW:
             self._in_a_row = 0
             self._writer = self._tasks.start(self._run(), self._name)
+            if self._on_cancel is not None:
+                self._writer.add_done_callback(self._tell_cancelled)
             return
         self._in_a_row += 1
         self._is_beginning = True
@@ -215,6 +222,10 @@ class Combiner(Generic[R]):
             self._writer = self._tasks.start_at_once(self._run(), self._name)
         finally:
             self._is_beginning = False
+
+    def _tell_cancelled(self, writer: asyncio.Task[None]) -> None:
+        if writer.cancelled() and self._on_cancel is not None:
+            self._on_cancel()
 
     def _begin_first(self) -> None:
         if self._may_begin is not None and self._may_begin():

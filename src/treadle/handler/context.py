@@ -27,6 +27,7 @@ from treadle.logs.lines import LOGGER, ContextLogger, item_fields
 from treadle.logs.unawaited import ContextCall, call_site
 
 from .result import Result, ResultMaker
+from .steps import AttemptSteps, StepRequests, SyncStepRequests
 
 InterruptReason: TypeAlias = Literal[
     "taken",  # the lease was lost: another worker may run the item
@@ -163,6 +164,10 @@ class ContextServices(SyncServices, Protocol):
 
     def extend(self, lease: Lease, seconds: float) -> float | None: ...
 
+    def steps(self, lease: Lease, what: str) -> AttemptSteps:
+        """The steps of the attempt of this lease. `what`: the method of the Context that asks."""
+        ...
+
 
 class Extension:
     """The answer of `ctx.extend`. An async handler may await it, which returns `until`."""
@@ -259,7 +264,7 @@ class AttemptInfo:
         return self._services.resources
 
 
-class Context(AttemptInfo, ResultMaker):
+class Context(AttemptInfo, ResultMaker, StepRequests):
     """What a handler is given: facts about its item, requests to the store, and what happens next.
 
     A handler receives it if its first parameter is annotated `Context`.
@@ -394,6 +399,9 @@ class Context(AttemptInfo, ResultMaker):
     def _check_nested(self, what: str) -> None:
         self._services.check_nested(what)
 
+    def _steps(self, what: str) -> AttemptSteps:
+        return self._services.steps(self._lease, what)
+
     def __repr__(self) -> str:
         return f"<Context of {self.type} {self.id}, attempt {self.attempt}>"
 
@@ -403,7 +411,7 @@ def created_results(ctx: Context) -> list[Result[Any, Any]]:
     return ctx._created  # pyright: ignore[reportPrivateUsage]  # for this package only
 
 
-class SyncContext:
+class SyncContext(SyncStepRequests):
     """The requests of a Context, for a handler that is a plain function. Each blocks until it is answered:
     by the worker's event loop for a handler in a thread, by the worker's process for one in a process."""
 
@@ -460,6 +468,9 @@ class SyncContext:
         """
         check_may_block("ctx.sync.transaction()", "`async with ctx.transaction()`")
         return self._services.sync_transaction(self._ctx, session)
+
+    def _steps(self, what: str) -> AttemptSteps:
+        return self._ctx._steps(what)  # pyright: ignore[reportPrivateUsage]  # for this module only
 
     def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the async method of the Context, and wait for its answer. In a process it is overridden."""

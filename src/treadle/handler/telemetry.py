@@ -111,6 +111,10 @@ class Telemetry(Protocol):
         """A handler is about to be called, for one attempt or for a batch of them."""
         ...
 
+    def step(self, name: str) -> AbstractContextManager[object]:
+        """A step of the current attempt calls its function."""
+        ...
+
     def carried(self) -> Carried | None:
         """The current context, for another process. None: there is nothing to carry."""
         ...

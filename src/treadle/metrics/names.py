@@ -12,6 +12,8 @@ SUCCEEDED: Final = "succeeded"
 FAILED: Final = "failed"
 RETRIED: Final = "retried"
 DEFERRED: Final = "deferred"
+SUSPENDED: Final = "suspended"
+STEPS: Final = "steps"
 EXPIRED: Final = "expired"
 DEAD: Final = "dead"
 CANCELLED: Final = "cancelled"
@@ -83,6 +85,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(FAILED, "counter", "treadle_failed_total", "Attempts that failed, retried or not."),
     Metric(RETRIED, "counter", "treadle_retried_total", "Failed attempts that are retried."),
     Metric(DEFERRED, "counter", "treadle_deferred_total", "Attempts that their handlers deferred."),
+    Metric(
+        SUSPENDED, "counter", "treadle_suspended_total", "Attempts that ended because their handlers wait."
+    ),
+    Metric(STEPS, "counter", "treadle_steps_total", "Steps that handlers have recorded."),
     Metric(EXPIRED, "counter", "treadle_expired_total", "Items that died because their deadline passed."),
     Metric(DEAD, "counter", "treadle_dead_total", "Items that died, by reason.", _BY_REASON),
     Metric(

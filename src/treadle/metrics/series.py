@@ -185,6 +185,8 @@ class TypeMetrics:
         "queued",
         "queues",
         "running",
+        "steps",
+        "suspended",
         "type",
     )
 
@@ -196,7 +198,7 @@ class TypeMetrics:
         self._labels = labels or QueueLabels()
         self.changed: Callable[[TypeMetrics], None] | None = None
         """Called after each change, if there is a subscriber."""
-        self.queued = self.deferred = self.expired = self.dropped = 0
+        self.queued = self.deferred = self.suspended = self.steps = self.expired = self.dropped = 0
         self.active = self.pending = self.running = self.peak_active = 0
         self.last_queued_at = self.last_started_at = self.last_succeeded_at = self.last_failed_at = 0.0
         self.queues: dict[str, QueueMetrics] = {}
@@ -341,6 +343,13 @@ class TypeMetrics:
             self.deferred += 1
         if ran is not None:
             of_queue.run.observe(ran)
+        self._end_attempt(ran is not None, held)
+
+    def suspended_one(self, ran: float | None, *, queue: str = DEFAULT_QUEUE, held: bool = True) -> None:
+        """An attempt ended because its handler waits."""
+        self.suspended += 1
+        if ran is not None:
+            (self.queues.get(queue) or self._of(queue)).run.observe(ran)
         self._end_attempt(ran is not None, held)
 
     def cancelled_one(self, queue: str = DEFAULT_QUEUE) -> None:

@@ -10,14 +10,36 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from treadle import events
 from treadle.engine.core import Core
 from treadle.engine.wait.wakeups import Line
 from treadle.events import Cancelled, Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
-from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake, WakeResult
+from treadle.item import (
+    Effects,
+    Ended,
+    EndedGroup,
+    GroupState,
+    ItemState,
+    Loss,
+    Outcome,
+    Ref,
+    Wake,
+    WakeResult,
+)
 from treadle.metrics.series import EndedAttempt, TypeMetrics
 from treadle.retry import retry_call
 
-from .decide import Die, Drop, GiveBack, PendingSettlement, RunAgain, Succeed, unbegun
+from .decide import (
+    Await,
+    Die,
+    Drop,
+    GiveBack,
+    PendingSettlement,
+    RunAgain,
+    Succeed,
+    WaitingFor,
+    unbegun,
+)
 from .held import HeldLease, HeldLeases
 from .outcome_log import OutcomeLog
 from .settle import BACKOFF
@@ -158,6 +180,8 @@ class AfterCommit:
                 metrics.dropped_one(pending.started > 0, queue=lease.queue, held=ran_here)
             case GiveBack():
                 metrics.released(pending.started > 0, held=ran_here)
+            case Await():
+                metrics.suspended_one(ran, queue=lease.queue, held=ran_here)
 
     def _emit(self, pending: PendingSettlement, held: HeldLease | None, settled_at: float) -> None:
         lease, emit = pending.lease, self._core.hooks.emit
@@ -180,6 +204,9 @@ class AfterCommit:
                 emit(from_lease(Dead, lease, at, reason=reason, error=error, text=str(failure)))
             case Drop(failure=failure):
                 emit(from_lease(Cancelled, unbegun(lease), at, error=str(failure)))
+            case Await(waits=waits):
+                until, signal = _waits_until(waits, at)
+                emit(from_lease(events.Suspended, lease, at, until=until, signal=signal))
             case GiveBack():
                 pass
 
@@ -262,6 +289,14 @@ def _with_own_deaths(batch: Sequence[PendingSettlement], effects: Effects) -> Ef
     return replace(effects, ended_groups=tuple(groups))
 
 
+def _waits_until(waits: Sequence[WaitingFor], now: float) -> tuple[float | None, str | None]:
+    """When a suspended item goes on at the latest, and the signal that it waits for."""
+    ends = [now + step.delay for step, _ in waits if step.delay is not None]
+    ends += [step.until for step, _ in waits if step.delay is None and step.until is not None]
+    signals = [step.signal for step, _ in waits if step.kind == "signal"]
+    return min(ends, default=None), signals[0] if signals else None
+
+
 def _results(batch: Sequence[PendingSettlement], effects: Effects) -> dict[Ref, WakeResult]:
     """The results of the items that succeeded, as far as they are small."""
     values = {(each.tenant, each.id): each.value for each in effects.ended_groups if each.failed == 0}
@@ -284,9 +319,16 @@ def _claimable(pending: PendingSettlement) -> list[Line]:
     lines = [(child.type, child.queue) for child in pending.children]
     decision = pending.decision
     limited = isinstance(decision, GiveBack) and decision.limited
-    if not isinstance(decision, ENDINGS) and not limited:
+    waits = isinstance(decision, Await) and not _comes_back(decision, pending.outcome)
+    if not isinstance(decision, ENDINGS) and not limited and not waits:
         lines.append((pending.lease.type, pending.lease.queue))
     return lines
+
+
+def _comes_back(decision: Await, outcome: Outcome | None) -> bool:
+    """Whether a suspended item is ready, or will be at a time that a claim has to know."""
+    ready = outcome is not None and outcome.ready
+    return ready or any(step.until is not None or step.delay is not None for step, _ in decision.waits)
 
 
 def _unknown_error() -> Exception:

@@ -15,7 +15,7 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -29,12 +29,13 @@ from treadle.engine.submit.build_item import NO_OPTIONS, timeout_of
 from treadle.engine.tasks import Combiner, finish
 from treadle.engine.timers import Timers
 from treadle.errors import AttemptTimeout, DeadlineExceeded, LeaseLost
-from treadle.events import Started, from_lease
+from treadle.events import Resumed, Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
-from treadle.handler.context import ContextServices, created_results, set_interrupt
+from treadle.handler.context import created_results, set_interrupt
 from treadle.item import Lease, Loss
 
 from .after_commit import AfterCommit
+from .context_services import EngineServices
 from .decide import (
     NOT_STARTED_DELAY,
     Decision,
@@ -48,7 +49,7 @@ from .decide import (
 )
 from .handler_call import HandlerCaller
 from .handler_pools import HandlerPools, caught
-from .held import UNREAD, BatchCall, HeldLease, Stop
+from .held import UNREAD, BatchCall, HeldLease, HeldSteps, Stop
 from .settle import BACKOFF, Settler
 from .traced import AttemptTracer
 from .undecodable import UndecodableItems
@@ -71,7 +72,7 @@ class AttemptRunner:
         self,
         core: Core,
         worker: WorkerSettings,
-        services: ContextServices,
+        services: EngineServices,
         settler: Settler,
         after_commit: AfterCommit,
         failures: FailureDecider,
@@ -79,6 +80,7 @@ class AttemptRunner:
         forget: Callable[[HeldLease], None],
         on_free: Callable[[], None],
     ) -> None:
+        self._services = services
         self._clock = core.settings.clock
         self._hooks = core.hooks
         self._codec = core.settings.codec
@@ -128,6 +130,11 @@ class AttemptRunner:
             return
         if not held.lease.begun and not await self.begin_in_store([held]):
             return
+        if held.lease.has_steps:
+            with self._ends_if_stopped(held):
+                held.steps = await self._services.attempt_steps.read(held)
+            if held.over:
+                return
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         bound = held.bound
@@ -138,9 +145,18 @@ class AttemptRunner:
             else:
                 value = await self._invoke(held)
         except BaseException as error:  # noqa: BLE001  also SystemExit and the like: the worker goes on
+            if held.steps is not None:
+                await _end_steps(held.steps)
             decision = self.decide(held, None, error)
         else:
+            if held.steps is not None:
+                await _end_steps(held.steps)
             decision = self.decide(held, value, None)
+        if held.steps is not None and not held.over:
+            try:
+                await held.steps.flush()
+            except BaseException as error:  # noqa: BLE001  as if the handler had raised it
+                decision = self.decide(held, None, error)
         if decision is None or held.over:
             self._settler.abandon(held)
             return
@@ -228,6 +244,8 @@ class AttemptRunner:
         bound.metrics.began(waited, lease.queue)
         hooks = self._hooks
         if (hooks.on_event is not None or hooks.by_type) and hooks.listening(lease.type):
+            if lease.resumes:
+                hooks.emit(from_lease(Resumed, lease, held.event_time(started)))
             hooks.emit(from_lease(Started, lease, held.event_time(started)))
         if bound.timeout is not None or held.stored is not NO_OPTIONS:
             self.start_timeout(held)
@@ -240,6 +258,9 @@ class AttemptRunner:
         try:
             if held.stop is not None and overrides(held.stop, error, cancelled=_is_cancelled(held)):
                 return self._decide_stopped(held)
+            ended: Decision | None = None if held.steps is None else held.steps.decide(error)
+            if ended is not None:
+                return ended
             if error is not None:
                 return self._failures.decide(held, error)
             created = created_results(held.ctx) if held.ctx is not None else ()
@@ -357,6 +378,12 @@ class AttemptRunner:
             case "taken" | "completed" | "cancelled" | "not_found" as why:
                 self._after_commit.lost(held, why)
                 return None
+
+
+async def _end_steps(steps: HeldSteps) -> None:
+    """End what is left of the steps, before the end of the attempt is decided."""
+    with suppress(asyncio.CancelledError):  # it is being stopped: `decide` knows why
+        await steps.end()
 
 
 def _may_replace(held: HeldLease, reason: Stop) -> bool:

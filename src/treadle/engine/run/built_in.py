@@ -23,7 +23,7 @@ from treadle.engine.submit.build_item import read_stored
 from treadle.engine.wait.wait_result import group_value
 from treadle.errors import PayloadError
 from treadle.handler.result_plan import NOTHING, PlannedContribution, ResultPlan
-from treadle.item import GROUP_TYPE, GroupState, Item, Lease, Ref
+from treadle.item import GROUP_MARK, GROUP_TYPE, JOIN_TYPE, GroupState, Item, Lease, Ref, Signal
 
 from .decide import (
     NOT_STARTED_DELAY,
@@ -42,7 +42,7 @@ from .settle import Settler
 from .undecodable import UndecodableItems
 from .unsatisfied import read_causes
 
-SETTLED_AT_ONCE: Final = (DEPENDENCY.name, GROUP_TYPE)
+SETTLED_AT_ONCE: Final = (DEPENDENCY.name, GROUP_TYPE, JOIN_TYPE)
 """Built-in types whose items need nothing but a settlement."""
 
 _decoder = msgspec.json.Decoder(tuple[Item, ...])
@@ -142,6 +142,7 @@ class ItemsWithoutAttempt:
     def settle_all(self, leases: Iterable[Lease]) -> None:
         """Settle leases that have a verdict, or whose type has no handler here."""
         closing: list[Lease] = []
+        joining: list[Lease] = []
         unsatisfied: list[Lease] = []
         for lease in leases:
             if lease.verdict == "unsatisfiable" and lease.after:
@@ -152,6 +153,9 @@ class ItemsWithoutAttempt:
             elif lease.type == GROUP_TYPE:
                 self._held.take_without_attempt(lease)
                 closing.append(lease)
+            elif lease.type == JOIN_TYPE:
+                self._held.take_without_attempt(lease)
+                joining.append(lease)
             elif lease.type == DEPENDENCY.name:
                 try:
                     self._settler.settle_without_attempt(met_dependency(lease))
@@ -166,6 +170,8 @@ class ItemsWithoutAttempt:
                 self.settle(lease, GiveBack())
         if closing:
             self._settler.start_apart(self._close_groups(closing))
+        if joining:
+            self._settler.start_apart(self._join(joining))
         if unsatisfied:
             self._settler.start_apart(self._end_unsatisfied(unsatisfied))
 
@@ -206,6 +212,28 @@ class ItemsWithoutAttempt:
                 self._settler.add(closed_group(lease, group, self._core.registry, hooks))
             except PayloadError as error:  # its options cannot be read
                 self.settle(lease, undecodable(error))
+
+    async def _join(self, leases: list[Lease]) -> None:
+        """Tell suspended items that their children have ended, and settle the items that waited for that."""
+        by_tenant: dict[str, list[Lease]] = {}
+        for lease in leases:
+            by_tenant.setdefault(lease.tenant, []).append(lease)
+        for tenant, joining in by_tenant.items():
+            signals = [
+                Signal(id=lease.parent or "", name=GROUP_MARK + lease.id, key=lease.id) for lease in joining
+            ]
+            try:
+                answers = await self._core.backend.signal(signals, tenant=tenant)
+            except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
+                self._core.hooks.report(error, "claim", "could not tell that children ended; trying again")
+                for lease in joining:
+                    self._settler.add(PendingSettlement(lease, GiveBack(UNREAD_DELAY)))
+                continue
+            self._core.wakeups.ready(answer.woken for answer in answers if answer.woken is not None)
+            for lease, answer in zip(joining, answers, strict=True):
+                full = answer.verb == "full"
+                decision = GiveBack(UNREAD_DELAY) if full else Succeed(NOTHING)
+                self._settler.add(PendingSettlement(lease, decision))
 
     def leave(self, lease: Lease, error: BaseException) -> None:
         """Leave an item that cannot be decoded to other workers, or end it."""

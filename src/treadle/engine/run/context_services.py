@@ -13,7 +13,7 @@ from contextlib import (
     nullcontext,
 )
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from treadle.backend import Backend
 from treadle.base.callables import runs_here
@@ -31,6 +31,7 @@ from treadle.item import ItemState, Lease
 from .decide import PendingSettlement
 from .held import HeldLease, HeldLeases
 from .settle import Settler
+from .steps import RunSteps, StepServices
 
 T = TypeVar("T")
 
@@ -55,6 +56,7 @@ class EngineServices:
         self._settler = settler
         self._loop = asyncio.get_running_loop()
         self._reader = ResultReader(core.backend, core.registry, core.tasks)
+        self.attempt_steps = StepServices(core, self._reader)
         self.worker_id = worker_id
         self.resources: Any = None
 
@@ -124,6 +126,14 @@ class EngineServices:
         if held is None or self._core.loop is None:
             raise InputError("ctx.extend() is for a handler that is running")
         return run_on_loop(self._core.loop, partial(self._extend, held, seconds))
+
+    def steps(self, lease: Lease, what: str) -> RunSteps:
+        held = self._held.by_token.get(lease.token)
+        if held is None or held.over:
+            raise LeaseLost(lease.id, "completed" if held is None or held.stop is None else held.stop)
+        if held.steps is None:
+            held.steps = self.attempt_steps.of(held, what)
+        return cast("RunSteps", held.steps)
 
     @contextmanager
     def sync_transaction(self, ctx: Context, session: Any = None) -> Generator[Any]:

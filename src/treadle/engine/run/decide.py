@@ -15,7 +15,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -51,7 +51,7 @@ from treadle.errors import (
 from treadle.flow_control import FailureInfo
 from treadle.handler.result import Result
 from treadle.handler.result_plan import PlannedContribution, ResultPlan, plan, plan_value, unreturned
-from treadle.item import DeathReason, ErrorInfo, Item, Lease, Outcome, Verdict
+from treadle.item import DeathReason, ErrorInfo, Item, Lease, Outcome, StepRecord, Verdict
 from treadle.logs.tracebacks import traceback_text
 from treadle.retry import Retry, merge_retry
 
@@ -100,7 +100,21 @@ class Drop(msgspec.Struct, frozen=True):
     failure: ErrorInfo
 
 
-Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop
+class WaitingFor(NamedTuple):
+    """A wait of a suspended attempt, and the works whose ends it waits for, if they are not queued yet."""
+
+    step: StepRecord
+    works: tuple[Work[Any, Any], ...] = ()
+
+
+class Await(msgspec.Struct, frozen=True):
+    """Suspend it: it waits, without a worker. passed: waits that are over by the clock."""
+
+    waits: tuple[WaitingFor, ...]
+    passed: tuple[StepRecord, ...] = ()
+
+
+Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop | Await
 _VALUES: Final = frozenset((type(None), bool, int, float, str, bytes, dict))
 """Classes of values that are neither a Result nor a Work, and no list of Works."""
 Classified: TypeAlias = Literal["retry", "abort"] | Defer | RetryAfter | None
@@ -307,7 +321,8 @@ class FailureDecider:
 
     def _raised(self, held: HeldLease, error: BaseException, retry: Retry) -> Decision:
         now = held.store_time(self._clock.monotonic())
-        return raised(held.lease, error, functools.partial(self._classify, held), retry, now, self._draw)
+        lease = msgspec.structs.replace(held.lease, failures=0) if held.progressed else held.lease
+        return raised(lease, error, functools.partial(self._classify, held), retry, now, self._draw)
 
     def _classify(self, held: HeldLease, error: BaseException) -> Classified:
         if held.bound.on_failure is None:
@@ -361,8 +376,18 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     """The span of the attempt, if it is traced. What it queues comes from there."""
     childless: bool = False
     """The store has refused the compensation of the item: it dies without."""
+    ran_steps: bool = False
+    """The attempt had steps."""
+    undoable: tuple[StepRecord, ...] | None = None
+    """For an item that dies: its steps that have an undo, in the order in which they were recorded. None:
+    not read."""
     maybe_applied: PendingSettlement | None = None
     """The settlement that may have been applied instead, by a transaction whose commit was not confirmed."""
+
+    @property
+    def may_undo(self) -> bool:
+        """Whether there may be steps to undo, if the item dies."""
+        return self.ran_steps or self.lease.has_steps
 
     @property
     def attempts_begun(self) -> int:

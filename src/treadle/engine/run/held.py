@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
 from treadle.engine.timers import Timer
 from treadle.errors import class_name
 from treadle.handler.context import Context, InterruptReason
-from treadle.item import Lease, Ref
+from treadle.item import Lease, Ref, StepRecord
 from treadle.logs.lines import Seldom, field_name, log_error, repeated
 from treadle.metrics import TypeMetrics
 from treadle.options import RunIn
@@ -107,6 +107,27 @@ UNREAD: dict[str, Any] = {}
 """The input of an item whose stored input is large: its attempt decodes it, in a thread."""
 
 
+class HeldSteps(Protocol):
+    """The steps of an attempt: see `RunSteps`."""
+
+    @property
+    def known(self) -> Mapping[str, StepRecord]:
+        """By name: what the item has recorded."""
+        ...
+
+    def decide(self, error: BaseException | None) -> Any:
+        """The decision that steps make of the end of the attempt. None: it ends as without them."""
+        ...
+
+    async def end(self) -> None:
+        """The handler has ended."""
+        ...
+
+    async def flush(self) -> None:
+        """Write what the attempt has said on its way."""
+        ...
+
+
 class HeldLease(msgspec.Struct, eq=False):
     """A lease and the attempt that runs under it.
 
@@ -146,6 +167,10 @@ class HeldLease(msgspec.Struct, eq=False):
     """Whether it counts in `BoundType.coming`."""
     cancelled: bool = False
     """Its handler was cancelled, so that it ends: what it returns does not count for a timeout."""
+    steps: HeldSteps | None = None
+    """The steps of the attempt, if its item has recorded some, or its handler uses them."""
+    progressed: bool = False
+    """It has recorded a step: the failures before do not count."""
 
     @property
     def runs_in_thread(self) -> bool:

@@ -34,6 +34,7 @@ from treadle.errors import (
     Directive,
     RemoteError,
     RetryAfter,
+    StepError,
     Stopped,
     message_of,
     shown,
@@ -282,6 +283,9 @@ class ChildServices:
 
     def sync_transaction(self, ctx: Context, session: Any = None) -> AbstractContextManager[Any]:
         raise RuntimeError(_TRANSACTION)
+
+    def steps(self, lease: Lease, what: str) -> NoReturn:
+        raise StepError(f"ctx.{what} is not for a handler in a process: its steps would run elsewhere")
 
     # Only a handler that runs an event loop of its own gets here: see `check_async`.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
 from treadle.backend import Backend, Transaction
@@ -16,7 +17,13 @@ from treadle.codec import check_size
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING
 from treadle.engine.store_retry import LOCKED_PAUSE, LOCKED_TRIES
-from treadle.engine.submit.build_children import CompensationBuilder, build_children, carry_on, silenced
+from treadle.engine.submit.build_children import (
+    CompensationBuilder,
+    build_children,
+    carry_on,
+    joining_item,
+    silenced,
+)
 from treadle.engine.tasks import Combiner, finish
 from treadle.engine.wait.wait_result import decode_group_value, encode_group_value
 from treadle.errors import (
@@ -42,13 +49,15 @@ from treadle.item import (
     Rejected,
     Settled,
     Settlement,
+    StepRecord,
 )
 from treadle.logs.tracebacks import mark_of
-from treadle.retry import Retry
+from treadle.retry import Retry, retry_call
 from treadle.store.rules.settlement import next_version
 from treadle.store.rules.submission import rejection_error
 
 from .decide import (
+    Await,
     Decision,
     Die,
     Drop,
@@ -149,7 +158,12 @@ class Settler:
             tell_outcome(held, failed)
             self.add(
                 PendingSettlement(
-                    held.lease, failed, started=held.started, span=held.span, maybe_applied=pending
+                    held.lease,
+                    failed,
+                    started=held.started,
+                    span=held.span,
+                    ran_steps=pending.ran_steps,
+                    maybe_applied=pending,
                 )
             )
         else:
@@ -222,6 +236,9 @@ class Settler:
         """Settle a batch, repeated while the store is unavailable. Returns the settlements that must be
         written once more, or the error with which the store refused, or kept failing."""
         settlements = self.builder.build(batch)
+        if dying := [each for each in batch if each.may_undo and isinstance(each.decision, Die)]:
+            await self._read_undoable([each for each in dying if each.undoable is None])
+            settlements = self.builder.build(batch)
         tries = 0
         while True:
             try:
@@ -232,6 +249,20 @@ class Settler:
                 if _is_refusal(error) or tries >= SPLIT_AFTER:
                     return error
             await self._sleep(BACKOFF.delay(tries, self._draw))
+
+    async def _read_undoable(self, batch: list[PendingSettlement]) -> None:
+        """Read which steps of dying items can be undone. What their attempts know may not be all: a commit
+        whose answer was lost has recorded a step."""
+        for pending in batch:
+            lease = pending.lease
+            (found,) = await retry_call(
+                partial(self.core.backend.steps, [lease.id], tenant=lease.tenant),
+                BACKOFF,
+                on=lambda error: self.core.hooks.report(error, "settle", "could not read what to undo"),
+                clock=self.core.settings.clock,
+                random=self._draw,
+            )
+            pending.undoable = undoable(() if found is None else found.steps)
 
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
@@ -304,6 +335,11 @@ class AttemptFailed(Exception):
 def _traces(batch: list[PendingSettlement]) -> Iterator[Trace | None]:
     """The spans of these attempts, where there are any."""
     return (None if pending.span is None else pending.span.trace for pending in batch)
+
+
+def undoable(steps: Iterable[StepRecord]) -> tuple[StepRecord, ...]:
+    """The steps to undo if their item dies, in the order in which they were recorded."""
+    return tuple(step for step in steps if step.undo is not None)
 
 
 def _take_transaction(held: HeldLease) -> Any:
@@ -386,6 +422,14 @@ class SettlementBuilder:
                 pending.decision = self._unstorable(held, pending, plan, error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
                 pending.decision = Die("bad_result", failure_of(error), error)
+        elif isinstance(decision, Await):
+            try:
+                pending.children = self._suspended_children(held, decision)
+            except PayloadError as error:
+                pending.decision = unstorable(error)
+            except BaseException as error:  # noqa: BLE001  as above
+                pending.decision = Die("bad_result", failure_of(error), error)
+        pending.ran_steps = held.steps is not None
         commits = held.transaction is not None and isinstance(pending.decision, Succeed)
         if not commits and held.span is not None:
             tell_outcome(held, pending.decision)
@@ -405,6 +449,21 @@ class SettlementBuilder:
         lease, builder = held.lease, self.core.item_builder
         children = build_children(builder, self.core.settings, plan, lease)
         children = silenced(children) if held.stored.compensates else children
+        carried = tuple(carry_on(children, lease, held.span))
+        builder.check_total(carried, f"what {lease.type!r} queued")
+        return carried
+
+    def _suspended_children(self, held: HeldLease, decision: Await) -> tuple[Item, ...]:
+        """The works that a suspended item waits for, and for each wait the item that ends it."""
+        lease, builder = held.lease, self.core.item_builder
+        children: list[Item] = []
+        for wait, works in decision.waits:
+            if works:
+                items = [builder.item(work, {}, tenant=lease.tenant, parent=lease) for work in works]
+                children += items
+                children.append(joining_item(wait, items, lease, self.core.settings))
+        if held.stored.compensates:
+            children = silenced(children)
         carried = tuple(carry_on(children, lease, held.span))
         builder.check_total(carried, f"what {lease.type!r} queued")
         return carried
@@ -490,8 +549,19 @@ class SettlementBuilder:
         """The settlement of an attempt that did not succeed."""
         lease, began = pending.lease, pending.started or pending.held_since
         ran = self._monotonic() - began if began else None
-        pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
+        if not isinstance(decision, Await):
+            pending.children = self.compensation(pending, decision) if isinstance(decision, Die) else ()
         match decision:
+            case Await(waits=waits, passed=passed):
+                steps = (*passed, *(wait.step for wait in waits))
+                return Settlement(
+                    lease=lease,
+                    kind="suspend",
+                    steps=steps,
+                    children=pending.children,
+                    wait=False,
+                    ran=ran,
+                )
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
                 return Settlement(
                     lease=lease, kind=kind, delay=delay, run_at=run_at, failure=failure, wait=False, ran=ran
@@ -523,7 +593,9 @@ class SettlementBuilder:
         for computed in (True, False):
             try:
                 attempts = pending.attempts_begun
-                items = self._compensations.items(lease, died.reason, error, attempts, computed=computed)
+                items = self._compensations.items(
+                    lease, died.reason, error, attempts, pending.undoable or (), computed=computed
+                )
                 return tuple(carry_on(items, lease, pending.span, checked=False))
             except BaseException as own:  # noqa: BLE001  the item must still die
                 what = "compute the options of" if computed else "make"

@@ -28,7 +28,7 @@ from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING, GuardedTelemetry
 from treadle.handler.telemetry import MOST_LINKS, Trace, TracedAttempt
 
-from .decide import Decision, Die, Drop, GiveBack, RunAgain, Succeed
+from .decide import Await, Decision, Die, Drop, GiveBack, RunAgain, Succeed
 from .held import HeldLease
 
 READ_SECONDS: Final = 2.0
@@ -106,5 +106,7 @@ def outcome_of(decision: Decision) -> tuple[str, str | None]:
             return f"dead:{reason}", failure.type
         case GiveBack():
             return "release", None
+        case Await():
+            return "suspend", None
         case Drop():
             return "cancelled", None

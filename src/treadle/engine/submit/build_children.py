@@ -20,7 +20,7 @@ from treadle.engine.settings import Settings
 from treadle.flow_control import Failure
 from treadle.handler.result_plan import PlannedGroup, ResultPlan
 from treadle.handler.telemetry import Trace
-from treadle.item import GROUP_MARK, GROUP_TYPE, DeathReason, Item, Lease
+from treadle.item import GROUP_MARK, GROUP_TYPE, JOIN_TYPE, DeathReason, Item, Lease, StepRecord
 
 from .build_item import (
     NO_OPTIONS,
@@ -32,6 +32,7 @@ from .build_item import (
     encode_stored,
     not_contributing,
     read_stored,
+    read_undo,
 )
 
 
@@ -83,6 +84,30 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
         closes_group=True,
         contributes=not group.followed,
         options=SILENT if group.followed else b"",
+    )
+
+
+def joining_item(wait: StepRecord, children: Sequence[Item], lease: Lease, settings: Settings) -> Item:
+    """The item that waits for children of a suspended item, however they end, and then ends its wait. It
+    waits in the line of that item, so that a worker claims it that can claim that one."""
+    return Item(
+        id=wait.signal.removeprefix(GROUP_MARK),
+        type=JOIN_TYPE,
+        input=b"",
+        tenant=lease.tenant,
+        queue=lease.queue,
+        lane=lease.lane,
+        priority=lease.priority,
+        attempts=None,
+        workflow=lease.workflow,
+        workflow_type=lease.workflow_type,
+        after=tuple(child.id for child in children),
+        need=len(children),
+        counting="done",
+        keep=settings.keep,
+        keep_dead=settings.keep_dead,
+        contributes=False,
+        options=SILENT,
     )
 
 
@@ -159,21 +184,41 @@ class CompensationBuilder:
         self._builder = builder
 
     def items(
-        self, lease: Lease, reason: DeathReason, error: str, attempts: int, *, computed: bool
+        self,
+        lease: Lease,
+        reason: DeathReason,
+        error: str,
+        attempts: int,
+        undoable: Sequence[StepRecord] = (),
+        *,
+        computed: bool,
     ) -> tuple[Item, ...]:
-        """The items to submit because the item of this lease died. Only if an attempt began, unless
+        """The items to submit because the item of this lease died: the undos of its steps, the last step
+        first, each after the one before, and then its `on_dead`. That only if an attempt began, unless
         `on_dead_unstarted` says otherwise.
 
         attempts: how many began. computed: with the options that the `options(input)` of the type computes.
         """
+        items = [self._undo(lease, step, error, computed=computed) for step in reversed(undoable)]
         wanted = self._wanted(lease)
-        if wanted is None or not (attempts or wanted.unstarted):
-            return ()
+        if wanted is not None and (attempts or undoable or wanted.unstarted):
+            failure = Failure(lease.id, lease.type, self._input_of(lease), error, reason, attempts)
+            items.append(self._item(lease, wanted, msgspec.structs.asdict(failure), computed=computed))
+        for place, item in enumerate(items[1:], 1):
+            items[place] = replace(item, after=(items[place - 1].id,), need=1, counting="done")
+        return tuple(items)
+
+    def _undo(self, lease: Lease, step: StepRecord, error: str, *, computed: bool) -> Item:
+        stored = read_undo(step)
+        value = self._settings.codec.decode(bytes(stored.value))
+        undo = {"value": value, "input": self._input_of(lease), "error": error}
+        return self._item(lease, stored.wanted, undo, computed=computed)
+
+    def _item(self, lease: Lease, wanted: Compensating, argument: Any, *, computed: bool) -> Item:
+        """argument: what it takes, unless its input is stored."""
         data = wanted.input
         if data is None:
-            input = self._input_of(lease)
-            failure = Failure(lease.id, lease.type, input, error, reason, attempts)
-            data = self._settings.codec.encode({wanted.parameter: msgspec.structs.asdict(failure)})
+            data = self._settings.codec.encode({wanted.parameter: argument})
         type = self._registry.get(wanted.type)
         if type is None or not computed:
             item = self._plain(lease, wanted, data, type)
@@ -187,7 +232,7 @@ class CompensationBuilder:
             built = self._builder.item(work, {}, tenant=lease.tenant, parent=lease)
             # It must not be refused because of its key: the item dies in the same step.
             item = msgspec.structs.replace(built, input=data, key_policy="existing", debounce_max=None)
-        return (not_contributing(item),)
+        return not_contributing(item)
 
     def _wanted(self, lease: Lease) -> Compensating | None:
         stored = read_stored(lease.options).on_dead

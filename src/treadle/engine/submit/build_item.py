@@ -23,12 +23,12 @@ from treadle.codec.tags import MARK
 from treadle.define.condition import AtLeast, GroupRef, SubmittedGroup, need, stored_name
 from treadle.define.dependency import DEPENDENCY
 from treadle.define.option_checks import Compensation, SubmittedId
-from treadle.define.work import Work, failure_parameter, is_work
+from treadle.define.work import Work, failure_parameter, is_work, undo_parameter
 from treadle.define.work_type import arguments_of, computed_options
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.errors import DecodeError, InputError, PayloadTooLarge, UnsupportedError
-from treadle.item import DEFAULT_QUEUE, Counting, Item, KeyPolicy, Lease
+from treadle.item import DEFAULT_QUEUE, Counting, Item, KeyPolicy, Lease, StepRecord
 from treadle.options import Input, Resolved, resolve
 from treadle.retry import Retry
 
@@ -94,6 +94,15 @@ class Compensating(msgspec.Struct, frozen=True, omit_defaults=True):
     """The options of the compensation itself, for a worker that does not know its type."""
 
 
+class StoredUndo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a step is undone."""
+
+    wanted: Compensating
+    """Without an input: the handler gets an `Undo`."""
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    """The value of the step, for the `Undo`."""
+
+
 class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Options that an item sets itself. Unset: those of its type."""
 
@@ -115,7 +124,13 @@ LeaseTo: TypeAlias = Callable[[str, str, str], str | None]
 NO_OPTIONS = ItemOptions()
 NO_NEED: tuple[int, Counting] = (0, "success")
 _decoder = msgspec.json.Decoder(ItemOptions)
+_undos = msgspec.json.Decoder(StoredUndo)
 _encoder = msgspec.json.Encoder()
+
+
+def read_undo(step: StepRecord) -> StoredUndo:
+    """How a step is undone that has an undo."""
+    return _undos.decode(step.undo or b"")
 
 
 def read_stored(data: bytes) -> ItemOptions:
@@ -359,6 +374,16 @@ class ItemBuilder:
         wanted = resolved.on_dead
         if wanted is None:
             return msgspec.UNSET if default is None else None
+        return self._compensating(wanted, resolved.on_dead_unstarted)
+
+    def undo(self, undo: AnyType, value: Any, data: bytes) -> bytes:
+        """What is stored about the undo of a step. data: the value, as it is stored."""
+        parameter, takes_undo = undo_parameter(undo)
+        if takes_undo:
+            return _encoder.encode(StoredUndo(self._compensating(undo, False), msgspec.Raw(data)))
+        return _encoder.encode(StoredUndo(self._compensating(undo.from_input({parameter: value}), False)))
+
+    def _compensating(self, wanted: Any, unstarted: bool) -> Compensating:
         if is_work(wanted):
             type, parameter = self._registry.type_of(wanted), ""
             input = self._encode_input(type, wanted.input)
@@ -366,7 +391,7 @@ class ItemBuilder:
         else:
             type, input = cast("AnyType", wanted), None
             parameter, line = failure_parameter(type), line_options(self.base(type))
-        return Compensating(type.name, input, parameter, resolved.on_dead_unstarted, line)
+        return Compensating(type.name, input, parameter, unstarted, line)
 
 
 def line_options(resolved: Resolved) -> LineOptions | msgspec.UnsetType:

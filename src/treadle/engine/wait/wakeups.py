@@ -63,6 +63,7 @@ class WakeUps:
         self._groups: list[Ref] = []
         self._asking: list[Ref] = []
         self._awaited: list[Ref] = []
+        self._streams: list[Ref] = []
         self._times = 0
         """How many times something was to be published since the last wake-up."""
         self._publisher: asyncio.Task[None] | None = None
@@ -175,6 +176,12 @@ class WakeUps:
         _add(self._awaited, groups)
         self._publish()
 
+    def emitted(self, item: Ref) -> None:
+        """The stream of this item has new chunks. Listeners here are called at once."""
+        self._call(self._listeners, Wake(streams=(item,)))
+        _add(self._streams, [item])
+        self._publish()
+
     def _publish(self) -> None:
         self._times += 1
         if self._enabled and (self._publisher is None or self._publisher.done()):
@@ -193,7 +200,8 @@ class WakeUps:
     def _next_wake(self) -> Wake | None:
         """The next wake-up to publish. It names as many ids as fit, or says that there are too many."""
         anywhere = self._ready is None
-        if not (anywhere or self._ready or self._items or self._groups or self._asking or self._awaited):
+        named = self._items or self._groups or self._asking or self._awaited or self._streams
+        if not (anywhere or self._ready or named):
             return None
         ready = _ready_wake(self._ready) if anywhere or self._ready else Wake()
         if len(self._items) + len(self._groups) > MOST_IDS:
@@ -216,6 +224,7 @@ class WakeUps:
             everything=everything,
             asking=_take(self._asking, portion) if self._asking else (),
             awaited=_take(self._awaited, portion) if self._awaited else (),
+            streams=_take(self._streams, portion) if self._streams else (),
             times=max(1, self._times),
             waits=self._carries_results and self._waits(),
         )

@@ -1,0 +1,309 @@
+"""Step calls: the functions of steps are called, on the event loop or in a thread. Values are recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec.structs import replace
+
+from treadle.base.callables import is_async, is_awaitable
+from treadle.codec import Shape, check_size
+from treadle.define.signature import class_path
+from treadle.engine.core import Core
+from treadle.engine.guarded_telemetry import NOTHING
+from treadle.engine.open_transaction import OpenTransaction, refuse_in_transaction
+from treadle.engine.registry import AnyType
+from treadle.errors import (
+    DecodeError,
+    Directive,
+    InputError,
+    PayloadError,
+    StepError,
+    StepFailed,
+    Stopped,
+    UnsupportedError,
+    message_of,
+)
+from treadle.handler.context import blocking_connection
+from treadle.handler.steps import Step, StepRequests, StoredFailure
+from treadle.item import StepRecord
+
+from .handler_pools import caught
+from .held import HeldLease
+from .step_records import INSIDE, StepBook
+
+LOOP_CHECK: Final = 1.0
+"""So often a thread that waits for an answer checks whether the worker's event loop still exists."""
+CYCLES: Final = 3
+"""Cycles of the event loop in which a handler may begin its next step, before its attempt is suspended."""
+_shapes: WeakKeyDictionary[Any, Shape] = WeakKeyDictionary()
+
+
+_write_json: Final = msgspec.json.Encoder().encode
+_failures: Final = msgspec.json.Decoder(StoredFailure)
+
+
+class StepCalls:
+    """The calls of steps in one attempt."""
+
+    def __init__(self, core: Core, held: HeldLease, book: StepBook) -> None:
+        self._core = core
+        self._held = held
+        self._book = book
+        self._clock = core.settings.clock
+        self.running: dict[asyncio.Task[Any], None] = {}
+        """The tasks whose steps run."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def call(self, step: Step[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        found = self._book.open(step.name)
+        if found is not None:
+            return self._replay(step, fn, found)
+        with self._runs(step.name):
+            return await self._try(step, fn, functools.partial(_called, fn, args, kwargs))
+
+    async def call_in_transaction(
+        self, step: Step[Any], fn: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        refuse_in_transaction(self._core.backend, "ctx.step_tx")
+        if "transactions" not in self._core.backend.capabilities:
+            raise UnsupportedError("transactions", type(self._core.backend).__name__)
+        found = self._book.open(step.name)
+        if found is not None:
+            return self._replay(step, fn, found)
+        with self._runs(step.name):
+            return await self._try_within(step, fn, lambda tx: _called(fn, (tx, *args), kwargs))
+
+    def call_from_thread(
+        self, step: Step[Any], fn: Callable[..., Any], args: Any, kwargs: Any, *, within: bool
+    ) -> Any:
+        """The same for a handler in a thread, which calls `fn` itself."""
+        assert self._core.loop is not None
+        calls = ThreadCalls(self._core.loop)
+        call = self.call_in_transaction if within else self.call
+        return calls.serve(call(step, calls.handed_over(fn, step.name, within=within), args, kwargs))
+
+    async def _try(self, step: Step[Any], fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
+        retry, tries = step.retry, 0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                async with asyncio.timeout(step.timeout):
+                    value = await call()
+                break
+            except step.catch as error:
+                await self._record_failure(step, error, began)
+                raise
+            except Exception as error:
+                tries += 1
+                if retry is None or isinstance(error, Directive):
+                    raise
+                if retry.attempts is not None and tries >= retry.attempts:
+                    raise
+                await self._clock.sleep(retry.delay(tries, self._core.settings.random.random))
+        await self._book.record(self._made(step, fn, value, began))
+        return value
+
+    def _made(self, step: Step[Any], fn: Callable[..., Any], value: Any, began: float) -> StepRecord:
+        """The record of a step that has come to this value."""
+        codec = self._held.bound.codec
+        try:
+            data = shape_of(fn).encode(value, codec)
+            check_size(data, self._core.settings.max_payload, "the value of the step", step.name)
+        except PayloadError as error:
+            self._book.refuse(error, step.name)
+        undo = None if step.undo is None else self._undo(step, value, data)
+        return StepRecord(name=step.name, value=data, took=self._clock.monotonic() - began, undo=undo)
+
+    def _undo(self, step: Step[Any], value: Any, data: bytes) -> bytes:
+        undo = cast("AnyType", step.undo)
+        try:
+            return self._core.item_builder.undo(undo, value, data)
+        except InputError as error:
+            raise StepError(f"the undo of the step {step.name!r} does not take its value: {error}") from error
+
+    async def _record_failure(self, step: Step[Any], error: Exception, began: float) -> None:
+        stored = StoredFailure(class_path(error), message_of(error), list(error.args))
+        try:
+            data = _write_json(stored)
+        except Exception:  # noqa: BLE001  an exception may have any arguments
+            data = _write_json(replace(stored, args=None))
+        took = self._clock.monotonic() - began
+        await self._book.record(StepRecord(name=step.name, kind="failure", value=data, took=took))
+
+    async def _try_within(self, step: Step[Any], fn: Callable[..., Any], call: Callable[[Any], Any]) -> Any:
+        """One try, in a transaction of its own. It commits with the record of the step."""
+        core, began = self._core, self._clock.monotonic()
+        transaction = OpenTransaction(core.backend)
+        async with self._book.output.held() as output, transaction.stack:
+            connection = await transaction.open()
+            try:
+                value = await call(connection)
+                made = self._made(step, fn, value, began)
+                transaction.is_open = False
+                record = self._book.record_of(made, await output())
+                (loss,) = await transaction.transaction.record([record])
+                if loss is not None:
+                    self._book.lose(loss)
+            finally:
+                transaction.is_open = False
+        self._book.note(record.steps)
+        for item, queued_at in transaction.stored:
+            core.announcer.queued([item], queued_at)
+        core.wakeups.ready((item.type, item.queue) for item, _ in transaction.stored)
+        return value
+
+    def _replay(self, step: Step[Any], fn: Callable[..., Any], found: StepRecord) -> Any:
+        if found.kind == "failure":
+            raise _failure_of(found, step.catch)
+        self._book.check_kind(found, "value")
+        try:
+            return shape_of(fn).decode(found.value or b"", self._held.bound.codec, step.upcast)
+        except DecodeError as error:
+            self._book.refuse(error, step.name)
+
+    @contextmanager
+    def _runs(self, name: str) -> Generator[None]:
+        telemetry = self._core.telemetry
+        task = asyncio.current_task()
+        assert task is not None
+        self.running[task] = None
+        self._idle.clear()
+        token = INSIDE.set(name)
+        try:
+            with NOTHING if telemetry is None else telemetry.step(name):
+                yield
+        finally:
+            INSIDE.reset(token)
+            del self.running[task]
+            if not self.running:
+                self._idle.set()
+
+    async def until_idle(self) -> None:
+        """Return when no step runs, and the handler has had the chance to begin another."""
+        cycles = 0
+        while cycles < CYCLES:
+            await self._idle.wait()
+            await asyncio.sleep(0)
+            cycles = 0 if self.running else cycles + 1
+
+
+class ThreadCalls:
+    """Functions that a handler in a thread gives to its steps: the event loop asks for their calls, and the
+    thread makes them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def handed_over(self, fn: Callable[..., Any], name: str, *, within: bool) -> Callable[..., Any]:
+        """An async function for the event loop, which has the thread call `fn`. within: its first argument is
+        a connection."""
+
+        @functools.wraps(fn)
+        async def ask(*args: Any, **kwargs: Any) -> Any:
+            if within:
+                args = (blocking_connection(args[0], self._wait), *args[1:])
+            answer = self._loop.create_future()
+            self._asked.put(functools.partial(self._call, answer, name, fn, args, kwargs))
+            return await answer
+
+        return ask
+
+    def _call(
+        self, answer: asyncio.Future[Any], name: str, fn: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        token = INSIDE.set(name)
+        try:
+            value, error = caught(functools.partial(fn, *args, **kwargs))
+        finally:
+            INSIDE.reset(token)
+        self._loop.call_soon_threadsafe(_answer, answer, value, error)
+
+    def _wait(self, request: Callable[[], Any]) -> Any:
+        async def on_loop() -> Any:
+            return await request()
+
+        return asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result()
+
+    def serve(self, request: Coroutine[Any, Any, Any]) -> Any:
+        """Make the request on the event loop, and what it asks for in this thread."""
+        task = asyncio.run_coroutine_threadsafe(request, self._loop)
+        task.add_done_callback(lambda _: self._asked.put(None))
+        while not (task.done() and self._asked.empty()):
+            try:
+                asked = self._asked.get(timeout=LOOP_CHECK)
+            except Empty:
+                if self._loop.is_closed():
+                    raise Stopped("the worker") from None
+                continue
+            if asked is not None:
+                asked()
+        return task.result()
+
+
+def _answer(answer: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(value)
+    else:
+        answer.set_exception(error)
+
+
+async def _called(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call the function of a step: on the event loop if it is async, otherwise in a thread."""
+    # Methods of a Context make coroutines, and are no async functions: see `StepRequests`.
+    if is_async(fn) or isinstance(getattr(fn, "__self__", None), StepRequests):
+        return await fn(*args, **kwargs)
+    value = await asyncio.to_thread(fn, *args, **kwargs)
+    return await value if is_awaitable(value) else value
+
+
+def shape_of(fn: Callable[..., Any]) -> Shape:
+    """How the values of a function are stored, by its return annotation."""
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    inner = inspect.unwrap(getattr(inner, "__func__", inner))
+    try:
+        found = _shapes.get(inner)
+        if found is None:
+            found = _shapes[inner] = Shape.for_type(_returned_type(inner))
+    except TypeError:  # it cannot be referred to weakly
+        return Shape.for_type(_returned_type(inner))
+    return found
+
+
+def _returned_type(fn: Any) -> Any:
+    """What a function returns, or what its coroutine does. Any if it does not say so."""
+    try:
+        hints = typing.get_type_hints(fn if inspect.isroutine(fn) else type(fn).__call__, include_extras=True)
+    except Exception:  # noqa: BLE001  an annotation may name what is only known to a type checker
+        return Any
+    tp = hints.get("return", Any)
+    if typing.get_origin(tp) in (Awaitable, Coroutine):
+        tp = typing.get_args(tp)[-1]
+    return Any if isinstance(tp, TypeVar) else tp
+
+
+def _failure_of(found: StepRecord, catch: Sequence[type[Exception]]) -> Exception:
+    """The exception that a step has recorded, as one of its declared classes if it can be made."""
+    stored = _failures.decode(found.value or b"")
+    for each in catch:
+        if f"{each.__module__}.{each.__qualname__}" == stored.type or each.__qualname__ == stored.type:
+            try:
+                return each(*(stored.args if stored.args is not None else [stored.message]))
+            except Exception:  # noqa: BLE001  its class takes other arguments now
+                break
+    return StepFailed(stored.type, stored.message)
