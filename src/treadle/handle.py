@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from typing_extensions import TypeIs
@@ -18,9 +18,10 @@ from treadle.engine.submit.enqueue import submit
 from treadle.engine.wait.wait_result import decode_state, group_outcome, item_value
 from treadle.engine.wait.waiters import Waiters, WaiterTable, within
 from treadle.errors import NotFound, WaitTimeout
-from treadle.item import AuditNote, ItemState, Ref, Submitted
+from treadle.item import AuditNote, Chunk, ItemState, Ref, Submitted
 from treadle.logs.unawaited import get_frame, say_unawaited
 from treadle.operate.operator import Operator
+from treadle.records import Progress
 
 T = TypeVar("T")
 
@@ -132,6 +133,19 @@ class Handle(Generic[S_co, G_co]):
         if state is None:
             raise NotFound(self.id)
         return await read_value(state.result, decode_state, self._core.registry, state)
+
+    async def progress(self) -> Progress | None:
+        """Return how far the item is, as its handler said last (`ctx.progress`). None: it said nothing."""
+        from treadle.operate.steps import read_progress  # few programs need it
+
+        return await read_progress(self._core, self.id, self._tenant)
+
+    def stream(self, since: int = 0) -> AsyncIterator[Chunk]:
+        """The chunks that its handler emits, from the first after the number `since` on, until the item has
+        ended: `async for chunk in handle.stream(): print(chunk.value)`."""
+        from treadle.operate.steps import read_stream  # few programs need it
+
+        return read_stream(self._core, self.id, self._tenant, since)
 
     async def cancel(self) -> int:
         """End the item and its open descendants. Running handlers are interrupted. Returns how many ended."""

@@ -8,7 +8,16 @@ loop.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Concatenate, Generic, ParamSpec, Self, overload
 
 from typing_extensions import TypeVar, Unpack
@@ -21,13 +30,14 @@ from treadle.engine.open_transaction import current_transaction
 from treadle.engine.submit.enqueue import named, submit
 from treadle.errors import InputError
 from treadle.handle import Handle, has_connection, is_enqueue, submitted_handle
-from treadle.item import ItemState
+from treadle.item import Chunk, ItemState
 from treadle.manual_lease import ClaimedLease
 from treadle.operate.bulk import Bulk
 from treadle.operate.dead_letters import DeadLetters
 from treadle.operate.operator import Operator, core_of, note_of, submits_to
 from treadle.operate.sync_loop import SyncLoop, run_without_loop
 from treadle.options import ENQUEUE_MANY_OPTIONS, ENQUEUE_OPTIONS, EnqueueOptions, check_options
+from treadle.records import Progress
 from treadle.schedule import ScheduleHandle, Schedules
 
 S = TypeVar("S")
@@ -121,12 +131,26 @@ class SyncHandle(SyncSide, Generic[S, G]):
         """As `Handle.state`."""
         return self._loop.run(self._handle.state())
 
+    def progress(self) -> Progress | None:
+        """As `Handle.progress`."""
+        return self._loop.run(self._handle.progress())
+
+    def stream(self, since: int = 0) -> Iterator[Chunk]:
+        """As `Handle.stream`."""
+        chunks = aiter(self._handle.stream(since))
+        while (chunk := self._loop.run(_next(chunks))) is not None:
+            yield chunk
+
     def cancel(self) -> int:
         """As `Handle.cancel`."""
         return self._loop.run(self._handle.cancel())
 
     def __repr__(self) -> str:
         return f"<SyncHandle {self.id}>"
+
+
+async def _next(chunks: AsyncIterator[Chunk]) -> Chunk | None:
+    return await anext(chunks, None)
 
 
 def _sync_handle(loop: SyncLoop, handle: Handle[Any, Any] | None) -> SyncHandle[Any, Any] | None:
@@ -229,6 +253,8 @@ class SyncOperator(SyncSide):
     related = blocking(Operator.related)
     statistics = blocking(Operator.statistics)
     audits = blocking(Operator.audits)
+    steps = blocking(Operator.steps)
+    signal = blocking(Operator.signal)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)
     requeue = blocking(Operator.requeue)

@@ -389,16 +389,52 @@ class PrerequisiteFailed(ConflictError):
         super().__init__(f"{text}. Requeue {named} first" if roots else text)
 
 
-class Requeue:
-    """Opens items, and remembers what must be opened before those that stay as they are."""
+class NoSuchStep(ConflictError):
+    """An item stays as it is: it has not recorded the step that it should be requeued from."""
 
-    def __init__(self, *, alone: bool, cancelled: bool) -> None:
+    def __init__(self, item: ItemState, step: str) -> None:
+        super().__init__(f"item {item.id!r} has no step {step!r}: `treadle show` has its steps")
+
+
+class Requeue:
+    """Opens items, and remembers what must be opened before those that stay as they are.
+
+    from_step: forget this step of each, and those recorded after it. Items without it stay as they are.
+    """
+
+    def __init__(self, *, alone: bool, cancelled: bool, from_step: str | None = None) -> None:
         self._alone = alone
         self._cancelled = cancelled
+        self._from_step = from_step
         self.roots: dict[Ref, ItemState] = {}
 
     async def change(self, client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
-        changed = await client.requeue(items, alone=self._alone, cancelled=self._cancelled)
+        lacking = await self._lacking(core_of(client).backend, items)
+        if lacking:
+            ids = {each.id for each in lacking}
+            outcome = await self._open(client, [item for item in items if item.id not in ids])
+            return PortionOutcome(outcome.changed, [*outcome.refused, *lacking])
+        return await self._open(client, items)
+
+    async def _lacking(self, backend: Backend, items: Sequence[ItemState]) -> list[Refusal]:
+        """Those of these items that do not have the step."""
+        name = self._from_step
+        if name is None:
+            return []
+        refused: list[Refusal] = []
+        for item in items:  # one at a time: an item may have recorded very much
+            (found,) = await backend.steps([item.id], tenant=item.tenant) if item.has_steps else (None,)
+            steps = () if found is None else found.steps
+            if not any(step.name == name and step.kind != "forgotten" for step in steps):
+                refused.append(Refusal(item.id, item.tenant, NoSuchStep(item, name)))
+        return refused
+
+    async def _open(self, client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
+        if not items:
+            return PortionOutcome(0)
+        changed = await client.requeue(
+            items, alone=self._alone, cancelled=self._cancelled, from_step=self._from_step
+        )
         # What is open again may be others that wait for them, so how many these are says nothing.
         waits = {item.id: item for item in items if item.after}
         found = await client.get(list(waits)) if waits else ()
@@ -418,7 +454,10 @@ class Requeue:
             for item in waits
             if not {(root.tenant, root.id) for root in roots[item.tenant, item.id]} <= opened | own
         ]
-        return stay, self.refuse(stay, roots)
+        lacking = await self._lacking(backend, items)
+        without = {(each.tenant, each.id) for each in lacking}
+        refused = [*self.refuse(stay, roots), *lacking]
+        return [*stay, *(item for item in items if (item.tenant, item.id) in without)], refused
 
     def refuse(self, items: Sequence[ItemState], roots: dict[Ref, list[ItemState]]) -> list[Refusal]:
         refused: list[Refusal] = []

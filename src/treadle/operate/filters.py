@@ -23,7 +23,7 @@ from treadle.base.timing import Instant, instant, iso, seconds
 from treadle.base.wording import did_you_mean, one_line
 from treadle.bulk_action import OPERATORS
 from treadle.errors import InputError
-from treadle.item import OPEN, TERMINAL, DeathReason, Filter, ItemState, Page, Status
+from treadle.item import NEVER, OPEN, TERMINAL, DeathReason, Filter, ItemState, Page, Status
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[DeathReason, ...]] = get_args(DeathReason)
@@ -578,14 +578,15 @@ def attempt_words(item: ItemState) -> str:
 
 
 def matters_at(item: ItemState) -> float | None:
-    """The instant that matters in its status: when it ended, began, is due, became ready or was queued."""
+    """The instant that matters in its status: when it ended, began, is due, became ready or was queued. None
+    for one that waits without a limit."""
     match item.status:
         case "success" | "dead" | "cancelled":
             return item.ended_at
         case "running":
             return item.started_at or item.claimed_at
         case "scheduled":
-            return item.due_at
+            return item.due_at if item.due_at < NEVER else None
         case "ready":
             return max(item.due_at, item.queued_at)
         case "blocked":

@@ -10,7 +10,8 @@ which only the engine reads, is left out.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -29,10 +30,14 @@ from treadle.engine.wait.wait_result import (
     value_source,
 )
 from treadle.errors import DecodeError, class_name, path_text, shown
-from treadle.item import GROUP_TYPE, Attempt, GroupState, ItemState
+from treadle.item import GROUP_TYPE, NEVER, Attempt, Chunk, GroupState, ItemState, Recorded, StepRecord
 from treadle.item_facts import DeadMark
 from treadle.logs.lines import error_text
 from treadle.logs.masking import MASK
+from treadle.store.rules.steps import is_over
+
+from .declared_steps import check_step, declared_steps
+from .steps import progress_of, read_step, step_error
 
 INSTANTS: Final = frozenset(("queued_at", "due_at", "claimed_at", "started_at", "ended_at", "deadline"))
 LEFT_OUT: Final = frozenset(("options", "input", "result", "history", "waiting_for", "after", "headers"))
@@ -89,6 +94,83 @@ class Values:
         headers = dict(state.headers or headers_of(state.options))
         return headers if reveal else self._registry.mask.masked(headers)
 
+    def recorded(
+        self, state: ItemState, recorded: Recorded, now: float, *, reveal: bool = False
+    ) -> dict[str, Any]:
+        """What an item has recorded, for programs: its steps, its progress, how many signals are unread and
+        how many chunks its stream has. `recorded`: as `Backend.steps` returns it."""
+        progress = progress_of(recorded)
+        return {
+            "steps": [
+                self._step(state, each, now, reveal) for each in recorded.steps if each.kind != "forgotten"
+            ],
+            "progress": None
+            if progress is None
+            else {**msgspec.structs.asdict(progress), "at": iso(recorded.progress_at)},
+            "unread": recorded.unread,
+            "chunks": recorded.chunks,
+        }
+
+    def _step(self, state: ItemState, step: StepRecord, now: float, reveal: bool) -> dict[str, Any]:
+        registry = self._registry
+        read = functools.partial(read_step, step, registry, state.type)
+        value, problem = self._untyped(state, None if step.kind == "failure" else step.value, read, reveal)
+        fields: dict[str, Any] = {
+            "name": step.name,
+            "kind": step.kind,
+            "at": iso(step.at),
+            "took": step.took,
+            "attempt": step.attempt,
+            "value": value,
+            "error": step_error(step),
+            "signal": step.signal if step.kind == "signal" else None,
+            "until": iso(step.until),
+            "over": is_over(step, now),
+        }
+        return {**fields, "unreadable": problem} if problem else fields
+
+    def check_steps(self, state: ItemState, recorded: Recorded) -> Iterator[tuple[str, str]]:
+        """The steps that an item has recorded, each with why the code here cannot go on with it, or "". Known
+        is what the source of its handler tells: see `treadle.operate.declared_steps`."""
+        registry, type = self._registry, self._registry.get(state.type)
+        handler = None if type is None else registry.handler(type)
+        declared = [] if handler is None else declared_steps(handler.fn)
+        for step in recorded.steps:
+            if step.kind != "forgotten":
+                try:
+                    problem = check_step(step, declared, registry, state.type)
+                except Exception as error:  # noqa: BLE001  as above
+                    problem = why_not(error)
+                yield step.name, problem
+
+    def chunk(self, state: ItemState, chunk: Chunk, *, reveal: bool = False) -> dict[str, Any]:
+        """A chunk of the stream of an item, for programs: as the store has it, or as a client has read it."""
+        data, codec = chunk.value, self._registry.codec_of(state.type)
+        value, problem = self._untyped(
+            state, data, lambda: codec.decode(data) if isinstance(data, bytes) else data, reveal
+        )
+        fields = {"number": chunk.number, "at": iso(chunk.at), "value": value}
+        return {**fields, "unreadable": problem} if problem else fields
+
+    def _untyped(
+        self, state: ItemState, data: object, read: Callable[[], object], reveal: bool
+    ) -> tuple[object, str]:
+        """A value of which only the code of the handler has the type. Secret are the names that tell so, and
+        what the arguments and the result of the work type mark."""
+        if data is None:
+            return None, ""
+        types = self._registry.declared_types(state.type)
+        declared = [each for names in types for each in names.values()]
+        if not (types or reveal):
+            return MASK, _unknown(state.type)
+        try:
+            return _shown(self._registry, to_json(read()), declared, reveal=reveal), ""
+        except Exception as error:  # noqa: BLE001  as above
+            stored = data if isinstance(data, bytes) else b""
+            return _stored(self._registry, stored, declared, reveal=reveal), _why(
+                error, declared, reveal=reveal
+            )
+
     def item(self, state: ItemState, *, history: bool = False, reveal: bool = False) -> dict[str, Any]:
         """An item for programs. `history` and `waiting_for` are there only if asked for: a list has
         neither."""
@@ -97,6 +179,8 @@ class Values:
             if name not in LEFT_OUT:
                 value = getattr(state, name)
                 fields[name] = iso(value) if name in INSTANTS else value
+        if state.due_at >= NEVER:
+            fields["due_at"] = None
         fields["after"] = names_json(state.after)
         fields["headers"] = self.headers(state, reveal=reveal)
         fields["input"], bad_input = self.input(state, reveal=reveal)

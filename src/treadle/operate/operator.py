@@ -21,6 +21,7 @@ from treadle.item import (
     DEFAULT_TENANT,
     GROUP_MARK,
     GROUP_TYPE,
+    JOIN_TYPE,
     TERMINAL,
     AuditNote,
     Count,
@@ -37,11 +38,12 @@ from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import item_filter
 from .observer import Observer
+from .steps import StepVerbs, end_joined_waits
 
 Ids = str | HasId | Iterable[str | HasId]
 
 
-class Operator(Observer):
+class Operator(StepVerbs, Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:
@@ -184,6 +186,7 @@ class Operator(Observer):
         await self._begin_change("cancel")
         changed = await self._core.backend.cancel(wanted, tenant=self._tenant, note=self._note)
         log_change(self._note, "cancel", wanted, len(changed.items), self._tenant)
+        await end_joined_waits(self._core, changed.items)
         self._core.announcer.cancelled(changed.items, event_time(self._core, changed))
         announce_ended(self._core, changed)
         return len(changed.items)
@@ -196,6 +199,10 @@ class Operator(Observer):
         (state,) = await self._core.backend.get([name], tenant=self._tenant)
         if state is not None and state.type == GROUP_TYPE and state.status not in TERMINAL:
             await _check_group_ended(self._core, state)
+        if state is not None and state.type == JOIN_TYPE:
+            raise ConflictError(
+                f"item {name} tells {state.parent} that its children have ended: complete or cancel those"
+            )
         type, limit = state.type if state is not None else "", self._core.settings.max_payload
         result = self._core.registry.write_result(type, value, limit)
         changed = await self._core.backend.complete(name, result, tenant=self._tenant, note=self._note)
@@ -203,20 +210,38 @@ class Operator(Observer):
         self._core.announcer.completed(changed.items, event_time(self._core, changed), value)
         announce_ended(self._core, changed)
 
-    async def requeue(self, ids: Ids, *, alone: bool = False, cancelled: bool = False) -> int:
+    async def requeue(
+        self, ids: Ids, *, alone: bool = False, cancelled: bool = False, from_step: str | None = None
+    ) -> int:
         """Open dead items again, with all their attempts. Each waits for its `after` again. Items that could
         not run because one of them had died wait for it again. Returns how many items are open again.
 
         alone: leave the items that could not run as they are.
         cancelled: open cancelled items too.
+        from_step: forget this step of each item, and those recorded after it. Items without it are left as
+            they are. Without it, all recorded steps stay, except those that were undone.
         """
         wanted = ids_of(ids)
+        if from_step is not None:
+            check_name(from_step, field="from_step")
         await self._begin_change("requeue")
-        return await self._requeue(wanted, alone=alone, cancelled=cancelled)
+        return await self._requeue(wanted, alone=alone, cancelled=cancelled, from_step=from_step)
 
-    async def _requeue(self, ids: Sequence[str], *, alone: bool = False, cancelled: bool = False) -> int:
+    async def _requeue(
+        self,
+        ids: Sequence[str],
+        *,
+        alone: bool = False,
+        cancelled: bool = False,
+        from_step: str | None = None,
+    ) -> int:
         changed = await self._core.backend.requeue(
-            ids, tenant=self._tenant, alone=alone, cancelled=cancelled, note=self._note
+            ids,
+            tenant=self._tenant,
+            alone=alone,
+            cancelled=cancelled,
+            from_step=from_step,
+            note=self._note,
         )
         log_change(self._note, "requeue", ids, len(changed.items), self._tenant)
         self._core.announcer.effects(changed.effects, event_time(self._core, changed))

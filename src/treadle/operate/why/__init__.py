@@ -2,7 +2,7 @@
 
 read.py    asks the store, walks from a blocked item to what it waits for    (the only part with I/O)
 facts.py   what was found out: a closed union
-meaning.py facts -> reasons: running items; blocked, ready, ended; queues (and schedules)
+meaning.py facts -> reasons: running items; blocked, suspended, ready, ended; queues (and schedules)
 fleet.py   which workers could run an item
 wording.py words for times, workers, items and commands
 """

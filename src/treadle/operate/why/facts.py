@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treadle.engine.schedule.scheduler import ScheduleStanding
-from treadle.item import Count, ItemState, Limit, Schedule, WorkerState
+from treadle.item import Count, ItemState, Limit, Schedule, StepRecord, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
 
 
@@ -51,6 +51,10 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """If it is a root that has ended, and its group is open or has failed: the group."""
     others: bool = False
     """Workers are alive that the one who asks may not see."""
+    waits: tuple[StepRecord, ...] = ()
+    """What a suspended item waits for."""
+    joins: Mapping[str, Explanation] = {}
+    """By the signal that tells it: the items that wait for its children."""
 
 
 class NoItem(msgspec.Struct, frozen=True, kw_only=True):

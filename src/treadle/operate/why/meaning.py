@@ -19,6 +19,7 @@ from .facts import Facts, GroupFacts, ItemFacts, NoItem, QueueFacts, ScheduleFac
 from .fleet import WorkerFleet
 from .queues import queue_reasons, schedule_reasons
 from .ready import later_reasons, overdue_reasons, ready_reasons
+from .suspended import suspended_reasons
 from .wording import (
     attempt_name,
     command,
@@ -62,6 +63,8 @@ def _item_reasons(facts: ItemFacts) -> list[Reason]:
             return doomed_reasons(facts)
         case "blocked":
             reasons = blocked_reasons(explained)
+        case "scheduled" if facts.waits and item.due_at > now:
+            reasons = suspended_reasons(facts)
         case "scheduled":
             overdue = item.due_at <= now
             reasons = overdue_reasons(facts) if overdue else later_reasons(explained)

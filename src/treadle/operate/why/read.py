@@ -12,10 +12,11 @@ from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in, named_causes
-from treadle.item import GROUP_MARK, TERMINAL, Filter, ItemState, Limit, Status, WorkerState
+from treadle.item import GROUP_MARK, TERMINAL, Filter, ItemState, Limit, Status, StepRecord, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
 from treadle.operate.tenant_view import has_others, seen_limits, seen_workers
 from treadle.store.fleet import Fleet
+from treadle.store.rules.steps import is_over
 from treadle.why import Reason, Why
 
 from .blocked import open_prerequisites
@@ -118,6 +119,9 @@ def next_name(facts: ItemFacts | GroupFacts) -> str | None:
     if explained.verdict == "unsatisfiable":
         lost = [each for each in explained.prerequisites if each.status in ("dead", "cancelled")]
         return lost[0].id if lost else None
+    for signal, join in facts.joins.items():
+        waits_for = open_prerequisites(join)
+        return waits_for[0].id if waits_for else signal.removeprefix(GROUP_MARK)
     waits_for = open_prerequisites(explained) if item.status == "blocked" else []
     return waits_for[0].id if waits_for else None
 
@@ -153,6 +157,7 @@ async def _read(
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
     causes = await _read_causes(backend, item)
+    waits = await _read_waits(backend, item, explained.now)
     return ItemFacts(
         explained=explained,
         limits=await _read_limits(core, explained, viewer),
@@ -160,7 +165,22 @@ async def _read(
         root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
         group=group,
         others=others,
+        waits=waits,
+        joins=await _read_joins(backend, item.tenant, waits),
     )
+
+
+async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]) -> dict[str, Explanation]:
+    names = [wait.signal for wait in waits if wait.kind == "children"]
+    found = {name: await backend.explain(name.removeprefix(GROUP_MARK), tenant=tenant) for name in names}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+async def _read_waits(backend: Backend, item: ItemState, now: float) -> tuple[StepRecord, ...]:
+    if not item.suspended or item.status != "scheduled":
+        return ()
+    (found,) = await backend.steps([item.id], tenant=item.tenant)
+    return () if found is None else tuple(step for step in found.steps if not is_over(step, now))
 
 
 async def _read_limits(

@@ -1,0 +1,236 @@
+"""Steps from outside: what an item has recorded, signals to it, its progress and its stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from treadle.base.ids import check_name, ids_of
+from treadle.codec import Codec, check_size
+from treadle.engine.core import Core
+from treadle.engine.registry import Registry
+from treadle.engine.timers import first_of
+from treadle.errors import AlreadyEnded, InputError, MailboxFull, NotFound, UnsupportedError
+from treadle.handler.steps import StoredFailure
+from treadle.item import (
+    GROUP_MARK,
+    JOIN_TYPE,
+    MOST_UNREAD,
+    TERMINAL,
+    AuditNote,
+    Chunk,
+    ItemState,
+    Recorded,
+    Signal,
+    Signalled,
+    StepRecord,
+    Wake,
+)
+from treadle.options import HasId
+from treadle.records import Progress, StepState
+from treadle.store.audit_note import about, log_change, noted_about
+from treadle.store.rules.steps import is_over
+
+POLL: Final = 1.0
+"""Seconds between two looks at a stream of which no wake-up tells."""
+
+_progress: Final = msgspec.json.Decoder(Progress)
+_failure: Final = msgspec.json.Decoder(StoredFailure)
+
+
+class StepVerbs:
+    """What a client reads of the steps of items, and sends to them."""
+
+    _core: Core
+    _tenant: str | None
+    _note: AuditNote | None
+
+    def _begin_change(self, what: str) -> Coroutine[Any, Any, None]:
+        raise NotImplementedError
+
+    async def steps(self, id: str | HasId) -> list[StepState]:
+        """Return what an item has recorded and what it waits for, in order. `NotFound`."""
+        (id,) = ids_of(id)
+        core = self._core
+        found = await read_recorded(core, id, self._tenant)
+        (state,) = await core.backend.get([id], tenant=self._tenant)
+        await core.store_clock.refresh()
+        type, now = "" if state is None else state.type, core.store_clock.now()
+        own = (step for step in found.steps if step.kind != "forgotten")
+        return [step_state(step, core.registry, type, now) for step in own]
+
+    async def signal(
+        self, id: str | HasId, name: str, value: Any = None, *, key: str | None = None, tx: Any = None
+    ) -> bool:
+        """Send a signal to an open item, for `ctx.signal`. It is durable when this returns, and never lost:
+        it waits in the mailbox of the item until a wait takes it.
+
+        key: False, and nothing is sent, if a signal of this name with this key was sent to the item before.
+        tx: your connection, as for `enqueue`: the signal is sent if your transaction commits. Raises
+        `NotFound`, `AlreadyEnded` or `MailboxFull`.
+        """
+        (wanted,) = ids_of(id)
+        check_name(name, field="name")
+        if key is not None:
+            check_name(key, field="key")
+        if tx is None:
+            await self._begin_change("signal")
+        else:
+            self._core.check_unopened(tx)
+            await self._core.connect()
+        given = {"signal": name} if key is None else {"signal": name, "key": key}
+        note = noted_about(self._note, about(given))
+        sent = await send_signal(self._core, self._tenant, wanted, name, value, key, tx, note)
+        log_change(self._note, "signal", [wanted], int(sent), self._tenant)
+        return sent
+
+
+def check_steps(core: Core) -> None:
+    """Raise UnsupportedError if the backend has no steps."""
+    if "steps" not in core.backend.capabilities:
+        raise UnsupportedError("steps", type(core.backend).__name__)
+
+
+async def read_recorded(core: Core, id: str, tenant: str | None) -> Recorded:
+    """What an item has recorded. `NotFound`."""
+    check_steps(core)
+    await core.connect()
+    (found,) = await core.backend.steps([id], tenant=tenant)
+    if found is None:
+        raise NotFound(id)
+    return found
+
+
+def step_state(step: StepRecord, registry: Registry, type: str, now: float) -> StepState:
+    """A step for people. What cannot be read is None."""
+    try:
+        value = read_step(step, registry, type)
+    except Exception:  # noqa: BLE001  a codec of the user may raise anything
+        value = None
+    return StepState(
+        name=step.name,
+        kind=step.kind,
+        at=step.at,
+        took=step.took,
+        value=value,
+        error=step_error(step),
+        attempt=step.attempt,
+        signal=step.signal if step.kind == "signal" else None,
+        until=step.until,
+        over=is_over(step, now),
+    )
+
+
+def read_step(step: StepRecord, registry: Registry, type: str) -> Any:
+    """The value of a step of an item of this type. `DecodeError`."""
+    if step.value is None or step.kind == "failure":
+        return None
+    return codec_for(step, registry, type).decode(step.value)
+
+
+def codec_for(step: StepRecord, registry: Registry, type: str) -> Codec:
+    """How the value of a step is stored. A signal comes from a client, which need not know the type."""
+    return registry.codec if step.kind == "signal" else registry.codec_of(type)
+
+
+def step_error(step: StepRecord) -> str | None:
+    """The failure that a step has recorded."""
+    if step.kind != "failure":
+        return None
+    try:
+        failure = _failure.decode(step.value or b"")
+    except msgspec.DecodeError as error:
+        return f"its failure cannot be read: {error}"
+    return f"{failure.type}: {failure.message}" if failure.message else failure.type
+
+
+async def send_signal(
+    core: Core,
+    tenant: str | None,
+    id: str,
+    name: str,
+    value: Any,
+    key: str | None,
+    tx: object,
+    note: AuditNote | None,
+) -> bool:
+    """Send a signal to an item. False: one of this name with this key was there."""
+    check_steps(core)
+    settings = core.settings
+    data = settings.codec.encode(value)
+    check_size(data, settings.max_payload, "the value of the signal", name)
+    signal = Signal(id=id, name=name, value=data, key=key)
+    (answer,) = await core.backend.signal([signal], tenant=tenant, tx=tx, note=note)
+    _check(answer, id)
+    if answer.woken is not None and tx is None:
+        core.wakeups.ready([answer.woken])
+    return answer.verb == "stored"
+
+
+async def end_joined_waits(core: Core, cancelled: Sequence[ItemState]) -> None:
+    """Some of these items waited for the children of a suspended item, and would have told it: tell it now.
+    It then finds the children as they are."""
+    for join in cancelled:
+        if join.type == JOIN_TYPE and join.parent is not None:
+            signal = Signal(id=join.parent, name=GROUP_MARK + join.id, key=join.id)
+            (answer,) = await core.backend.signal([signal], tenant=join.tenant)
+            if answer.woken is not None:
+                core.wakeups.ready([answer.woken])
+
+
+def _check(answer: Signalled, id: str) -> None:
+    match answer.verb:
+        case "not_found":
+            raise NotFound(id)
+        case "ended":
+            raise AlreadyEnded(id, answer.status)
+        case "full":
+            raise MailboxFull(id, MOST_UNREAD)
+        case "stored" | "existing":
+            pass
+
+
+async def read_progress(core: Core, id: str, tenant: str | None) -> Progress | None:
+    """How far an item is, as it said last."""
+    return progress_of(await read_recorded(core, id, tenant))
+
+
+def progress_of(recorded: Recorded) -> Progress | None:
+    """How far an item is, of what it has recorded."""
+    return None if recorded.progress is None else _progress.decode(recorded.progress)
+
+
+async def read_stream(core: Core, id: str, tenant: str | None, since: int) -> AsyncGenerator[Chunk]:
+    """The chunks of an item after the number `since`, and those that come, until the item has ended."""
+    if type(since) is not int or since < 0:
+        raise InputError.of("since", since, "must be the number of a chunk, or 0")
+    check_steps(core)
+    await core.connect()
+    backend, news = core.backend, asyncio.Event()
+
+    def receive(wake: Wake) -> None:
+        if wake.everything or any(ref[1] == id for ref in (*wake.streams, *wake.items)):
+            news.set()
+
+    stop = core.wakeups.listen(receive, claims=False)
+    try:
+        while True:
+            news.clear()
+            # Before the chunks: once the item has ended, all are there.
+            (state,) = await backend.get([id], tenant=tenant)
+            if state is None:
+                raise NotFound(id)
+            chunks = await backend.stream(id, since=since, tenant=tenant)
+            codec = core.registry.codec_of(state.type)
+            for chunk in chunks:
+                since = chunk.number
+                yield Chunk(chunk.number, codec.decode(chunk.value), chunk.at)
+            if state.status in TERMINAL and not chunks:
+                return
+            if not chunks:
+                await first_of(news, core.settings.clock, POLL)
+    finally:
+        stop()
