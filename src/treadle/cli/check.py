@@ -14,7 +14,7 @@ from treadle.base.wording import close_names, first_line, plain, plural
 from treadle.define.dependency import BUILT_IN, DEPENDENCY
 from treadle.define.work_type import AnyWorkType
 from treadle.errors import InputError
-from treadle.item import Filter, Item, ItemState, Status
+from treadle.item import Filter, Item, ItemState, Ref, Status
 from treadle.operate.filters import names_in, read_statuses
 from treadle.operate.item_json import why_not
 from treadle.operate.why.wording import command, tenant_option
@@ -55,7 +55,8 @@ class TypeCheck:
         self.upcast = type is not None and type.options.get("upcast") is not None
         self.close = close_names(name, types, 2) if self.unknown else []
         self.looked_at = 0
-        self.broken = 0
+        self.steps = 0
+        self._broken: set[Ref] = set()
         self.errors: dict[str, tuple[ItemState, int]] = {}
         """By message: the first item with it, and how many have it."""
 
@@ -63,13 +64,20 @@ class TypeCheck:
     def is_fine(self) -> bool:
         return self.broken == 0
 
+    @property
+    def broken(self) -> int:
+        return len(self._broken)
+
     def add(self, item: ItemState, error: str) -> None:
         """Count an item. error: why it cannot be read, or ""."""
         self.looked_at += 1
         if error:
-            self.broken += 1
-            first, count = self.errors.get(error, (item, 0))
-            self.errors[error] = (first, count + 1)
+            self.broke(item, error)
+
+    def broke(self, item: ItemState, error: str) -> None:
+        self._broken.add((item.tenant, item.id))
+        first, count = self.errors.get(error, (item, 0))
+        self.errors[error] = (first, count + 1)
 
     @property
     def worst(self) -> list[tuple[str, ItemState, int]]:
@@ -90,6 +98,7 @@ class TypeCheck:
             "type": self.name,
             "fine": self.is_fine,
             "looked_at": self.looked_at,
+            "steps": self.steps,
             "breaks": self.broken,
             "unknown": self.unknown,
             "elsewhere": self.elsewhere,
@@ -118,7 +127,8 @@ async def check(
 ) -> int | None:
     """Read a sample of what is stored with the code of the app, and say by type what would break.
 
-    It reads the arguments of open and dead items, the oldest and the newest of each type. Aliases and upcast
+    It reads the arguments of open and dead items, the oldest and the newest of each type, and the steps that
+    these have recorded, by the types that the source of their handler names. Aliases and upcast
     count as fine. Types that the app does not have would wait: that breaks, unless --elsewhere names them.
     The exit code is 4 if something would break. Nothing is changed.
     """
@@ -135,6 +145,8 @@ async def check(
         if not found.elsewhere:
             for item in await _sample(shell, name, statuses, sample):
                 _check_item(shell, item, item.type, item.input, checks, patterns)
+                if item.has_steps and not found.unknown:
+                    await _check_steps(shell, item, found)
     done = sorted(checks.values(), key=lambda each: (each.is_fine, each.name))
     if shell.json:
         for each in done:
@@ -209,6 +221,15 @@ def _why_broken(shell: Shell, found: TypeCheck, item: ItemState) -> str:
     except Exception as error:  # noqa: BLE001  a codec or an upcast of the user may raise anything
         return why_not(error)
     return ""
+
+
+async def _check_steps(shell: Shell, item: ItemState, found: TypeCheck) -> None:
+    """Read the steps that an item has recorded, as its next attempt would."""
+    (recorded,) = await shell.backend.steps([item.id], tenant=item.tenant)
+    for name, problem in () if recorded is None else shell.client.values.check_steps(item, recorded):
+        found.steps += 1
+        if problem:
+            found.broke(item, f"the step {name!r}: {problem}")
 
 
 def _print(shell: Shell, checks: Sequence[TypeCheck]) -> None:

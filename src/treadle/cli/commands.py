@@ -27,6 +27,7 @@ from . import (
     run,
     schedules,
     status,
+    steps,
     tail,
     verbs,
     web,
@@ -128,6 +129,7 @@ fleet.register(commands)
 schedules.register(commands)
 run.register(commands)
 verbs.register(commands)
+steps.register(commands)
 dead.register(commands)
 pause.register(commands)
 bulk.register(commands)

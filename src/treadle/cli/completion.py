@@ -1,4 +1,4 @@
-"""Completion: names that a shell may complete: statuses, work types, queues, schedules.
+"""Completion: names that a shell may complete: statuses, work types, queues, schedules, signals.
 
 It runs at every press of the Tab key, so it asks little and never fails. It looks at the app or the store
 that the command line, or the environment, names.
@@ -51,6 +51,17 @@ def complete_schedule(context: typer.Context, incomplete: str) -> list[str]:
     """Schedules in the store."""
     client = _client(context)
     return [] if client is None else completed(_ask(client, _stored_schedules), incomplete)
+
+
+def complete_signal(context: typer.Context, incomplete: str) -> list[str]:
+    """Signals that the item of the command waits for."""
+    id: str = context.params.get("id") or ""
+    client = _client(context) if id else None
+
+    async def awaited(client: Client) -> list[str]:
+        return [step.signal for step in await client.steps(id) if step.signal and not step.over]
+
+    return [] if client is None else completed(_ask(client, awaited), incomplete)
 
 
 async def _stored_schedules(client: Client) -> list[str]:

@@ -9,8 +9,8 @@ import typer
 from treadle.base.ids import check_id
 from treadle.base.wording import duration, error_line, first_line, plural, times
 from treadle.define.condition import GroupRef, shown_name
-from treadle.errors import NotFound
-from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Page
+from treadle.errors import InputError, NotFound
+from treadle.item import GROUP_TYPE, NEVER, Filter, GroupState, ItemState, Page
 from treadle.operate.filters import find_items, read_condition
 from treadle.operate.item_json import ref_json
 from treadle.store.rules.listing import LARGEST_PAGE
@@ -21,6 +21,7 @@ from .filters import PAGE, CursorOption, ItemFilters, LimitOption, RevealOption,
 from .names import remark_filters
 from .shell import Shell, operator_command
 from .shown import group_text, item_lines, status_cell, status_word, value_text
+from .steps import Recordings, follow_stream, read_recordings, show_recordings
 from .text import Cell, clock, plain_lines, size
 
 MOST_PREREQUISITES: Final = 100
@@ -103,9 +104,22 @@ def _note(shell: Shell, notes: list[str]) -> None:
 async def show(
     shell: Shell,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="the ids of items")],
+    stream: Annotated[
+        bool, typer.Option("--stream", help="print the stream of one item instead, until the item ends")
+    ] = False,
+    since: Annotated[
+        int | None, typer.Option("--since", metavar="N", min=0, help="with --stream: chunks after this one")
+    ] = None,
     reveal: RevealOption = False,
 ) -> int | None:
-    """Show items: facts, input, result, history with tracebacks, children, dependencies, group."""
+    """Show items: facts, input, result, steps, stream, history with tracebacks, children, dependencies,
+    group."""
+    if stream and len(ids) > 1:
+        raise InputError("--stream takes one id")
+    if stream:
+        return await follow_stream(shell, ids[0], since or 0, reveal)
+    if since is not None:
+        raise InputError("--since goes with --stream")
     wanted = [check_id(id) for id in ids]
     states = await shell.backend.get(wanted, tenant=shell.tenant)
     missing = 0
@@ -114,14 +128,16 @@ async def show(
             missing += 1
             shell.warn(str(NotFound(id)))
             continue
-        around = await _around(shell, state)
+        around, recordings = await _around(shell, state), await read_recordings(shell, state)
+        now = await shell.now()
         if shell.json:
             fields = shell.client.values.item(state, history=True, reveal=reveal)
-            shell.emit({**fields, **around.json(shell, reveal)})
+            recorded = recordings.json(shell, state, now, reveal)
+            shell.emit({**fields, **recorded, **around.json(shell, reveal)})
         else:
             if index:
                 shell.print()
-            await _show(shell, state, around, reveal)
+            _show(shell, state, around, recordings, now, reveal)
     return REFUSED if missing else None
 
 
@@ -183,14 +199,22 @@ def _standing(found: ItemState | GroupState | None) -> str:
             return "running" if found.ended_at is None else "dead" if found.failed else "success"
 
 
-async def _show(shell: Shell, state: ItemState, around: _Around, reveal: bool) -> None:
-    now = await shell.now()
+def _show(
+    shell: Shell, state: ItemState, around: _Around, recordings: Recordings, now: float, reveal: bool
+) -> None:
     values = shell.client.values
     headers = values.headers(state, reveal=reveal)
-    shell.facts([*_facts(state, around.group, now), ("headers", value_text(headers) if headers else "")])
+    shell.facts(
+        [
+            *_facts(state, around.group, now),
+            ("headers", value_text(headers) if headers else ""),
+            ("progress", recordings.progress_text(now)),
+        ]
+    )
     _value(shell, "Input", *values.input(state, reveal=reveal), len(state.input))
     if isinstance(state.result, bytes):
         _value(shell, "Result", *values.result(state, reveal=reveal), len(state.result))
+    show_recordings(shell, state, recordings, now, reveal)
     if around.prerequisites:
         shell.print()
         closes = state.type == GROUP_TYPE
@@ -232,7 +256,8 @@ def _history(shell: Shell, state: ItemState, now: float) -> None:
 
 def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple[str, Any]]:
     status = status_cell(state.status)
-    reason = f": {state.reason}" if state.reason else ""
+    waits = state.suspended and state.status == "scheduled"
+    reason = f": {state.reason}" if state.reason else ", suspended" if waits else ""
     losses = f", {state.losses} lost in a row" if state.losses else ""
     deferred = f", deferred {times(state.deferrals)}" if state.deferrals else ""
     allowed = "" if state.attempts is None else f" of {state.attempts}"
@@ -245,7 +270,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
         ("error", first_line(state.error or "")),
         ("attempts", f"{state.attempt} begun, {state.failures}{allowed} failed{losses}{deferred}"),
         ("queued", clock(state.queued_at, now)),
-        ("due", clock(state.due_at, now) if state.due_at > state.queued_at else ""),
+        ("due", clock(state.due_at, now) if state.queued_at < state.due_at < NEVER else ""),
         ("claimed", clock(state.claimed_at, now)),
         ("started", clock(state.started_at, now)),
         ("ended", clock(state.ended_at, now)),

@@ -95,11 +95,14 @@ def item_lines(items: Sequence[ItemState], now: float) -> list[str]:
 
 def when(item: ItemState, now: float) -> str:
     """The instant that matters in its status, as seen from `now`."""
-    return ago(matters_at(item), now)
+    at = matters_at(item)
+    return "waits" if at is None and item.suspended else ago(at, now)
 
 
 def what(item: ItemState) -> str:
-    """What is worth a word: why it died, its last error, its key."""
+    """What is worth a word: that it is suspended, why it died, its last error, its key."""
+    if item.suspended and item.status == "scheduled":
+        return "suspended"
     error = first_line(item.error or "")
     if item.status == "dead" and item.reason not in (None, "exhausted"):
         return f"{item.reason}: {error.partition(': ')[2] or error}" if error else item.reason

@@ -19,7 +19,7 @@ import typer
 from treadle.base.timing import iso
 from treadle.base.wording import duration, first_line, plain
 from treadle.errors import InputError
-from treadle.item import DEFAULT_TENANT, TERMINAL, Filter, ItemState, Ref, Status, Wake
+from treadle.item import DEFAULT_TENANT, NEVER, TERMINAL, Filter, ItemState, Ref, Status, Wake
 from treadle.operate.filters import OPEN_STATUSES, attempt_words, names_in
 from treadle.store.reads import get_refs
 
@@ -29,7 +29,9 @@ from .shell import PatientReader, Shell, operator_command
 from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import columns, cut, speaks_unicode, styled, terminal_width
 
-EventName = Literal["queued", "started", "failed", "lost", "succeeded", "dead", "cancelled"]
+EventName = Literal[
+    "queued", "started", "suspended", "resumed", "failed", "lost", "succeeded", "dead", "cancelled"
+]
 EVENT_NAMES: Final[tuple[EventName, ...]] = get_args(EventName)
 CONFIRMED: Final = 0.2
 """Seconds until the next look if items were claimed: a worker may give them back before they start."""
@@ -64,6 +66,8 @@ class LastSeen(NamedTuple):
     failures: int
     losses: int
     claimed_at: float | None = None
+    suspended: bool = False
+    """Whether it was suspended, and has not gone on for sure."""
 
 
 def register(commands: typer.Typer) -> None:
@@ -194,11 +198,14 @@ class Watcher:
                 states[ref] = state
 
     def _remember(self, ref: Ref, state: ItemState) -> None:
-        before, attempt = self._seen.get(ref), state.attempt
+        before, attempt, suspended = self._seen.get(ref), state.attempt, state.suspended
         if not has_started(before, state):
             self.claimed = True
             attempt = 0 if before is None else min(before.attempt, attempt)
-        self._seen[ref] = LastSeen(state.status, attempt, state.failures, state.losses, state.claimed_at)
+            suspended = before is not None and before.suspended
+        self._seen[ref] = LastSeen(
+            state.status, attempt, state.failures, state.losses, state.claimed_at, suspended
+        )
         self._seen.move_to_end(ref)
         while len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
@@ -219,13 +226,24 @@ def _changes(before: LastSeen | None, state: ItemState, now: float) -> Iterator[
     was = before or LastSeen("blocked", 0, 0, 0)
     if before is None:
         yield Happened("queued", state.queued_at, state, 0)
-    if state.attempt > was.attempt and has_started(before, state):
+    suspends = state.suspended and not _is_suspended_still(was, state)
+    # The attempt of a suspended item was given back.
+    attempt = state.attempt + 1 if suspends else state.attempt
+    if attempt > was.attempt and has_started(before, state):
         began = state.started_at or state.claimed_at or now
-        yield Happened("started", began, state, state.attempt)
+        if was.suspended:
+            yield Happened("resumed", began, state, attempt)
+        yield Happened("started", began, state, attempt)
     yield from _failures(was, state, now)
+    if suspends:
+        yield Happened("suspended", now, state, attempt)
     if state.status in TERMINAL and was.status not in TERMINAL:
         end, error = state.ended_at or now, state.error or ""
         yield Happened(ENDS[state.status], end, state, state.attempt, error)
+
+
+def _is_suspended_still(was: LastSeen, state: ItemState) -> bool:
+    return was.suspended and was.status != "running" and was.claimed_at == state.claimed_at
 
 
 def _failures(was: LastSeen, state: ItemState, now: float) -> Iterator[Happened]:
@@ -247,6 +265,8 @@ ENDS: Final[dict[Status, EventName]] = {"success": "succeeded", "dead": "dead", 
 LOOKS: Final[dict[EventName, Status]] = {
     "queued": "ready",
     "started": "running",
+    "suspended": "scheduled",
+    "resumed": "running",
     "failed": "dead",
     "lost": "dead",
     "succeeded": "success",
@@ -299,9 +319,13 @@ def _note(happened: Happened) -> str:
     error = first_line(happened.error)
     match happened.name:
         case "queued":
-            return (
-                f"due in {duration(item.due_at - item.queued_at)}" if item.due_at > item.queued_at + 1 else ""
-            )
+            later = item.due_at > item.queued_at + 1 and not item.suspended
+            return f"due in {duration(item.due_at - item.queued_at)}" if later else ""
+        case "suspended":
+            known = item.suspended and happened.at < item.due_at < NEVER
+            return f"goes on in {duration(item.due_at - happened.at)} at the latest" if known else ""
+        case "resumed":
+            return ""
         case "started" | "cancelled":
             return attempt_words(item) if happened.name == "started" else error
         case "succeeded":

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from treadle.base.ids import check_name
 from treadle.base.wording import plural
 from treadle.client import Client, bound_to
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
@@ -152,17 +153,24 @@ async def requeue(
     filters: ItemFilters,
     alone: AloneOption = False,
     cancelled: CancelledOption = False,
+    from_step: Annotated[
+        str | None,
+        typer.Option("--from-step", metavar="NAME", help="forget this step, and those recorded after it"),
+    ] = None,
     canary: CanaryOption = 0,
     canary_wait: CanaryWaitOption = "60s",
 ) -> int | None:
     """Run dead items again, with all their attempts, oldest first.
 
     Items that could not run because one of them had died wait for it again.
-    With --canary, the others follow only if the first ones succeed.
+    With --canary, the others follow only if the first ones succeed. With --from-step, items without this step
+    stay as they are.
     """
     seconds = read_duration(canary_wait, "--canary-wait")
 
-    how = RemedialRequeue(alone=alone, cancelled=cancelled)
+    if from_step is not None:
+        check_name(from_step, "--from-step")
+    how = RemedialRequeue(alone=alone, cancelled=cancelled, from_step=from_step)
     statuses: tuple[Status, ...] = ("dead", "cancelled") if cancelled else ("dead",)
     advice = "only dead items can be requeued" + (
         "" if cancelled else ", and with --cancelled cancelled ones"
@@ -178,7 +186,7 @@ async def requeue(
         along=along,
         preview=lambda: RequeuePreview(how),
         remedy=how.remedy,
-        foreground="--alone" if alone else "",
+        foreground="--alone" if alone else "--from-step" if from_step else "",
     )
     return await change_items(shell, verb, selection, filters, canary=canary, canary_wait=seconds)
 

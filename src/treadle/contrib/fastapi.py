@@ -36,12 +36,13 @@ from treadle.contrib.starlette import (
     WorkAccess,
     WorkDeath,
     WorkGroup,
+    WorkProgress,
     WorkState,
     accepted,
     lifespan,
 )
 from treadle.contrib.starlette.lifespan import tenant_client
-from treadle.contrib.starlette.work_router import EventStream, WorkAnswers
+from treadle.contrib.starlette.work_router import EventStream, SignalNames, WorkAnswers
 
 __all__ = [
     "Accepted",
@@ -50,6 +51,7 @@ __all__ = [
     "WorkAccess",
     "WorkDeath",
     "WorkGroup",
+    "WorkProgress",
     "WorkState",
     "accepted",
     "client",
@@ -67,6 +69,19 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     403: _refusal("No access"),
     404: _refusal("There is no such work, or the caller may not see it"),
     503: _refusal("It cannot be answered now"),
+}
+SIGNAL_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
+    **REFUSALS,
+    200: {"description": "A signal of this name with this key was sent before"},
+    202: {"description": "The signal is stored"},
+    409: _refusal("The work has ended"),
+    413: _refusal("The value is too large"),
+    415: _refusal("The value is not sent as JSON"),
+    429: _refusal("Too many signals wait for the work"),
+}
+SIGNAL_BODY: Final[dict[str, Any]] = {
+    "requestBody": {"content": {"application/json": {"schema": {}}}},
+    "parameters": [{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}],
 }
 
 
@@ -93,7 +108,9 @@ def client(
     return client_of
 
 
-def work_router(app: Client, *, access: Callable[..., Any], max_wait: Duration = 30.0) -> APIRouter:
+def work_router(
+    app: Client, *, access: Callable[..., Any], max_wait: Duration = 30.0, signals: SignalNames = ()
+) -> APIRouter:
     """Return the routes that callers of your API ask for the state of their work, as an `APIRouter`: include
     it where `accepted` says it is, `app.include_router(work_router(treadle, access=access), prefix="/work")`.
     The routes are those of `treadle.contrib.starlette.work_router`.
@@ -101,9 +118,10 @@ def work_router(app: Client, *, access: Callable[..., Any], max_wait: Duration =
     access: a dependency that returns what a caller may see: a `WorkAccess`, or None for nothing (403). It may
         ask for other dependencies, and raise `HTTPException`. There is no default: the routes are closed.
     max_wait: the longest wait. Longer ones are cut to it: choose less than proxies allow.
+    signals: the names of the signals that callers may send, or `"all"`. Without it there is no such route.
     """
     allowed: Any = Depends(check_callable(access, "access"))
-    answers = WorkAnswers(app, max_wait)
+    answers = WorkAnswers(app, max_wait, signals)
     router = APIRouter(tags=["work"])
     id_path: Any = Path(description="The id of the work, from the answer that accepted it.")
     wait_query: Any = Query(0.0, ge=0, description="Seconds to wait for the end, at most.")
@@ -117,7 +135,24 @@ def work_router(app: Client, *, access: Callable[..., Any], max_wait: Duration =
 
     @router.get("/{id}/events", response_class=EventStream, responses=REFUSALS, name="work_events")
     async def follow_work(request: Request, id: str = id_path, access: Any = allowed) -> Response:
-        """The states of the work as server-sent events. The last event is `end`."""
+        """The states of the work, and the chunks of its stream, as server-sent events. The last event is
+        `end`."""
         return await answers.events(request, id, access)
+
+    if signals:
+        name_path: Any = Path(description="The name of the signal.")
+
+        @router.post(
+            "/{id}/signals/{name}",
+            status_code=202,
+            responses=SIGNAL_ANSWERS,
+            openapi_extra=SIGNAL_BODY,
+            name="work_signal",
+        )
+        async def signal_work(
+            request: Request, id: str = id_path, name: str = name_path, access: Any = allowed
+        ) -> Response:
+            """Send a signal to the work. The body is its value. With an `Idempotency-Key` it is sent once."""
+            return await answers.signal(request, id, name, access)
 
     return router

@@ -19,6 +19,7 @@ Action: TypeAlias = Literal[
     "cancel",
     "trigger",
     "complete",
+    "signal",
     "update",
     "delete",
     "enqueue",

@@ -64,10 +64,10 @@ class PageAddresses:
         pairs = [(name, str(value)) for name, value in given.items() if value not in (None, "")]
         return f"{self.root}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
 
-    def item_url(self, id: str, tenant: str | None = None, /, suffix: str = "") -> str:
+    def item_url(self, id: str, tenant: str | None = None, /, suffix: str = "", **query: object) -> str:
         """The address of an item."""
         of = tenant if self.tenant is None and tenant not in (None, DEFAULT_TENANT) else None
-        return self.url(f"/items/{segment(id)}{suffix}", of=of)
+        return self.url(f"/items/{segment(id)}{suffix}", of=of, **query)
 
     def group_url(self, id: str, tenant: str | None, /, suffix: str = "") -> str:
         """The address of a group. Another tenant may have one with this id."""

@@ -67,6 +67,7 @@ ACTION_ROUTES: tuple[ActionRoute, ...] = (
     *post("/items/{id}/cancel", item_verbs.cancel, "cancel"),
     *post("/items/{id}/trigger", item_verbs.trigger, "trigger"),
     *asked("/items/{id}/complete", edit.complete, "complete"),
+    *asked("/items/{id}/signal", edit.signal, "signal"),
     *asked("/items/{id}/edit", edit.edit, "edit"),
     *asked("/items/{id}/update", edit.update, "update"),
     *asked("/items/{id}/delete", item_verbs.delete, "delete"),

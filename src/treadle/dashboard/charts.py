@@ -74,7 +74,7 @@ def _bar(
 
 def share_bar(part: float, whole: float, kind: str = "") -> Markup:
     """A horizontal bar that shows a share."""
-    filled = 0.0 if whole <= 0 else min(1.0, part / whole)
+    filled = 0.0 if whole <= 0 else min(1.0, max(0.0, part / whole))
     return Markup(
         '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="8"/><rect class="fill {}" width="{}" height="8"/></svg>'

@@ -26,6 +26,7 @@ TEXTS: Final = {
     "cancel": "cancelled {items}",
     "trigger": "triggered {items}",
     "complete": "completed {items}",
+    "signal": "sent the signal",
     "update": "changed {items}",
     "delete": "deleted {items}",
     "enqueue": "queued {items}",

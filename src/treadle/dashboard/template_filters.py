@@ -12,13 +12,14 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from treadle.base.wording import approximate, capped, duration, plain, plural
-from treadle.item import ItemState
+from treadle.item import NEVER, ItemState
 from treadle.metrics.names import SECONDS
 from treadle.operate.filters import filter_word
 from treadle.why import Reason, ReasonKind
 
 from . import charts, timeline
 from .addresses import chosen_id, segment
+from .steps import NEVER_WORDS
 from .visit import Visit
 
 SERIES: Final = (("succeeded", "success"), ("retried", "retry"), ("dead", "dead"))
@@ -61,6 +62,8 @@ def when(at: float | None, *, now: Callable[[], float]) -> Markup | str:
     """An instant: how long ago, by the store's clock, and the instant itself when one points at it."""
     if at is None:
         return "–"
+    if at >= NEVER:
+        return NEVER_WORDS
     try:
         moment = datetime.fromtimestamp(at, UTC)
     except (ValueError, OverflowError, OSError):
@@ -80,6 +83,8 @@ def exact(at: float | None) -> Markup | str:
     """An instant in full."""
     if at is None:
         return "–"
+    if at >= NEVER:
+        return NEVER_WORDS
     moment = datetime.fromtimestamp(at, UTC)
     iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     text = moment.strftime("%Y-%m-%d %H:%M:%S")
@@ -121,6 +126,11 @@ def estimate(seconds: float | None, *, brief: bool = False) -> str:
 
 def number(count: float | None) -> str:
     return "–" if count is None else f"{count:,.0f}"
+
+
+def amount(value: float) -> str:
+    """A number that need not be whole: 3, 2.5, 1,000."""
+    return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def share(part: float, whole: float) -> str:
@@ -202,6 +212,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "span": span,
     "estimate": estimate,
     "number": number,
+    "amount": amount,
     "status": status,
     "lines": lines,
     "json": as_json,
@@ -218,6 +229,7 @@ GLOBALS: Final[dict[str, Any]] = {
     "chart": charts.bars,
     "share_bar": charts.share_bar,
     "series": SERIES,
+    "never": NEVER,
     "timeline_svg": timeline.timeline_svg,
     "timeline_ticks": timeline.timeline_ticks,
     "filter_word": filter_word,

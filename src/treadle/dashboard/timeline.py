@@ -1,4 +1,4 @@
-"""The life of an item as a picture to scale, and step by step."""
+"""The life of an item as a picture to scale, and moment by moment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import msgspec
 from markupsafe import Markup
 
 from treadle.base.wording import duration, error_line, plain
-from treadle.item import Attempt, ItemState, Status
+from treadle.item import NEVER, Attempt, ItemState, Status
 from treadle.store.rules.watching import died_unrun
+
+from .steps import ShownStep
 
 WIDTH: Final = 1000
 HEIGHT: Final = 24
@@ -21,7 +23,9 @@ LEAST: Final = 2.5
 MARGIN: Final = 0.25
 """A deadline is drawn if it is at most this share of the whole later than the rest."""
 
-StepKind: TypeAlias = Status | Literal["queued", "started", "failed", "due", "deadline", "now"]
+MomentKind: TypeAlias = (
+    Status | Literal["queued", "started", "failed", "due", "deadline", "now", "step", "wait"]
+)
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -34,33 +38,38 @@ class Stretch(msgspec.Struct, frozen=True):
     text: str
 
 
-class Step(msgspec.Struct, frozen=True):
+class Moment(msgspec.Struct, frozen=True):
     """Something that happened, or is to happen."""
 
-    kind: StepKind
+    kind: MomentKind
     at: float
     text: str
+    step: ShownStep | None = None
+    """What the item has recorded then."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
     since: float
     until: float
     stretches: list[Stretch]
-    steps: list[Step]
+    moments: list[Moment]
 
 
-def timeline_of(state: ItemState, now: float, *, messages: bool = True) -> Timeline:
-    """The life of an item so far. messages: with the messages of errors."""
+def timeline_of(
+    state: ItemState, now: float, *, messages: bool = True, steps: Sequence[ShownStep] = ()
+) -> Timeline:
+    """The life of an item so far. messages: with the messages of errors. steps: what it has recorded."""
     # The store's clock may have been set back.
     stretches = [each for each in _stretches(state, now) if each.since <= each.until]
-    steps = sorted(_steps(state, now, messages), key=lambda step: step.at)
-    instants = [state.queued_at, *(each.until for each in stretches), *(each.at for each in steps)]
+    found = [*_moments(state, now, messages), *map(_recorded, steps)]
+    moments = sorted(found, key=lambda moment: moment.at)
+    instants = [state.queued_at, *(each.until for each in stretches), *(each.at for each in moments)]
     since, until = min(instants), max(instants)
     if state.deadline is not None and state.status not in ("success", "dead", "cancelled"):
         if state.deadline <= until + (until - since) * MARGIN:
             until = max(until, state.deadline)
-        steps.append(Step("deadline", state.deadline, "deadline"))
-    return Timeline(since, max(until, since + 0.001), stretches, steps)
+        moments.append(Moment("deadline", state.deadline, "deadline"))
+    return Timeline(since, max(until, since + 0.001), stretches, moments)
 
 
 def _failures(state: ItemState) -> list[Attempt]:
@@ -119,14 +128,13 @@ def _stretches(state: ItemState, now: float) -> Iterator[Stretch]:
     end = state.ended_at if state.ended_at is not None else now
     if end > at and state.status != "running":
         yield Stretch("waited", at, end, f"waited {_long(at, end)}")
-    if state.status == "scheduled" and state.due_at > now:
-        yield Stretch(
-            "future", max(now, at), state.due_at, f"waits until it is due: {_long(now, state.due_at)}"
-        )
+    if state.status == "scheduled" and now < state.due_at < NEVER:
+        waits = "waits, and goes on in" if state.suspended else "waits until it is due:"
+        yield Stretch("future", max(now, at), state.due_at, f"{waits} {_long(now, state.due_at)}")
 
 
-def _steps(state: ItemState, now: float, messages: bool) -> Iterator[Step]:
-    yield Step("queued", state.queued_at, "queued")
+def _moments(state: ItemState, now: float, messages: bool) -> Iterator[Moment]:
+    yield Moment("queued", state.queued_at, "queued")
     failures = _failures(state)
     unkept = failures[0].attempt - 1 if failures else 0
     for before, failure in zip([None, *failures], failures, strict=False):
@@ -134,33 +142,42 @@ def _steps(state: ItemState, now: float, messages: bool) -> Iterator[Step]:
             yield _requeued(before.at)
         error = error_line(failure.error_type, failure.message if messages else "")
         kept = f" ({unkept} earlier ones are not kept)" if unkept and before is None else ""
-        yield Step("failed", failure.at, f"attempt {failure.attempt} failed{kept}: {error}")
+        yield Moment("failed", failure.at, f"attempt {failure.attempt} failed{kept}: {error}")
     run = _last_run(state, now)
     if failures and state.attempt <= failures[-1].attempt - (run is None or run[2]):
         yield _requeued(failures[-1].at)
     if run is not None:
-        yield Step("started", run[0], f"attempt {state.attempt} began{_by(state)}")
+        yield Moment("started", run[0], f"attempt {state.attempt} began{_by(state)}")
     match state.status:
         case "success":
             took = "" if run is None else f" after {_long(run[0], run[1])}"
-            yield Step("success", state.ended_at or now, f"succeeded{took}")
+            yield Moment("success", state.ended_at or now, f"succeeded{took}")
         case "dead":
-            yield Step("dead", state.ended_at or now, f"died: {state.reason or 'unknown'}")
+            yield Moment("dead", state.ended_at or now, f"died: {state.reason or 'unknown'}")
         case "cancelled":
-            yield Step("cancelled", state.ended_at or now, "cancelled")
+            yield Moment("cancelled", state.ended_at or now, "cancelled")
+        case "scheduled" if state.suspended:
+            yield Moment("now", now, "now: suspended")
+            if state.due_at < NEVER:
+                yield Moment("due", state.due_at, "goes on")
         case "scheduled":
-            yield Step("now", now, "now: scheduled")
-            yield Step("due", state.due_at, "due")
+            yield Moment("now", now, "now: scheduled")
+            yield Moment("due", state.due_at, "due")
         case "running":
             waits = f"now: claimed{_by(state)}, not begun"
-            yield Step("now", now, waits if _waits_to_begin(state, failures) else "now: runs")
+            yield Moment("now", now, waits if _waits_to_begin(state, failures) else "now: runs")
         case _:
-            yield Step("now", now, f"now: {state.status}")
+            yield Moment("now", now, f"now: {state.status}")
 
 
-def _requeued(after: float) -> Step:
+def _recorded(step: ShownStep) -> Moment:
+    kind: MomentKind = "step" if step.over else "wait"
+    return Moment("failed" if step.kind == "failure" else kind, step.at, step.text, step)
+
+
+def _requeued(after: float) -> Moment:
     """When it was requeued is not kept: after this failure, whose attempt has a higher number."""
-    return Step("queued", after, "requeued later: its attempts are counted anew")
+    return Moment("queued", after, "requeued later: its attempts are counted anew")
 
 
 def _by(state: ItemState) -> str:
@@ -175,8 +192,8 @@ def _long(since: float, until: float) -> str:
 
 
 def timeline_svg(timeline: Timeline) -> Markup:
-    """The picture: stretches as bars, steps as lines. It is stretched to the room that there is, so it has no
-    texts: the steps are told beside it."""
+    """The picture: stretches as bars, moments as lines. It is stretched to the room that there is, so it has
+    no texts: the moments are told beside it."""
     scale = WIDTH / (timeline.until - timeline.since)
 
     def x(at: float) -> float:
@@ -195,10 +212,10 @@ def timeline_svg(timeline: Timeline) -> Markup:
         Markup('<line class="{}" x1="{:.2f}" x2="{:.2f}" y1="1" y2="23"><title>{}</title></line>').format(
             each.kind, x(each.at), x(each.at), each.text
         )
-        for each in timeline.steps
+        for each in timeline.moments
         if timeline.since <= each.at <= timeline.until
     ]
-    label = "; ".join(each.text for each in timeline.steps)
+    label = "; ".join(each.text for each in timeline.moments if each.step is None)
     return Markup(
         '<svg class="timeline" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
         "{}{}</svg>"

@@ -97,6 +97,23 @@ class OpenTelemetry:
     def attempt(self, attempts: Sequence[TracedAttempt], *, batch: bool) -> AttemptSpan:
         return self._spans.process_batch(attempts) if batch else self._spans.process(attempts[0])
 
+    def step(self, name: str) -> AbstractContextManager[object]:
+        return self._step(name)
+
+    @contextmanager
+    def _step(self, name: str) -> Generator[None]:
+        with self._tracer.start_as_current_span(
+            f"step {name}",
+            attributes={STEP_NAME: name},
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                fail(span, class_path(error))
+                raise
+
     def carried(self) -> Carried | None:
         packed = pack(context.get_current(), child=False, baggage=True)
         return None if packed is None else (use_trace, packed)
@@ -118,4 +135,5 @@ class OpenTelemetry:
             span.end()
 
 
+STEP_NAME = "treadle.step.name"
 _OPERATIONS: dict[StoreVerb, str] = {"submit": "send", "claim": "receive", "settle": "settle"}

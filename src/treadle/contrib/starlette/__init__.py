@@ -16,8 +16,8 @@
 ======================  ====================================================================
 `lifespan`              connect when the server starts, close when it stops; a worker if wanted; and
                         `client`: the client of a request, bound to its tenant
-`work_router`           the routes: the state of an item, a long poll, a stream of events; and `accepted`: the
-                        answer 202 for work that was enqueued
+`work_router`           the routes: the state of an item, a long poll, a stream of events, signals; and
+                        `accepted`: the answer 202 for work that was enqueued
 `work_state`            an item as the router shows it, and what of it a caller may see; reads items, and
                         waits for their end
 ======================  ====================================================================
@@ -36,7 +36,7 @@ if find_spec("starlette") is None:
 
 from .lifespan import client, lifespan
 from .work_router import Accepted, AcceptedResponse, AcceptedWork, accepted, work_router
-from .work_state import WorkAccess, WorkDeath, WorkGroup, WorkState
+from .work_state import WorkAccess, WorkDeath, WorkGroup, WorkProgress, WorkState
 
 __all__ = [
     "Accepted",
@@ -45,6 +45,7 @@ __all__ = [
     "WorkAccess",
     "WorkDeath",
     "WorkGroup",
+    "WorkProgress",
     "WorkState",
     "accepted",
     "client",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
@@ -15,13 +16,35 @@ from starlette.routing import Route, Router
 from treadle.base.callables import call, check_callable
 from treadle.base.timing import Duration, seconds
 from treadle.client import Client
-from treadle.errors import InputError, Stopped, StoreUnavailable
+from treadle.errors import (
+    AlreadyEnded,
+    InputError,
+    MailboxFull,
+    NotFound,
+    PayloadError,
+    PayloadTooLarge,
+    Stopped,
+    StoreUnavailable,
+    UnsupportedError,
+)
 from treadle.handle import Handle
 from treadle.sync import SyncHandle
 
-from .work_state import LAST, TooManyWait, WorkAccess, WorkAccessFn, WorkNotShown, WorkStates, json_text
+from .work_state import (
+    HAS_STEPS,
+    TooManyWait,
+    WorkAccess,
+    WorkAccessFn,
+    WorkNotShown,
+    WorkStates,
+    json_text,
+    last_seen,
+    state_json,
+)
 
 NO_STORE: Final = {"cache-control": "no-store"}
+LARGEST_SIGNAL: Final = 1_000_000
+"""Bytes of the value of a signal."""
 
 
 class EventStream(StreamingResponse):
@@ -30,23 +53,33 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-def work_router(app: Client, *, access: WorkAccessFn, max_wait: Duration = 30.0) -> Router:
+SignalNames: TypeAlias = Literal["all"] | Collection[str]
+"""The names of the signals that callers may send."""
+
+
+def work_router(
+    app: Client, *, access: WorkAccessFn, max_wait: Duration = 30.0, signals: SignalNames = ()
+) -> Router:
     """Return the routes that callers of your API ask for the state of their work. Mount them where `accepted`
     says they are: `Mount("/work", work_router(treadle, access=access))`.
 
     - `GET /{id}`: the state of an item, as `WorkState`. A root item stands for its whole group.
     - `GET /{id}?wait=30`: the same, when it has ended, or after 30 seconds at the latest.
-    - `GET /{id}/events`: its states as server-sent events. The last one is `end`.
+    - `GET /{id}/events`: its states, and the chunks of its stream, as server-sent events. The last one is
+      `end`.
+    - `POST /{id}/signals/{name}`: send it a signal, with the JSON value of the body. Only with `signals`.
 
-    What a caller may not see does not exist: 404. They only read.
+    What a caller may not see does not exist: 404. Without `signals` they only read.
 
     app: the app, or a client of its store.
     access: `access(request)` returns what a caller may see: a `WorkAccess`, or None for nothing (403). It may
         be async, and it may return a response, such as 401. There is no default: the routes are closed.
     max_wait: the longest wait. Longer ones are cut to it: choose less than proxies allow.
+    signals: the names of the signals that callers may send to the items that they see, or `"all"`. `access`
+        knows from `request.method` that a signal is sent.
     """
     check_callable(access, "access")
-    answers = WorkAnswers(app, max_wait)
+    answers = WorkAnswers(app, max_wait, signals)
 
     async def read_work(request: Request) -> Response:
         wait = request.query_params.get("wait", "0")
@@ -55,20 +88,30 @@ def work_router(app: Client, *, access: WorkAccessFn, max_wait: Duration = 30.0)
     async def follow_work(request: Request) -> Response:
         return await answers.events(request, request.path_params["id"], await call(access, request))
 
-    return Router(
-        [
-            Route("/{id}", read_work, methods=["GET"], name="work_state"),
-            Route("/{id}/events", follow_work, methods=["GET"], name="work_events"),
-        ]
-    )
+    async def signal_work(request: Request) -> Response:
+        id, name = request.path_params["id"], request.path_params["name"]
+        return await answers.signal(request, id, name, await call(access, request))
+
+    routes = [
+        Route("/{id}", read_work, methods=["GET"], name="work_state"),
+        Route("/{id}/events", follow_work, methods=["GET"], name="work_events"),
+    ]
+    if signals:
+        routes.append(Route("/{id}/signals/{name}", signal_work, methods=["POST"], name="work_signal"))
+    return Router(routes)
 
 
 class WorkAnswers:
     """The answers of the routes, for any framework with requests of Starlette."""
 
-    def __init__(self, app: Client, max_wait: Duration) -> None:
+    def __init__(self, app: Client, max_wait: Duration, signals: SignalNames = ()) -> None:
         if not isinstance(app, Client):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError.of("app", app, "must be a Treadle app or a Client")
+        if isinstance(signals, str) and signals != "all":
+            raise InputError.of("signals", signals, 'must be a list of names, or "all"')
+        if signals and HAS_STEPS not in app.backend.capabilities:
+            raise UnsupportedError("steps", type(app.backend).__name__)
+        self._signals = signals if isinstance(signals, str) else frozenset(signals)
         self._states = WorkStates(app)
         self._max_wait = seconds(max_wait, field="max_wait")
 
@@ -82,7 +125,7 @@ class WorkAnswers:
             if request.method == "HEAD":
                 longest = 0.0
             state = await self._states.wait(allowed, id, min(longest, self._max_wait), request)
-            return Response(json_text(state), headers=NO_STORE, media_type="application/json")
+            return Response(json_text(state_json(state)), headers=NO_STORE, media_type="application/json")
 
         return await _answer(access, answer)
 
@@ -91,15 +134,55 @@ class WorkAnswers:
 
         async def answer(allowed: WorkAccess) -> Response:
             found = await self._states.find(allowed, id)
-            if found.state.ended and request.headers.get("last-event-id") == LAST:
+            seen = last_seen(request.headers.get("last-event-id", ""))
+            has_more = allowed.results and found.chunks > seen.chunk
+            if found.state.ended and seen.end and not has_more:
                 return Response(status_code=204, headers=NO_STORE)  # the browser does not ask again
             headers = {**NO_STORE, "x-accel-buffering": "no"}
             if request.method == "HEAD":
                 return Response(headers=headers, media_type=EventStream.media_type)
             self._states.check_room()
-            return EventStream(self._states.events(allowed, found), headers=headers)
+            return EventStream(self._states.events(allowed, found, seen.chunk), headers=headers)
 
         return await _answer(access, answer)
+
+    async def signal(self, request: Request, id: str, name: str, access: object) -> Response:
+        """Send a signal to an item: 202, or 200 if one of this name with this `Idempotency-Key` was sent
+        before."""
+
+        async def answer(allowed: WorkAccess) -> Response:
+            if self._signals != "all" and name not in self._signals:
+                return _message(404, "there is no such signal")
+            # Pages of other sites cannot send this type by themselves.
+            if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+                return _message(415, "send the value as application/json")
+            try:
+                value = msgspec.json.decode(await _body(request) or b"null")
+                key = request.headers.get("idempotency-key")
+                sent = await self._states.send(allowed, id, name, value, key)
+            except (msgspec.DecodeError, RecursionError, InputError) as error:
+                return _message(400, str(error))
+            except PayloadError as error:
+                return _message(413, str(error))
+            except MailboxFull:
+                return _message(429, "too many signals wait for this work", {"retry-after": "5"})
+            except AlreadyEnded:
+                return _message(409, "this work has ended")
+            except NotFound:
+                raise WorkNotShown(id) from None
+            return JSONResponse({"sent": sent}, 202 if sent else 200, headers=NO_STORE)
+
+        return await _answer(access, answer)
+
+
+async def _body(request: Request) -> bytes:
+    """The body. `PayloadTooLarge`."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_SIGNAL:
+            raise PayloadTooLarge("the value of the signal", len(body), LARGEST_SIGNAL)
+    return bytes(body)
 
 
 async def _answer(access: object, answer: Callable[[WorkAccess], Awaitable[Response]]) -> Response:

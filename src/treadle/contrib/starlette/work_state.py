@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
@@ -25,11 +26,24 @@ from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
 from treadle.client import Client
 from treadle.codec.json_codec import read_value
 from treadle.errors import InputError, Stopped, StoreUnavailable, TreadleError
-from treadle.item import TERMINAL, DeathReason, Filter, GroupState, ItemState, Status
+from treadle.item import (
+    NEVER,
+    TERMINAL,
+    Chunk,
+    DeathReason,
+    Filter,
+    GroupState,
+    ItemState,
+    Recorded,
+    Ref,
+    Status,
+    Wake,
+)
 from treadle.operate.filters import check_tenant
 from treadle.operate.item_json import Values, exact_json
 from treadle.operate.operator import tenant_of
 from treadle.operate.server_stop import server_stop
+from treadle.operate.steps import progress_of
 from treadle.store.reads import deaths_of, group_ended
 
 Outcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
@@ -64,6 +78,16 @@ class WorkGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkProgress:
+    """How far work is, as its handler said last."""
+
+    done: float
+    total: float | None
+    message: str | None
+    """Null if results are not shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkState:
     """Work as it is now."""
 
@@ -77,6 +101,10 @@ class WorkState:
     """Members of its group that have ended. Null if there are more than 1,000 members."""
     total: int | None
     """Members of its group, itself included. A nested group counts as one. Members may queue more."""
+    progress: WorkProgress | None
+    """Null: its handler said nothing."""
+    suspended: bool
+    """Whether its handler waits without a worker: it sleeps, or waits for a signal or for what it queued."""
     ended: bool
     """Whether it has ended, and everything that it queued. Then nothing changes any more."""
     reason: DeathReason | None
@@ -85,6 +113,7 @@ class WorkState:
     """How many attempts have begun."""
     queued_at: datetime | None
     due_at: datetime | None
+    """Null if a signal wakes it."""
     started_at: datetime | None
     ended_at: datetime | None
     result: Any
@@ -102,7 +131,8 @@ def work_state(
     access: WorkAccess,
     item: ItemState,
     group: GroupState | None,
-    progress: Progress,
+    recorded: Recorded,
+    count: MemberCount,
     death: ItemState | None,
 ) -> WorkState:
     """An item as a caller may see it. `group`: the one whose root it is, if it is one. `death`: the first one
@@ -114,13 +144,15 @@ def work_state(
         type=item.type,
         status=item.status,
         outcome=outcome,
-        done=progress.done,
-        total=progress.total,
+        done=count.done,
+        total=count.total,
+        progress=_progress(access, recorded),
+        suspended=item.suspended and item.status == "scheduled",
         ended=ended,
         reason=item.reason,
         attempt=item.attempt,
         queued_at=_instant(item.queued_at),
-        due_at=_instant(item.due_at),
+        due_at=None if item.due_at >= NEVER else _instant(item.due_at),
         started_at=_instant(item.started_at),
         ended_at=_instant(item.ended_at),
         result=exact_json(values.result(item)[0]) if access.results else None,
@@ -128,6 +160,14 @@ def work_state(
         error=item.error if access.errors else None,
         group=None if group is None else _work_group(values, access, group, outcome, death),
     )
+
+
+def _progress(access: WorkAccess, recorded: Recorded) -> WorkProgress | None:
+    said = progress_of(recorded)
+    if said is None:
+        return None
+    message = said.message if access.results else None
+    return WorkProgress(done=said.done, total=said.total, message=message)
 
 
 def _outcome(item: ItemState, group: GroupState | None) -> Outcome:
@@ -163,7 +203,7 @@ def _instant(at: float | None) -> datetime | None:
     return None if at is None else to_datetime(min(max(at, MIN_INSTANT), MAX_INSTANT))
 
 
-def state_json(state: WorkState | WorkGroup | WorkDeath) -> dict[str, Any]:
+def state_json(state: WorkState | WorkGroup | WorkDeath | WorkProgress) -> dict[str, Any]:
     """It as JSON values. Instants are ISO 8601 in UTC, always with microseconds."""
     return {each.name: _json(getattr(state, each.name)) for each in fields(state)}
 
@@ -171,7 +211,7 @@ def state_json(state: WorkState | WorkGroup | WorkDeath) -> dict[str, Any]:
 def _json(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
-    return state_json(value) if isinstance(value, WorkGroup | WorkDeath) else value
+    return state_json(value) if isinstance(value, WorkGroup | WorkDeath | WorkProgress) else value
 
 
 MOST_COUNTED: Final = 1000
@@ -180,7 +220,7 @@ MOST_KEPT: Final = 1000
 """Groups whose counts are kept."""
 
 
-class Progress(NamedTuple):
+class MemberCount(NamedTuple):
     """None: not counted."""
 
     done: int | None
@@ -192,14 +232,14 @@ class MemberCounts:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._kept: dict[tuple[str, str], tuple[object, Progress]] = {}
+        self._kept: dict[tuple[str, str], tuple[object, MemberCount]] = {}
 
-    async def count(self, item: ItemState, group: GroupState | None) -> Progress:
+    async def count(self, item: ItemState, group: GroupState | None) -> MemberCount:
         """The members of the group whose root an item is. Without a group, the item counts alone."""
         if group is None:
-            return Progress(int(item.status in TERMINAL), 1)
+            return MemberCount(int(item.status in TERMINAL), 1)
         if item.status not in TERMINAL and group.open == 1:
-            return Progress(0, 1)  # it has queued nothing yet
+            return MemberCount(0, 1)  # it has queued nothing yet
         ref, change = (group.tenant, group.id), (group.open, group.failed, group.version, item.status)
         kept = self._kept.pop(ref, None)
         if kept is None or kept[0] != change:
@@ -209,14 +249,14 @@ class MemberCounts:
             del self._kept[next(iter(self._kept))]
         return kept[1]
 
-    async def _read(self, group: GroupState) -> Progress:
+    async def _read(self, group: GroupState) -> MemberCount:
         if "listing" not in self._backend.capabilities:
-            return Progress(None, None)
+            return MemberCount(None, None)
         members = Filter(tenant=group.tenant, group_id=group.id)
         page = await self._backend.list(members, limit=MOST_COUNTED)
         if page.cursor is not None:
-            return Progress(None, None)
-        return Progress(sum(each.status in TERMINAL for each in page.items), len(page.items))
+            return MemberCount(None, None)
+        return MemberCount(sum(each.status in TERMINAL for each in page.items), len(page.items))
 
 
 class WorkAccess(msgspec.Struct, frozen=True):
@@ -225,8 +265,8 @@ class WorkAccess(msgspec.Struct, frozen=True):
     tenant: the tenant whose items are shown. None: those of all tenants, for an app that has none.
     allows: called with each item before it is shown. False: it is not shown. Without it, all items of the
         tenant are. `lambda item: item.headers.get("user") == user.id` shows users their own.
-    results: whether results and the values of groups are shown. Secrets in them are `***`, and so are whole
-        results of types that the app does not know.
+    results: whether results, the values of groups and the chunks of streams are shown. Secrets in them are
+        `***`, and so is all of it for types that the app does not know.
     errors: whether the class and the message of the last error are shown. They may quote what was
         processed.
     """
@@ -250,7 +290,7 @@ WorkAccessFn: TypeAlias = Callable[[Request], WorkAccessAnswer | Awaitable[WorkA
 
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
-ItemAndGroup: TypeAlias = tuple[ItemState | None, GroupState | None]
+ItemRead: TypeAlias = tuple[ItemState | None, GroupState | None, Recorded]
 
 LOOK_EVERY: Final = 1.0
 """Seconds after which a stream looks at its item. Its end is told at once."""
@@ -261,7 +301,15 @@ STREAM_SECONDS: Final = 300.0
 MOST_OPEN: Final = 1000
 """Limit on the requests that wait at once."""
 LAST: Final = "end"
-"""The id of the last event."""
+"""The id of the last event, if there are no chunks. Else their number follows: `end.17`."""
+_LAST_SEEN: Final = re.compile(rf"({LAST})?\.?([0-9]{{1,9}})?")
+
+
+UNCOUNTED: Final = 2**31
+"""More chunks than a stream has."""
+HAS_STEPS: Final = "steps"
+"""The capability."""
+NOTHING: Final = Recorded()
 
 
 class WorkNotShown(TreadleError):
@@ -279,6 +327,29 @@ class FoundWork(NamedTuple):
     group: GroupState | None
     """The group whose root it is."""
     state: WorkState
+    chunks: int = 0
+    """How many chunks its stream has."""
+
+
+class SeenEvents(NamedTuple):
+    """What a caller has seen of a stream of events."""
+
+    end: bool = False
+    chunk: int = 0
+    """The number of the last chunk."""
+
+
+def last_seen(id: str) -> SeenEvents:
+    """What `Last-Event-ID` says."""
+    found = _LAST_SEEN.fullmatch(id)
+    return SeenEvents() if found is None else SeenEvents(found[1] is not None, int(found[2] or 0))
+
+
+def _allowed(access: WorkAccess, id: str, item: ItemState | None) -> ItemState:
+    """The item, if the caller may see it. `WorkNotShown`."""
+    if item is None or (access.allows is not None and not access.allows(item)):
+        raise WorkNotShown(id)
+    return item
 
 
 class WorkStates:
@@ -289,6 +360,7 @@ class WorkStates:
         self._stop = server_stop(app)
         self._reads: dict[str | None, SharedRead] = {}
         self._counts = MemberCounts(app.backend)
+        self._news = StreamNews(app.backend)
         self._open = 0
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -297,17 +369,26 @@ class WorkStates:
         """An item as it is now. `WorkNotShown` if there is none, or the caller may not see it."""
         try:
             read = self._shared_read(access.tenant)
-            item, group = await read.get(check_id(id))
+            found, group, recorded = await read.get(check_id(id))
         except InputError:  # it cannot be an id, or the app is bound to another tenant
             raise WorkNotShown(id) from None
-        if item is None or (access.allows is not None and not access.allows(item)):
-            raise WorkNotShown(id)
-        progress, death = await self._counts.count(item, group), None
+        item = _allowed(access, id, found)
+        count, death = await self._counts.count(item, group), None
         if access.errors and group is not None and group.deaths:
             death = (await deaths_of(self._app.backend, group))[0][0]
         large = item.result if group is None else group.value
-        args = self._app.values, access, item, group, progress, death
-        return FoundWork(item, group, await read_value(large, work_state, *args))
+        args = self._app.values, access, item, group, recorded, count, death
+        return FoundWork(item, group, await read_value(large, work_state, *args), recorded.chunks)
+
+    async def send(self, access: WorkAccess, id: str, name: str, value: Any, key: str | None) -> bool:
+        """Send a signal to an item that the caller may see. See `Client.signal`."""
+        try:
+            client = self._app if access.tenant is None else self._app.tenant(access.tenant)
+            (found,) = await client.get(check_id(id))
+        except InputError:
+            raise WorkNotShown(id) from None
+        item = _allowed(access, id, found)
+        return await self._app.tenant(item.tenant).signal(item.id, name, value, key=key)
 
     def _shared_read(self, tenant: str | None) -> SharedRead:
         read = self._reads.get(tenant)
@@ -361,31 +442,111 @@ class WorkStates:
 
     # -- events ----------------------------------------------------------------------------------------
 
-    async def events(self, access: WorkAccess, found: FoundWork) -> AsyncGenerator[str]:
-        """The states of an item as server-sent events, until it has ended, or the server stops."""
+    async def events(self, access: WorkAccess, found: FoundWork, since: int = 0) -> AsyncGenerator[str]:
+        """The states of an item, and the chunks of its stream after the number `since`, as server-sent
+        events, until it has ended, or the server stops. Also until chunks cannot be read: the caller asks
+        again for those that it has not seen."""
         now = asyncio.get_running_loop().time
-        last_look, quiet_since = now() + STREAM_SECONDS, now()
+        quiet_since, shown, head = now(), None, "retry: 2000\n\n"
+        async with contextlib.aclosing(self._looks(access, found)) as looks:
+            async for look in looks:
+                # Before the state: the end comes after all chunks.
+                while chunks := await self._chunks(access, look, since):
+                    for chunk in chunks:
+                        yield head + await self._chunk_text(look.item, chunk)
+                        since, quiet_since, head = chunk.number, now(), ""
+                if chunks is None:
+                    return
+                if look.state != shown:
+                    yield head + event_text(look.state, since)
+                    shown, quiet_since, head = look.state, now(), ""
+                elif now() - quiet_since >= QUIET:
+                    yield ": still there\n\n"
+                    quiet_since = now()
+
+    async def _looks(self, access: WorkAccess, found: FoundWork) -> AsyncGenerator[FoundWork]:
+        """The item as it is now, at each look until it has ended. Also when its stream has news: these are
+        not counted then."""
+        now = asyncio.get_running_loop().time
+        last_look, look_at = now() + STREAM_SECONDS, 0.0
         with self._counted(), _cancelled(self._stop.future()) as stop:
-            yield "retry: 2000\n\n" + event_text(found.state)
-            while not found.state.ended:
-                async with self._end_of(found) as end:
-                    while not end.done():
-                        await _first_of(end, stop, timeout=_until_look(now()))
-                        if stop.done() or now() >= last_look:
-                            return
-                        before = found.state
-                        try:
-                            found = await self.find(access, found.item.id)
-                        except (WorkNotShown, Stopped):
-                            return
-                        except StoreUnavailable:
-                            pass  # it looks again
-                        if found.state != before:
-                            yield event_text(found.state)
-                            quiet_since = now()
-                        elif now() - quiet_since >= QUIET:
-                            yield ": still there\n\n"
-                            quiet_since = now()
+            async with self._news.of(found.item) as news:
+                yield found
+                while not found.state.ended:
+                    async with self._end_of(found) as end:
+                        while not end.done():
+                            look_at = now() + _until_look(now()) if look_at <= now() else look_at
+                            with _cancelled(asyncio.ensure_future(news.wait())) as new:
+                                await _first_of(end, stop, new, timeout=look_at - now())
+                            if stop.done() or now() >= last_look:
+                                return
+                            news.clear()
+                            if not end.done() and now() < look_at:
+                                yield found._replace(chunks=UNCOUNTED)
+                                continue
+                            try:
+                                found = await self.find(access, found.item.id)
+                            except (WorkNotShown, Stopped):
+                                return
+                            except StoreUnavailable:
+                                pass  # it looks again
+                            yield found
+
+    async def _chunks(self, access: WorkAccess, found: FoundWork, since: int) -> Sequence[Chunk] | None:
+        """The next chunks after the number `since`, as the store has them. None: they cannot be read now."""
+        if not access.results or since >= found.chunks:
+            return ()
+        try:
+            return await self._app.backend.stream(found.item.id, since=since, tenant=found.item.tenant)
+        except (Stopped, StoreUnavailable):
+            return None
+
+    async def _chunk_text(self, item: ItemState, chunk: Chunk) -> str:
+        """A chunk as a server-sent event. Its id is its number."""
+        shown = await read_value(chunk.value, self._app.values.chunk, item, chunk)
+        return f"event: chunk\nid: {chunk.number}\ndata: {json_text(exact_json(shown['value']))}\n\n"
+
+
+class StreamNews:
+    """Tells streams of events that their items have new chunks. One subscription serves all of them. Where
+    nothing is published, each look finds them."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._waiting: dict[Ref, set[asyncio.Event]] = {}
+        self._unsubscribe: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextlib.asynccontextmanager
+    async def of(self, item: ItemState) -> AsyncGenerator[asyncio.Event]:
+        """An event that is set when the stream of an item has news."""
+        ref, news = (item.tenant, item.id), asyncio.Event()
+        self._waiting.setdefault(ref, set()).add(news)
+        try:
+            await self._subscribe()
+            yield news
+        finally:
+            self._waiting[ref].discard(news)
+            if not self._waiting[ref]:
+                del self._waiting[ref]
+            if not self._waiting and self._unsubscribe is not None:
+                unsubscribe, self._unsubscribe = self._unsubscribe, None
+                unsubscribe()
+
+    async def _subscribe(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._unsubscribe is not None and self._loop is loop:
+            return
+        self._loop, self._unsubscribe = loop, lambda: None  # until it is subscribed, for others that come
+        try:
+            self._unsubscribe = await self._backend.subscribe(self._receive)
+        except TreadleError:
+            self._unsubscribe = None
+
+    def _receive(self, wake: Wake) -> None:
+        for ref in self._waiting if wake.everything else wake.streams:
+            for news in self._waiting.get(ref, ()):
+                news.set()
 
 
 class SharedRead:
@@ -395,7 +556,7 @@ class SharedRead:
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._wanted: list[str] = []
-        self._task: asyncio.Task[Mapping[str, ItemAndGroup]] | None = None
+        self._task: asyncio.Task[Mapping[str, ItemRead]] | None = None
         self._began = False
 
     @property
@@ -403,8 +564,8 @@ class SharedRead:
         """Whether it has not begun."""
         return not self._began and self._loop is asyncio.get_running_loop()
 
-    async def get(self, id: str) -> ItemAndGroup:
-        """An item, and the group whose root it is."""
+    async def get(self, id: str) -> ItemRead:
+        """An item, the group whose root it is, and what it has recorded."""
         self._wanted.append(id)
         if self._task is None:
             self._task = asyncio.ensure_future(self._read())
@@ -412,29 +573,38 @@ class SharedRead:
         # It goes on if the request that began it is given up.
         return (await asyncio.shield(self._task))[id]
 
-    async def _read(self) -> Mapping[str, ItemAndGroup]:
+    async def _read(self) -> Mapping[str, ItemRead]:
         self._began = True
         items = await self._client.get(dict.fromkeys(self._wanted))
         found = {item.id: item for item in items if item is not None}
         roots = [item.id for item in found.values() if item.group_id == item.id]
-        groups = await self._client.backend.group(roots, tenant=tenant_of(self._client)) if roots else ()
+        backend, tenant = self._client.backend, tenant_of(self._client)
+        groups = await backend.group(roots, tenant=tenant) if roots else ()
         by_id = {group.id: group for group in groups if group is not None}
-        return {id: (found.get(id), by_id.get(id)) for id in self._wanted}
+        # After the items: of one that has ended, all is there.
+        begun = [item.id for item in found.values() if item.attempt or item.has_steps]
+        steps = (
+            await backend.steps(begun, tenant=tenant) if begun and HAS_STEPS in backend.capabilities else ()
+        )
+        recorded = {id: each for id, each in zip(begun, steps, strict=False) if each is not None}
+        return {id: (found.get(id), by_id.get(id), recorded.get(id, NOTHING)) for id in self._wanted}
 
 
-def event_text(state: WorkState) -> str:
-    """A state as a server-sent event: `state`, or `end` for the last one."""
-    name, id = ("end", LAST) if state.ended else ("state", f"{state.status}.{state.attempt}")
-    return f"event: {name}\nid: {id}\ndata: {json_text(state)}\n\n"
+def event_text(state: WorkState, since: int = 0) -> str:
+    """A state as a server-sent event: `state`, or `end` for the last one. since: the number of the last chunk
+    before it. A state has no id: that of the last chunk stays."""
+    data = json_text(state_json(state))
+    if not state.ended:
+        return f"event: state\ndata: {data}\n\n"
+    return f"event: end\nid: {f'{LAST}.{since}' if since else LAST}\ndata: {data}\n\n"
 
 
-def json_text(state: WorkState) -> str:
-    """A state as JSON on one line."""
-    fields = state_json(state)
+def json_text(value: Any) -> str:
+    """A JSON value on one line."""
     try:
-        return msgspec.json.encode(fields, enc_hook=repr).decode()
+        return msgspec.json.encode(value, enc_hook=repr).decode()
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.EncodeError):
-        return json.dumps(fields, separators=(",", ":"), default=repr)  # it can write halves of characters
+        return json.dumps(value, separators=(",", ":"), default=repr)  # it can write halves of characters
 
 
 # ------------------------------------------------------------------------------------------------- waiting

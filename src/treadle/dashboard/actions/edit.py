@@ -1,4 +1,4 @@
-"""Forms that change one item: complete it, update it, or run it again with a changed input."""
+"""Forms that change one item: complete it, signal it, update it, or run it again with a changed input."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from starlette.responses import Response
 
 from treadle.client import check_ended
 from treadle.dashboard.forms import Form, read_form, read_instant, read_json, read_whole
+from treadle.dashboard.site import wants_json
+from treadle.dashboard.steps import ItemSteps, read_steps
 from treadle.dashboard.visit import Visit
 from treadle.define.work_type import AnyWorkType, json_input, json_result, result_text
 from treadle.errors import AlreadyEnded, ConflictError, InputError, PayloadError
@@ -162,6 +164,48 @@ async def _complete(visit: Visit, item: ItemState, form: Form) -> Response:
         value = json_result(type, value)
     await visit.acting("complete", tenant=item.tenant, reason=reason).complete(item.id, value)
     return finished(visit, form, "complete", to=visit.item_url(item.id, item.tenant))
+
+
+class SignalPage(msgspec.Struct, frozen=True):
+    item: ItemBrief
+    waits_for: list[str]
+    unread: int
+    """Signals that no wait has taken."""
+    name: str
+    value: str = "null"
+    key: str = ""
+    reason: str = ""
+
+
+async def signal(visit: Visit) -> Response:
+    """Ask for the name and the value, and send it."""
+    form = await read_form(visit.request)
+    item = await read_item(visit, form)
+    found = await read_steps(visit, item) or ItemSteps()
+    name = visit.query("name") or (found.awaited or [""])[0]
+    page = SignalPage(brief(item), found.awaited, found.unread, name)
+    error: InputError | ConflictError | PayloadError | None = None
+    if visit.request.method == "POST":
+        page = msgspec.structs.replace(
+            page, name=form.get("name"), value=form.text("value"), key=form.get("key"), reason=reason_of(form)
+        )
+        try:
+            return await _signal(visit, item, form)
+        except (InputError, ConflictError, PayloadError) as refused:
+            error = refused
+    elif item.status in TERMINAL:
+        error = AlreadyEnded(item.id, item.status)
+    return asking(visit, "ask_signal.html", "items", page, error=error)
+
+
+async def _signal(visit: Visit, item: ItemState, form: Form) -> Response:
+    name, key = form.get("name"), form.get("key") or None
+    value = read_json(form.text("value").strip() or "null", "value")
+    client = visit.acting("signal", tenant=item.tenant, reason=reason_of(form))
+    sent = await client.signal(item.id, name, value, key=key)
+    if not sent and not wants_json(visit.request):
+        raise ConflictError(f"nothing was sent: a signal {name!r} with the key {key!r} was sent before")
+    return finished(visit, form, "signal", int(sent), to=visit.item_url(item.id, item.tenant))
 
 
 FIELDS = ("run_at", "priority", "queue", "lane", "deadline", "reason")

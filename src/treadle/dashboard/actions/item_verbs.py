@@ -23,6 +23,7 @@ from treadle.operate.changes import (
     Deletion,
     PortionChanger,
     Refusal,
+    Requeue,
     WantedItem,
     change_of,
     read_named,
@@ -53,7 +54,9 @@ async def _change(visit: Visit, verb: ActionVerb) -> Response:
     """Change the item. A page says why it cannot be changed; for programs that is raised."""
     form = await read_form(visit.request)
     item = await read_item(visit, form)
-    count, refused = await change(visit, verb, [item], change_of(verb), reason=reason_of(form))
+    step = form.get("from_step") if verb == "requeue" else ""
+    by = Requeue(alone=False, cancelled=True, from_step=step).change if step else change_of(verb)
+    count, refused = await change(visit, verb, [item], by, reason=reason_of(form))
     to = visit.item_url(item.id, item.tenant)
     if not refused or count:
         return finished(visit, form, verb, count, to=to)

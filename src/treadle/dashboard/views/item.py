@@ -18,6 +18,7 @@ from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.payloads import Payload, shown_headers, shown_item_json, shown_payload, shown_reasons
+from treadle.dashboard.steps import RECORDED, ItemSteps, read_steps
 from treadle.dashboard.timeline import Timeline, timeline_of
 from treadle.dashboard.views import Elsewhere, View
 from treadle.dashboard.views.items import verbs_for
@@ -76,6 +77,8 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     more_after: int
     related: Related | None
     """None: not in time."""
+    recorded: ItemSteps | None
+    """None: not in time."""
     trace_id: str | None
     trace_url: str | None
     verbs: list[Action]
@@ -91,12 +94,13 @@ async def read(visit: Visit) -> ItemPage | Elsewhere:
         raise NotShown(f"there is no item {id!r}: it never was, or it is not kept any more")
     if state.type == BULK_TYPE:
         return Elsewhere(visit.url(f"/bulk/{segment(state.group_id)}"))
-    found = await _around(visit, state)
+    found, recorded = await asyncio.gather(_around(visit, state), read_steps(visit, state))
+    steps = () if recorded is None else recorded.steps
     trace_id = trace_id_of(state.options)
     return ItemPage(
         state=state,
         reasons=None if why is None else shown_reasons(visit, why),
-        timeline=timeline_of(state, visit.site.now(), messages=visit.access.payloads),
+        timeline=timeline_of(state, visit.site.now(), messages=visit.access.payloads, steps=steps),
         attempts=attempt_words(state),
         unrun=died_unrun(state),
         input=shown_payload(visit, state, "input"),
@@ -107,9 +111,10 @@ async def read(visit: Visit) -> ItemPage | Elsewhere:
         after=[_prior(name, found) for name in map(shown_name, state.after[:MOST_PREREQUISITES])],
         more_after=max(0, len(state.after) - MOST_PREREQUISITES),
         related=related,
+        recorded=recorded,
         trace_id=trace_id,
         trace_url=trace_url(visit, trace_id),
-        verbs=item_verbs(state),
+        verbs=item_verbs(state, recorded),
     )
 
 
@@ -162,12 +167,17 @@ def trace_url(visit: Visit, trace_id: str | None) -> str | None:
     return None if not pattern or not trace_id else pattern.replace("{trace_id}", quote(trace_id, safe=""))
 
 
-def item_verbs(state: ItemState) -> list[Action]:
-    """What can be done with an item in its status."""
+def item_verbs(state: ItemState, recorded: ItemSteps | None = None) -> list[Action]:
+    """What can be done with an item in its status. One that waits for a signal is not triggered."""
     own: list[Action] = ["complete"] if state.status in OPEN else [] if state.type in BUILT_IN else ["edit"]
-    if state.status in OPEN and state.status != "running":
+    started = state.suspended or state.has_steps
+    if state.status in OPEN and state.status != "running" and not started:
         own = ["update", *own]
-    return [*verbs_for([state.status]), *own]
+    if state.status in OPEN and started:
+        own = ["signal", *own]
+    waits = [] if recorded is None else recorded.waits
+    sleeps = not waits or any(step.kind == "sleep" for step in waits)
+    return [*(verb for verb in verbs_for([state.status]) if sleeps or verb != "trigger"), *own]
 
 
 def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:
@@ -179,6 +189,7 @@ def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:
         "children": None if page.related is None else page.related.children,
         "dependents": None if page.related is None else page.related.dependents,
         "trace_id": page.trace_id,
+        **(dict.fromkeys(RECORDED) if page.recorded is None else page.recorded.fields),
     }
 
 

@@ -56,6 +56,8 @@ class ItemRow(msgspec.Struct, frozen=True):
     error: str
     reason: str | None
     key: str | None
+    suspended: bool = False
+    """Its handler sleeps, or waits for a signal or for children."""
 
 
 class StatusLink(msgspec.Struct, frozen=True):
@@ -208,12 +210,13 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         status=state.status,
         queue=state.queue,
         tenant=state.tenant,
-        at=matters_at(state),
+        at=state.due_at if state.suspended and state.status == "scheduled" else matters_at(state),
         queued_at=state.queued_at,
         attempts=attempt_words(state),
         error=shown_error(visit, state),
         reason=state.reason if state.reason != "exhausted" else None,
         key=state.key,
+        suspended=state.suspended and state.status == "scheduled",
     )
 
 

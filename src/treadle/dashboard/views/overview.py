@@ -20,12 +20,14 @@ from treadle.dashboard.queue_states import (
 )
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.views import View
-from treadle.dashboard.visit import Visit
+from treadle.dashboard.visit import REACH, Visit
 from treadle.problems import Problem, ProblemKind
 
 from .limits import limit_rows
 
 MOST_QUEUES: Final = 12
+MOST_SCHEDULED: Final = 200
+"""Scheduled items, the newest, that are looked at for suspended ones."""
 BEYOND_STATUS: Final = ("paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
 
@@ -39,6 +41,14 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     """The page that shows what it is about. None: there is none for this visitor."""
     q: str = ""
     """The filter of that page."""
+
+
+class SuspendedItems(msgspec.Struct, frozen=True):
+    """How many of the scheduled items are suspended."""
+
+    count: int = 0
+    more: bool = False
+    """Not all scheduled items were looked at."""
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -55,6 +65,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
     """Limits that are reached now, by the type or name that they belong to."""
     throughput: Throughput | None
     """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
+    suspended: SuspendedItems = SuspendedItems()
 
 
 async def read(visit: Visit) -> OverviewPage:
@@ -66,17 +77,27 @@ async def read(visit: Visit) -> OverviewPage:
     )
     overview = None if look is None else look.overview
     states = [] if overview is None else shown_queues(queue_states(overview, None))
+    depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     return OverviewPage(
         problems=None if look is None else [problem_row(visit, each) for each in look.problems],
         unseen="" if look is None else look.unseen,
-        depth=None if overview is None else depths(overview.counts, lambda count: "").get("", Depth()),
+        depth=depth,
         queues=queues[:MOST_QUEUES],
         more_queues=max(0, len(queues) - MOST_QUEUES),
         workers=0 if overview is None else len(overview.workers),
         full_limits=[row.owner or row.name for row in limit_rows(uses or (), ()) if row.reached],
         throughput=throughput,
+        suspended=await _suspended(visit, depth),
     )
+
+
+async def _suspended(visit: Visit, depth: Depth | None) -> SuspendedItems:
+    if depth is None or not depth.of("scheduled"):
+        return SuspendedItems()
+    page = await visit.in_time(visit.client.list("scheduled", limit=MOST_SCHEDULED, reach=REACH))
+    found = () if page is None else page.items
+    return SuspendedItems(sum(item.suspended for item in found), page is None or page.cursor is not None)
 
 
 def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
@@ -103,6 +124,7 @@ def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
         "healthy": None if page.problems is None else not page.problems,
         "problems": None if page.problems is None else [problem_json(each) for each in page.problems],
         "statuses": None if page.depth is None else depth_json(page.depth),
+        "suspended": page.suspended,
         "queues": [
             {name: value for name, value in queue_json(each).items() if name not in BEYOND_STATUS}
             for each in page.queues
