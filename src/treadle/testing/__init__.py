@@ -1,7 +1,7 @@
 """Tools for tests.
 
 ManualClock                       a clock that a test moves
-run_inline, drain                 run everything that is due, and return when it is done
+run_inline, drain, travel         run everything that is due, and return when it is done; move the clock so
 enqueued, assert_enqueued         what was enqueued, by type and arguments
 crash_at                          a worker that dies at a chosen point
 RecordingBackend, Statement       `ctx.transaction()` on memory, recorded
@@ -21,7 +21,7 @@ from .counting import CountingBackend
 from .crash import CrashPoint, crash_at
 from .enqueued import assert_enqueued, enqueued
 from .faults import Fault, Faults, FaultyBackend, FaultyPort
-from .inline import drain, run_inline
+from .inline import drain, run_inline, travel
 from .postgres_clock import ManualClockBackend
 from .recorded import RecordingBackend, Statement
 from .wrap import WrappedBackend
@@ -59,6 +59,7 @@ __all__ = [
     "drain",
     "enqueued",
     "run_inline",
+    "travel",
 ]
 
 

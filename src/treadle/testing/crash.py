@@ -12,15 +12,15 @@ what it writes from then on is refused. That is what a store sees of a process t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec.structs import replace
 
 from treadle.app import Treadle
 from treadle.engine.registry import AnyType
-from treadle.errors import InputError
-from treadle.item import Claim, Lease
+from treadle.errors import InputError, LeaseLost
+from treadle.item import Claim, Lease, Record
 from treadle.operate.operator import core_of
 
 from .faults import Fault, FaultyBackend
@@ -29,14 +29,16 @@ CrashPoint: TypeAlias = Literal["claimed", "returned", "settled"]
 """`claimed`: it has the item, and its handler has not begun. `returned`: the handler has returned or raised,
 and nothing of that is stored. `settled`: its outcome is stored, and nothing else was done."""
 
-_POINTS: Final[tuple[CrashPoint, ...]] = get_args(CrashPoint)
-_VERBS: Final[dict[CrashPoint, str]] = {"claimed": "claim", "returned": "settle", "settled": "settle"}
+_POINTS: Final[tuple[str, ...]] = get_args(CrashPoint)
+_VERBS: Final[dict[str, str]] = {"claimed": "claim", "returned": "settle", "settled": "settle"}
+_AFTER_STEP: Final = "after_step:"
 
 
-def crash_at(app: Treadle, point: CrashPoint, type: AnyType | None = None, *, times: int = 1) -> Fault:
+def crash_at(app: Treadle, point: CrashPoint | str, type: AnyType | None = None, *, times: int = 1) -> Fault:
     """Let the worker of an app die at this point, `times` times. It starts again at once. The app needs a
     `FaultyBackend`.
 
+    point: `claimed`, `returned`, `settled`, or `after_step:` and the name of a step, which is recorded then.
     type: only in an attempt of this type.
 
     A handler that opens `ctx.transaction()` loses its item when the transaction begins, and the transaction
@@ -51,30 +53,37 @@ def crash_at(app: Treadle, point: CrashPoint, type: AnyType | None = None, *, ti
             "fixture treadle_crash_at makes one",
             parameters=("app",),
         )
-    if point not in _POINTS:
-        raise InputError.of("point", point, f"must be one of {', '.join(_POINTS)}")
+    if point not in _POINTS and not point.startswith(_AFTER_STEP):
+        raise InputError.of("point", point, f"must be one of {', '.join(_POINTS)}, {_AFTER_STEP}NAME")
     return backend.faults.add(_Crash(app, backend, point, type, times))
 
 
 class _Crash(Fault):
     def __init__(
-        self, app: Treadle, backend: FaultyBackend, point: CrashPoint, type: AnyType | None, times: int
+        self, app: Treadle, backend: FaultyBackend, point: str, type: AnyType | None, times: int
     ) -> None:
-        super().__init__(_VERBS[point], _strike, times=times)
+        super().__init__(_VERBS.get(point, "record"), _strike, times=times)
         self._app = app
         self._inner = backend.inner
         self._point = point
+        self._step = point.removeprefix(_AFTER_STEP) if point.startswith(_AFTER_STEP) else None
         self._names = None if type is None else {type.name, *type.aliases}
 
     def meets(self, verb: str, args: tuple[Any, ...]) -> bool:
         if self._left == 0 or self._point == "claimed":
             return False
+        if self._step is not None:
+            records: Sequence[Record] = args[0] if verb == "record" else args[1] if verb == "commit" else ()
+            return self._concerns(one.lease for one in records if self._has_step(one)) and self._count()
         if verb == "begin" and not args and self._point == "returned":  # of a handler's transaction
             return self._concerns(self._app.active()) and self._count()
         # A handler's transaction settles its item: the outcome is stored when it has committed.
         settles = verb == "settle" or (verb == "commit" and self._point == "settled")
         leases = (settlement.lease for settlement in args[0]) if settles else ()
         return self._concerns(leases) and self._count()
+
+    def _has_step(self, record: Record) -> bool:
+        return any(step.name == self._step for step in record.steps)
 
     def _concerns(self, leases: Iterable[Lease]) -> bool:
         return any(self._names is None or lease.type in self._names for lease in leases)
@@ -88,7 +97,11 @@ class _Crash(Fault):
             return await call()
         answer = await call()
         await self._die()
-        return answer
+        if self._step is None:
+            return answer
+        if answer is None:  # the commit of a transaction: the process would not have learned of it
+            raise LeaseLost(self._app.worker.id, "taken")
+        return ["taken"] * len(answer)
 
     async def answered(self, verb: str, answer: Any) -> Any:
         """A claim may have been under way before this fault was made, so its answer is what counts."""

@@ -16,6 +16,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from treadle.app import Treadle
+from treadle.backend import Backend
+from treadle.base.timing import Duration, seconds
+from treadle.errors import InputError
+from treadle.item import NEVER, Filter
+from treadle.operate.operator import core_of
+from treadle.store.rules.listing import LARGEST_PAGE
+
+from .clock import ManualClock
 
 
 @asynccontextmanager
@@ -28,6 +36,38 @@ async def run_inline(app: Treadle) -> AsyncGenerator[Treadle]:
         await drain(app)
     finally:
         await app.stop(drain=0)
+
+
+async def travel(app: Treadle, by: Duration) -> None:
+    """Run everything that is due within this time, each at its instant, and move the clock there: items that
+    are delayed, tried again or suspended, and schedules. The app needs a `ManualClock`.
+
+        await travel(app, timedelta(days=30))
+    """
+    core = core_of(app)
+    clock, backend = core.settings.clock, core.backend
+    if not isinstance(clock, ManualClock):
+        problem = "travel needs an app with a ManualClock: Treadle(clock=ManualClock())"
+        raise InputError(problem, parameters=("app",))
+    end = clock.now() + seconds(by, field="by")
+    await drain(app)
+    while (due := await _next_due(backend, clock.now())) is not None and due <= end:
+        await clock.advance(due - clock.now())
+        await drain(app)
+    await clock.advance(max(end - clock.now(), 0.0))
+    await drain(app)
+
+
+async def _next_due(backend: Backend, now: float) -> float | None:
+    """When the next item, or the next schedule, is due, after now: what is due already could not run."""
+    dues = [each.next_at for each in await backend.schedules() if not each.paused]
+    cursor: str | None = None
+    while True:
+        page = await backend.list(Filter(status=("scheduled",)), limit=LARGEST_PAGE, cursor=cursor)
+        dues += [item.due_at for item in page.items if item.due_at < NEVER]
+        cursor = page.cursor
+        if cursor is None:
+            return min((due for due in dues if due is not None and due > now), default=None)
 
 
 async def drain(app: Treadle) -> None:

@@ -26,6 +26,8 @@ from treadle.base.timing import Clock
 from treadle.item import (
     Filter,
     ItemState,
+    Loss,
+    Record,
     Rejected,
     Settled,
     Settlement,
@@ -113,10 +115,16 @@ class RecordedTransaction:
         self.connection = RecordedConnection(answer)
         self._memory = memory
         self._submitted: list[Submission] = []
+        self._recorded: list[Record] = []
         self._claimed: list[tuple[str, str]] = []
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         return await self._memory.settle(settlements)
+
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        unwritten = [Record(lease=record.lease) for record in records]
+        self._recorded += records
+        return await self._memory.record(unwritten)
 
     async def submit(self, submissions: Sequence[Submission]) -> Sequence[tuple[Submitted, ...] | Rejected]:
         return [await self._submit(each) for each in submissions]
@@ -158,6 +166,7 @@ class RecordedTransaction:
     async def commit(self) -> None:
         # The verbs of memory do not wait, so this is one step.
         await self._memory.submit(self._submitted)
+        await self._memory.record(self._recorded)
 
     def roll_back(self) -> None:
         limits = self._memory.store.limits

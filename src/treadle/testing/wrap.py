@@ -12,7 +12,7 @@ from inspect import Parameter, signature
 from typing import Any, Protocol, TypeVar, cast
 
 from treadle.backend import Backend, HeartbeatConnection, Transaction, carries_results, store_name
-from treadle.item import Settled, Settlement
+from treadle.item import Loss, Record, Settled, Settlement
 
 T = TypeVar("T")
 Verb = TypeVar("Verb", bound=Callable[..., Awaitable[Any]])
@@ -86,12 +86,15 @@ class WrappedBackend(Backend):
     beat = passed_on(Backend.beat)
     remove_worker = passed_on(Backend.remove_worker)
     settle = passed_on(Backend.settle)
+    record = passed_on(Backend.record)
     unknown_leases = passed_on(Backend.unknown_leases)
 
     # -- reads ----------------------------------------------------------------------------------------
 
     get = passed_on(Backend.get)
     group = passed_on(Backend.group)
+    steps = passed_on(Backend.steps)
+    stream = passed_on(Backend.stream)
     ended = passed_on(Backend.ended)
     list = passed_on(Backend.list)
     counts = passed_on(Backend.counts)
@@ -118,6 +121,7 @@ class WrappedBackend(Backend):
     requeue = passed_on(Backend.requeue)
     update = passed_on(Backend.update)
     trigger = passed_on(Backend.trigger)
+    signal = passed_on(Backend.signal)
     delete = passed_on(Backend.delete)
     pause = passed_on(Backend.pause)
     paused = passed_on(Backend.paused)
@@ -160,7 +164,7 @@ class WrappedBackend(Backend):
 
         try:
             yield wrapped
-            await self.around("commit", (wrapped.settlements,), commit)
+            await self.around("commit", (wrapped.settlements, wrapped.records), commit)
         except BaseException as error:
             if not committing:
                 await manager.__aexit__(type(error), error, error.__traceback__)
@@ -189,6 +193,7 @@ class WrappedTransaction(Transaction):
         self.inner = inner
         self.around = backend.around
         self.settlements: list[Settlement] = []
+        self.records: list[Record] = []
         """What it commits."""
 
     @property
@@ -198,6 +203,10 @@ class WrappedTransaction(Transaction):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         self.settlements += settlements
         return await self.around("settle_within", (settlements,), lambda: self.inner.settle(settlements))
+
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        self.records += records
+        return await self.around("record_within", (records,), lambda: self.inner.record(records))
 
     submit = passed_on(Transaction.submit, "submit_within")
     get = passed_on(Transaction.get, "get_within")
@@ -223,7 +232,7 @@ VERBS: frozenset[str] = frozenset(
     for name in vars(Backend)
     if not name.startswith("_") and name not in ("heartbeat_connection", "transaction", "capabilities")
 ) | {
-    *("begin", "settle_within", "submit_within", "get_within", "claim_key_within", "commit"),
-    "heartbeat_connection",
+    *("begin", "settle_within", "submit_within", "record_within", "get_within", "claim_key_within"),
+    *("commit", "heartbeat_connection"),
 }
 """The verbs that `around` is called for."""
