@@ -63,9 +63,7 @@ REPLACED: dict[str, str] = {
     "picking": "fairness",
     "turns": "fairness",
     "rotation": "fairness",
-    "signals": "wake-ups",
     "fading": "retention",
-    "forgotten": "retention",
     "strays": "parked",
     "stray": "parked",
     "stranger": "parked",
@@ -87,7 +85,6 @@ ALLOWED: dict[str, set[str]] = {
     "backends/sqlite/sql/connection.sql": {"foreign"},  # pragma foreign_keys
     "contrib/otel/__init__.py": {"meter"},  # of OpenTelemetry
     "contrib/otel/instruments.py": {"meter"},
-    "engine/run/process_child.py": {"signals"},  # POSIX signals
 }
 """Words that a file may use all the same, by path below src/treadle."""
 

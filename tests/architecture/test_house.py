@@ -54,11 +54,11 @@ def test_a_replaced_word_is_found_in_identifiers(source: Path, code: str) -> Non
 
 
 def test_a_replaced_word_is_found_in_file_names_and_sql(source: Path) -> None:
-    (source / "signals.py").write_text("")
+    (source / "orphans.py").write_text("")
     (source / "list.sql").write_text("select id from job -- a job\n")
     assert [each.partition(" says")[0] for each in house.vocabulary()] == [
         "list.sql:1: job",
-        "the file name signals.py",
+        "the file name orphans.py",
     ]
 
 

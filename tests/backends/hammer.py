@@ -33,12 +33,16 @@ from treadle.item import (
     Heartbeat,
     Item,
     Lease,
+    Record,
     Settlement,
+    Signal,
+    StepRecord,
     Submission,
 )
 from treadle.testing.contract.check import consistent
 
 PROJECT = Path(__file__).parents[2]
+PARENTS = ("success", "suspend")
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
 
@@ -69,8 +73,9 @@ class HammerWorker:
                     self._complete,
                     self._delete,
                     self._remove,
+                    self._signal,
                 ],
-                [6, 12, 2, 2, 1, 1, 1],
+                [6, 12, 2, 2, 1, 1, 1, 4],
             )[0]
             try:
                 await verb()
@@ -126,6 +131,10 @@ class HammerWorker:
 
     async def _run(self) -> None:
         claimed = await self._backend.claim(Demand(worker=self._worker, limit=8))
+        steps = (StepRecord(name="one", value=b"v"),)
+        await self._backend.record(
+            [Record(lease=lease, steps=steps, progress=b"p") for lease in claimed.leases[::2]]
+        )
         settled = await self._backend.settle([self._settlement(lease) for lease in claimed.leases])
         self._tally.update(outcome.verb for outcome in settled.outcomes)
         moved = [
@@ -136,15 +145,14 @@ class HammerWorker:
         await self._backend.settle(moved)
 
     def _settlement(self, lease: Lease) -> Settlement:
-        kind = self._random.choices(["success", "dead", "retry", "cancelled", "release"], [10, 2, 2, 1, 1])[0]
+        kinds = ["success", "dead", "retry", "cancelled", "release", "suspend"]
+        kind = self._random.choices(kinds, [10, 2, 2, 1, 1, 4])[0]
         if lease.verdict is not None:
             kind = "dead"
-        children = (
-            [self._item() for _ in range(self._random.choice([0, 0, 1, 3]))] if kind == "success" else []
-        )
-        if kind == "success" and self._random.random() < 0.2:
+        children = [self._item() for _ in range(self._random.choice([0, 0, 1, 3]))] if kind in PARENTS else []
+        if kind in PARENTS and self._random.random() < 0.2:
             children.append(self._item(self._some_id()))
-        if kind == "success" and self._random.random() < 0.3:
+        if kind in PARENTS and self._random.random() < 0.3:
             children += self._nested()
         version = self._random.choice([None, None, 0, 1, 2])
         return Settlement(
@@ -155,7 +163,12 @@ class HammerWorker:
             failure=ErrorInfo("Oops", "no") if kind in ("dead", "retry") else None,
             contribution=Contribution(b"v", version=version) if kind == "success" else None,
             children=tuple(children),
+            steps=(self._wait(), self._wait()) if kind == "suspend" else (),
         )
+
+    def _wait(self) -> StepRecord:
+        name = self._random.choice("abc")
+        return StepRecord(name=name, kind="signal", signal=name, over=False, delay=self._random.random())
 
     async def _cancel(self) -> None:
         await self._backend.cancel([self._some_id(), self._some_id()])
@@ -180,6 +193,14 @@ class HammerWorker:
             )
         except ReferencedError:
             self._tally["referenced"] += 1
+
+    async def _signal(self) -> None:
+        signals = [
+            Signal(id=self._some_id(), name=self._random.choice("abc"), key=self._random.choice([None, "k"]))
+            for _ in range(10)
+        ]
+        answers = await self._backend.signal(signals)
+        self._tally["woken"] += sum(answer.woken is not None for answer in answers)
 
     async def _remove(self) -> None:
         await self._backend.claim(Demand(worker=self._worker, limit=4))

@@ -64,8 +64,21 @@ WRONG = {
         where i.group_no is not null and o.group_no is distinct from i.group_no""",
     "rows without an item": """
         select x.no from (select no from treadle.ended_item union all select no from treadle.attempt
-                          union all select no from treadle.open_item) x
+                          union all select no from treadle.open_item union all select no from treadle.step
+                          union all select no from treadle.mail union all select no from treadle.progress
+                          union all select no from treadle.chunk) x
         where not exists (select 1 from treadle.item i where i.no = x.no)""",
+    "items whose steps or streams stay when they go": """
+        select x.no from (
+          select no, recorded & 1 as steps, recorded & 2 as stream from treadle.open_item
+          union all select no, flags & 32, flags & 64 from treadle.ended_item) x
+        where x.steps = 0 and exists (select 1 from treadle.step s where s.no = x.no)
+          or x.stream = 0 and (exists (select 1 from treadle.progress p where p.no = x.no)
+                               or exists (select 1 from treadle.chunk c where c.no = x.no))""",
+    "signals that a wait has not taken": """
+        select o.no from treadle.open_item o join treadle.step s on s.no = o.no
+          join treadle.mail m on m.no = o.no and m.name = s.signal and not m.taken
+        where o.suspended and o.status <> 5 and not s.over and coalesce(s.until > treadle.clock(), true)""",
 }
 """Queries that find rows only if the tables contradict each other."""
 

@@ -23,9 +23,13 @@ from treadle.item import (
     Lease,
     Limit,
     PermitRequest,
+    Record,
     Rejected,
     Schedule,
     Settlement,
+    Signal,
+    StepKind,
+    StepRecord,
     Submission,
 )
 
@@ -36,6 +40,8 @@ TYPES = ("a", "b", "c")
 WORKERS = ("w1", "w2", "w3")
 SCHEDULES = ("s1", "s2")
 DEADLINES = (1.0, 30.0, 300.0)
+STEPS = ("x", "y", "z")
+SIGNALS = ("go", "stop")
 
 
 class RandomCalls:
@@ -63,6 +69,8 @@ class RandomCalls:
             *[self.begin, self.update] * 2,
             self.schedule,
             self.drain,
+            *[self.record] * 3,
+            *[self.signal] * 2,
         ]
 
     async def step(self) -> str:
@@ -101,7 +109,7 @@ class RandomCalls:
             for lease in claimed.leases
         ]
         await self.backend.settle(ends)
-        return bool(ends) or claimed.next_due is not None
+        return bool(ends) or (claimed.next_due is not None and claimed.next_due < 1e9)  # or suspended
 
     async def _open_items(self) -> list[Any]:
         found: list[Any] = []
@@ -201,7 +209,7 @@ class RandomCalls:
         await self.backend.settle(await with_present_versions(self.backend, given))
 
     def settlement(self, lease: Lease) -> Settlement:
-        kinds: list[Any] = ["success", "success", "retry", "defer", "release", "dead", "cancelled"]
+        kinds: list[Any] = ["success", "success", "retry", "defer", "release", "dead", "cancelled", "suspend"]
         kind = self.random.choice(["dead", "release"] if lease.verdict else kinds)
         if lease.attempts is not None and lease.attempt >= lease.attempts and kind == "retry":
             kind = "dead"
@@ -222,7 +230,8 @@ class RandomCalls:
             delay=self.random.choice((0.0, 5.0)),
             contribution=self.random.choice((None, value)),
             mark=self.random.choice("mn"),
-            children=children if kind in ("success", "dead") else (),
+            children=children if kind in ("success", "dead", "suspend") else (),
+            steps=self.steps() if kind == "suspend" else (),
         )
 
     async def beat(self) -> None:
@@ -246,7 +255,11 @@ class RandomCalls:
     async def requeue(self) -> None:
         where: Any = self.random.choice((self.some_ids(), Filter(), Filter(type="a")))
         redrives = self.random.choice((None, 2))
-        how = {"alone": self.random.random() < 0.3, "cancelled": self.random.random() < 0.3}
+        how: dict[str, Any] = {
+            "alone": self.random.random() < 0.3,
+            "cancelled": self.random.random() < 0.3,
+            "from_step": self.random.choice((None, *STEPS)) if isinstance(where, list) else None,
+        }
         await self.backend.requeue(
             where, tenant=self.tenant(), limit=3, redrives=redrives, backoff=4.0, **how
         )
@@ -302,10 +315,55 @@ class RandomCalls:
     async def drain(self) -> None:
         await self.backend.drain_worker(self.random.choice(WORKERS))
 
+    async def record(self) -> None:
+        self.random.shuffle(self.leases)
+        records = [
+            Record(
+                lease=lease,
+                steps=self.steps() if self.random.random() < 0.8 else (),
+                progress=self.random.choice((None, b"half")),
+                chunks=self.random.choice(((), (b"1", b"2"), (b"1", b"2", b"3"))),
+                first_chunk=1,
+            )
+            for lease in self.leases[: self.random.randint(1, 3)]
+        ]
+        await self.backend.record(records)
+
+    def steps(self) -> tuple[StepRecord, ...]:
+        """Values and waits, each name once."""
+        return tuple(self.some_step(name) for name in self.random.sample(STEPS, self.random.randint(1, 3)))
+
+    def some_step(self, name: str) -> StepRecord:
+        kinds: list[StepKind] = ["value", "failure", "sleep", "signal", "signal"]
+        match self.random.choice(kinds):
+            case "sleep":
+                delay = self.random.choice((0.0, 5.0, 50.0))
+                return StepRecord(name=name, kind="sleep", delay=delay, over=False)
+            case "signal":
+                signal, delay = self.random.choice(SIGNALS), self.random.choice((None, 20.0))
+                return StepRecord(name=name, kind="signal", signal=signal, delay=delay, over=False)
+            case kind:
+                value, undo = self.random.choice((None, b"v")), self.random.choice((None, b"undo"))
+                return StepRecord(name=name, kind=kind, value=value, undo=undo, took=0.5)
+
+    async def signal(self) -> None:
+        signals = [
+            Signal(
+                id=id,
+                name=self.random.choice(SIGNALS),
+                value=self.random.choice((None, b"sent")),
+                key=self.random.choice((None, None, "k1", "k2")),
+            )
+            for id in self.some_ids()
+        ]
+        await self.backend.signal(signals, tenant=self.tenant())
+
     async def read(self) -> None:
         """Reads must neither change nor raise anything."""
         ids = self.some_ids()
         await self.backend.get(ids)
+        await self.backend.steps(ids, tenant=self.tenant())
+        await self.backend.stream(ids[0], since=1, tenant=self.tenant())
         await self.backend.group(ids, tenant=self.tenant())
         await self.backend.counts(ended=True)
         await self.backend.list(Filter(group_id=ids[0]), limit=2)

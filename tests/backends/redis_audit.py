@@ -28,7 +28,7 @@ STATE = Struct(">c8sBBBIIHH6sdddddd")
 GROUP = Struct(">IdBIIddI6s4s")
 NO_GROUP = bytes(6)
 
-COUNTERS = {"seq", "names", "tokens", "served", "batches", "worker_numbers", "audit_numbers"}
+COUNTERS = {"seq", "names", "tokens", "served", "batches", "worker_numbers", "audit_numbers", "step_numbers"}
 OTHERS = {
     *("item", "extra", "state", "past", "changers", "id", "key", "keyed", "workflows", "children", "pages"),
     *("text", "uses", "kind", "kinds", "counts"),
@@ -41,6 +41,7 @@ OTHERS = {
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
     *("claimed", "claimed_until", "schedules", "removed_schedules", "schedule_runs"),
     *("stats", "stats_at", "audits"),
+    *("steps", "recorded", "signal_keys"),
     *("stages", "stage_rows", "staged"),
     *("meta", "shift", "wake", "writes", "unknown_searches"),
 }
@@ -122,6 +123,9 @@ class Row:
     prune_pending: bool = False
     owned: bool = False
     holds_lane: bool = False
+    suspended: bool = False
+    has_steps: bool = False
+    has_records: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind.names[0]}/{self.id} ({self.status.decode()})"
@@ -311,9 +315,9 @@ def _read_state(row: Row, state: bytes) -> None:
             row.contributed = bool(flags & 1)
         return
     row.short = False
-    row.status, row.token, flags, row.verdict, row.reason, _, _, row.losses, _, row.place, row.due_at = (
-        STATE.unpack_from(state)[:11]
-    )
+    row.status, row.token, flags, row.verdict, row.reason, _, _, row.losses = STATE.unpack_from(state)[:8]
+    redrives, row.place, row.due_at = STATE.unpack_from(state)[8:11]
+    row.suspended, row.has_steps, row.has_records = (bool(redrives & bit) for bit in (32768, 16384, 8192))
     row.ended_at, row.deadline = (value or None for value in STATE.unpack_from(state)[14:16])
     row.begun, row.contributed, row.failed_group = bool(flags & 1), bool(flags & 2), bool(flags & 8)
     row.overdue, row.prune_pending = bool(flags & 16), bool(flags & 32)
@@ -640,6 +644,65 @@ def _ends_in_groups(store: Store) -> Iterator[str]:
     yield from same("cancels", store.set("cancels"), cancels)
 
 
+# ------------------------------------------------------------------------------------------------------ steps
+
+STEP = Struct(">6sIdIBddH")
+
+
+def steps(store: Store) -> Iterator[str]:
+    """Nothing is recorded of rows that do not say so, and each step, chunk and signal is there once."""
+    of_rows: dict[bytes, dict[bytes, bytes]] = defaultdict(dict)
+    for name, value in store.hash("recorded").items():
+        of_rows[name[:6]][name[6:]] = value
+    names: dict[bytes, set[bytes]] = defaultdict(set)
+    for member in store.set("steps"):
+        names[member[:6]].add(member[6:])
+    keyed = {member[:6] for member in store.set("signal_keys")}
+    for n in (of_rows.keys() | names.keys() | keyed) - store.rows.keys():
+        yield f"steps of an item that is gone: {n.hex()}"
+    for row in store.rows.values():
+        own = of_rows[row.n]
+        if row.has_steps != bool(names[row.n]):
+            yield f"{row} says that it has steps: {row.has_steps}, and has {len(names[row.n])}"
+        if not row.has_records and (row.n in keyed or any(name[:1] in b"pcm" for name in own)):
+            yield f"{row} says that it has no mail, progress or stream"
+        if row.suspended and row.status == b"b":
+            yield f"{row} is suspended"
+        yield from _steps_of(row, own, names[row.n])
+        yield from _stream_and_mail_of(row, own)
+
+
+def _steps_of(row: Row, own: dict[bytes, bytes], names: set[bytes]) -> Iterator[str]:
+    stored = {name[1:]: STEP.unpack_from(value) for name, value in own.items() if name[:1] == b"s"}
+    yield from same(f"steps of {row}", names, (step[0] + name for name, step in stored.items()))
+    listed: list[bytes] = []
+    data = own.get(b"w", b"")
+    while data:
+        end = 2 + int.from_bytes(data[:2], "big")
+        listed.append(data[2:end])
+        data = data[end:]
+    yield from same(
+        f"open steps of {row}", listed, (name for name, step in stored.items() if not step[4] & 8)
+    )
+    if len(listed) > len({*listed}) or own.get(b"w") == b"":
+        yield f"{row} lists an open step twice, or none"
+
+
+def _stream_and_mail_of(row: Row, own: dict[bytes, bytes]) -> Iterator[str]:
+    chunks = {int.from_bytes(name[1:], "big") for name in own if name[:1] == b"c" and len(name) > 1}
+    count = int.from_bytes(own.get(b"c", b""), "big")
+    yield from same(f"chunks of {row}", chunks, range(1, count + 1))
+    box, unread = own.get(b"m", bytes(4)), set[bytes]()
+    data = box[4:]
+    while data:
+        unread.add(data[:6])
+        data = data[8 + int.from_bytes(data[6:8], "big") :]
+    if len(unread) != int.from_bytes(box[:4], "big") or own.get(b"m") == bytes(4):
+        yield f"{row} has {len(unread)} signals, and counts others"
+    if lost := {name[1:] for name in own if name[:1] == b"m" and len(name) > 1} - unread:
+        yield f"{row} has the values of {len(lost)} signals that were taken"
+
+
 # ----------------------------------------------------------------------------------------------------- labels
 
 
@@ -811,4 +874,5 @@ CHECKS: tuple[Callable[[Store], Iterator[str]], ...] = (
     workers,
     records,
     stages,
+    steps,
 )

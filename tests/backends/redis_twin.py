@@ -30,6 +30,7 @@ from treadle.item import (
     Page,
     ReleasedItem,
 )
+from treadle.store.rules.settlement import Counters, WaitingAgain, after_loss
 from treadle.testing import ManualClock
 
 OWN = {"token", "ref", "fairness", "cursor", "left", "unknown"}
@@ -57,6 +58,8 @@ class Twins:
         """The leases of the Redis backend, by the token of the same lease of the memory backend."""
         self._versions: dict[int | None, int | None] = {}
         """The same for versions of groups."""
+        self._numbers: dict[int, int] = {}
+        """The same for the stores' own numbers of items that were leased."""
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         async def call(*args: Any, **options: Any) -> Any:
@@ -77,6 +80,10 @@ class Twins:
             return answer
 
         return call
+
+    def after_loss(self, now: float, counters: Counters, number: int, **options: Any) -> WaitingAgain:
+        """So that both delay a lost item by the same time: it depends on the number of the item."""
+        return after_loss(now, counters, self._numbers[number], **options)
 
     async def _set_clock(self) -> None:
         link = self._redis._link
@@ -103,6 +110,7 @@ class Twins:
             self._versions[answer.version] = twin.version
         if isinstance(answer, Lease) and isinstance(twin, Lease):
             self._leases[answer.token] = twin
+            self._numbers[answer.ref] = twin.ref
         elif isinstance(answer, list | tuple) and isinstance(twin, list | tuple):
             for one, other in zip(answer, twin, strict=False):
                 self._learn(one, other)

@@ -14,8 +14,9 @@ CONNECTIONS = 8
 
 
 async def test_many_hammer_the_same_items(prepared_url: str) -> None:
-    """Claims, settlements with children and folds, cancels, requeues, deletes and lost workers, all on a few
-    items: the server never has to break a deadlock, and every counter is right in the end."""
+    """Claims, settlements with children and folds, suspends and signals, cancels, requeues, deletes and lost
+    workers, all on a few items: the server never has to break a deadlock, and every counter is right in the
+    end."""
     tally: Counter[str] = Counter()
     async with opened(prepared_url) as first:
         backends = [PostgresBackend(prepared_url, pool_size=3, reserved=1) for _ in range(CONNECTIONS - 1)]
@@ -26,4 +27,6 @@ async def test_many_hammer_the_same_items(prepared_url: str) -> None:
         await asyncio.gather(*(backend.close() for backend in backends))
         await drain(first)
         await check(prepared_url, first)
-    assert min(tally[verb] for verb in ("_submit", "_run", "_cancel", "_remove", "applied")) > 0, tally
+    assert min(tally[verb] for verb in ("_submit", "_run", "_cancel", "_remove", "_signal", "applied")) > 0, (
+        tally
+    )

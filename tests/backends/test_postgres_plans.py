@@ -13,9 +13,21 @@ from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.lists import ListQuery
 from treadle.backends.postgres.schema import PostgresSchema
-from treadle.item import Filter, Heartbeat
+from treadle.item import Filter, Heartbeat, Record, Signal
 from treadle.store.rules.listing import cursor_of, plan_list
-from treadle.testing.contract.build import apply, beat, claim, dependent, item, release, submit, succeed
+from treadle.testing.contract.build import (
+    apply,
+    beat,
+    claim,
+    claim_one,
+    dependent,
+    die,
+    item,
+    release,
+    submit,
+    succeed,
+)
+from treadle.testing.contract.steps import awaits, sleep, step, suspend
 
 ENDED = """
 with gone as (delete from treadle.open_item where no % 2 = 0 returning no)
@@ -24,22 +36,24 @@ insert into treadle.ended_item (no, ended, due, attempt, outcome, reason)
 """
 SCANS = """
 select relname, seq_scan from pg_stat_user_tables where schemaname = 'treadle'
-  and relname in ('item', 'open_item', 'ended_item', 'dependency', 'item_group', 'attempt', 'key')
+  and relname in ('item', 'open_item', 'ended_item', 'dependency', 'item_group', 'attempt', 'key', 'step',
+    'mail', 'progress', 'chunk')
   order by relname
 """
 
 
-async def test_no_verb_scans_a_table(postgres_url: str) -> None:
+@pytest.mark.parametrize("way", ["plain", "steps"])
+async def test_no_verb_scans_a_table(postgres_url: str, way: str) -> None:
     """Plans are kept from the first calls, when the tables were empty, and there are no new statistics: after
     the tenth call, with 20,000 open items, every verb still uses an index."""
     async with opened(postgres_url) as backend, connected(postgres_url) as admin:
         await beat(backend)
         for _ in range(10):
-            await work(backend)
+            await WORK[way](backend)
         await admin.execute(READY, 20_000)
         before = await scans(backend)
         for _ in range(12):
-            await work(backend)
+            await WORK[way](backend)
         assert await scans(backend) == before
 
 
@@ -76,6 +90,30 @@ async def work(backend: PostgresBackend) -> None:
     await backend.cancel([f"k{name}", f"b{name}"])
     await backend.prune()
 
+
+async def work_in_steps(backend: PostgresBackend) -> None:
+    """Record, wait, signal, die, and end."""
+    name = f"{time.monotonic_ns()}"
+    await submit(backend, item(name, queue="steps", keep=0.0))
+    for kind in ("suspend", "dead", "success"):
+        lease = await claim_one(backend, queues=("steps",))
+        written = Record(lease=lease, steps=(step("one"),), progress=b"p", chunks=(b"c",), first_chunk=1)
+        await backend.record([written])
+        await backend.signal([Signal(id=name, name="one", key=kind)])
+        if kind == "suspend":
+            await apply(backend, suspend(lease, awaits("one"), awaits("two"), sleep(seconds=10)))
+            await backend.signal([Signal(id=name, name="two")])
+        elif kind == "dead":
+            await apply(backend, die(lease))
+            await backend.requeue([name], from_step="one")
+        else:
+            await apply(backend, succeed(lease))
+    await backend.steps([name])
+    await backend.stream(name)
+    await backend.prune()
+
+
+WORK = {"plain": work, "steps": work_in_steps}
 
 FILTERS = [
     Filter(),
@@ -204,11 +242,20 @@ select treadle.settle(
     array[0.0, 0.0], null, null, null, null, null, null, null, null)::treadle.settlements,
   null, {folds}, {returns}, true, false)
 """
+NEW_STEP = """
+row(array[1], array['s'], array[3], array[null], array[0.0], array[null], array['go'], array[false],
+  array[null], array[null])::treadle.new_steps
+"""
 WAYS = {
     "success": SETTLE_NOTHING.format(kind=6, reason="null", folds=False, returns=False),
     "death": SETTLE_NOTHING.format(kind=7, reason="array[1]", folds=False, returns=False),
     "release": SETTLE_NOTHING.format(kind=3, reason="null", folds=False, returns=True),
     "fold": SETTLE_NOTHING.format(kind=6, reason="null", folds=True, returns=False),
+    "suspend": SETTLE_NOTHING.format(kind=4, reason="null", folds=False, returns=True).replace(
+        "true, false)", f"true, false, null, {NEW_STEP})"
+    ),
+    "record": "select treadle.record(array[0, 0], array[0, 0], array['default'], "
+    f"{NEW_STEP}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', true)",
     "begin": "select treadle.begin_attempts(array[0], array[0], array['default'])",
 }
 

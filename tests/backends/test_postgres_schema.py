@@ -12,13 +12,14 @@ from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.schema import VERSION, PostgresSchema, migrations
 from treadle.backends.postgres.submit import FIRE, SubmitCall
 from treadle.errors import InputError, SchemaError, StoreUnavailable
-from treadle.item import Count, Heartbeat, Schedule, Settlement, Submission
+from treadle.item import Count, Heartbeat, Record, Schedule, Settlement, StepRecord, Submission
 from treadle.testing.contract.build import (
     apply,
     by_id,
     claim,
     claim_answer,
     claim_one,
+    defer,
     dependent,
     die,
     group,
@@ -154,11 +155,15 @@ select setval('treadle.number', 2000), setval('treadle.token', 2000);
 """Items in all states, as version 1 stored them. `lost` died, and `any` counts any end of it."""
 
 
-async def test_a_database_of_version_1_is_upgraded(postgres_url: str) -> None:
+@pytest.mark.parametrize("version", [1, 7])
+async def test_a_database_of_an_earlier_version_is_upgraded(postgres_url: str, version: int) -> None:
     """All items go on: also those that died, and groups that have ended."""
     async with connected(postgres_url) as admin:
         for script in (VERSION_1, migrations()[0][1], ITEMS_OF_VERSION_1):
             await admin.execute(script)
+        for _, script in migrations()[1:version]:
+            await admin.execute(script)
+        await admin.execute(f"update treadle.meta set value = '{version}' where name = 'version'")
         async with opened(postgres_url) as backend:
             for wrong, query in WRONG.items():
                 assert await admin.fetch(query) == [], wrong
@@ -214,6 +219,28 @@ async def test_a_process_of_an_earlier_version_that_is_open_goes_on(
         assert (run.name, run.at, run.id, run.tenant, run.status) == ("s", 5.0, "a", "default", "ready")
         signatures = "select count(*) from pg_proc where proname in ('fire', 'overview') and prokind = 'f'"
         assert await admin.fetchval(signatures) == 2
+
+
+REQUEUE_OF_VERSION_7 = """
+select (c.item).id from treadle.requeue(treadle.find_items($1::text[], null), null, 0, false, false) c
+"""
+
+
+async def test_a_process_of_version_7_that_is_open_goes_on(postgres_url: str) -> None:
+    """It reads what it knew of leases by position: the first columns, and the last one."""
+    async with opened(postgres_url) as backend, connected(postgres_url) as admin:
+        await submit(backend, item("a"))
+        lease = await claim_one(backend)
+        await backend.record([Record(lease=lease, steps=(StepRecord(name="one"),))])
+        await apply(backend, defer(lease))
+        claimed, _ = await admin.fetch("select * from treadle.claim('w', 5, null, null, null)")
+        (unknown,) = await admin.fetch("select * from treadle.unknown_leases('w', '{}')")
+        for row in (claimed, unknown):
+            assert (row[0], row[25], row[-1]) == ("a", row["ready"], 1)
+        (again,) = await backend.unknown_leases("w", [])
+        await apply(backend, die(again))
+        assert await admin.fetchval(REQUEUE_OF_VERSION_7, ["a"]) == "a"
+        assert (await claim_one(backend)).has_steps
 
 
 async def _use_old_items(backend: PostgresBackend) -> None:

@@ -169,6 +169,7 @@ class TestTimeouts:
                 "count_towards_dependents",
                 "check_folds",
                 "update_groups",
+                "signal_one",
             }
 
 

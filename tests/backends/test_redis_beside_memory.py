@@ -6,6 +6,7 @@ import pytest
 
 from tests.backends.redis_store import take_short_ways
 from tests.backends.redis_twin import TwinCalls
+from treadle.backends.memory import transitions
 from treadle.backends.redis import RedisBackend
 
 
@@ -19,6 +20,7 @@ async def test_random_calls_get_the_same_answers(
     backend = RedisBackend(valkey_url, prefix="walk", test_clock=True)
     await backend.open()
     calls = TwinCalls(seed, backend, one_line=one_line)
+    monkeypatch.setattr(transitions, "after_loss", calls.backend.after_loss)
     for _ in range(150):
         await calls.step()
     await backend.close()

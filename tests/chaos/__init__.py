@@ -9,5 +9,7 @@ stores     the stores with a user's own table, and the faults that can be caused
 supervised      workers under `treadle worker`, whose children are killed or kill themselves
 supervised_app  their app
 poison          one item that kills its process, among many innocent ones
+journeys        the processes of a run with steps: one submits and signals, some work
+steps           `python -m tests.chaos.steps`: kills while handlers of ten steps run
 kills           `make kills`: how much work a kill repeats, and how long it takes to recover
 """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli import looked_at
 from tests.cli.calling import call
 from tests.cli.conftest import APP, Store
-from treadle import Client, Treadle, dependency, work
+from tests.engine.kit import until_status
+from treadle import Client, Context, Step, Treadle, dependency, work
 from treadle.define.work import Work
 from treadle.errors import WorkFailed
 
@@ -132,3 +135,131 @@ def test_check_needs_the_code(store: Store) -> None:
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "--app" in refused.err
     assert call("check", "--app", APP, "--sample", "1").code == 2
+
+
+# ------------------------------------------------------------------------------------------------- steps
+
+
+class Charge(msgspec.Struct):
+    """What a payment has come to."""
+
+    id: str
+    total: int
+
+
+async def pay() -> dict[str, Any]:
+    return {"id": "c-1"}
+
+
+async def pay_fully() -> Charge:
+    return Charge("c-1", 90)
+
+
+async def page(n: int) -> str:
+    return f"page {n}"
+
+
+async def numbered_page(n: int) -> int:
+    return n
+
+
+def _with_total(old: Any) -> Any:
+    return {"total": 0, **old}
+
+
+UPCAST = Step[Charge]("pay", upcast=_with_total)
+
+
+@work(name="order.pay")
+async def paying(ctx: Context) -> None:
+    await ctx.step("pay", pay)
+    for n in range(2):
+        await ctx.step(f"page:{n}", page, n)
+    await ctx.sleep("nap", 3600)
+
+
+@work(name="order.pay")
+async def paying_fully(ctx: Context) -> None:
+    await ctx.step("pay", pay_fully)
+    for n in range(2):
+        await ctx.step(f"page:{n}", page, n)
+
+
+@work(name="order.pay")
+async def paying_by_numbers(ctx: Context) -> None:
+    await ctx.step(UPCAST, pay_fully)
+    for n in range(2):
+        await ctx.step(f"page:{n}", numbered_page, n)
+    await ctx.signal("nap", int)
+
+
+@work(name="order.pay")
+async def paying_somehow(ctx: Context) -> None:
+    name, call = "pay", pay_fully
+    await ctx.step(name, call)
+    await ctx.step("pay", lambda: 1)
+    await ctx.sleep("nap", 3600)
+
+
+def _steps_with(memory: Store, monkeypatch: pytest.MonkeyPatch, type: Any) -> dict[str, Any]:
+    """What `check` says of steps that `paying` has recorded, for another version of the code."""
+
+    async def fill() -> None:
+        async with Treadle(memory.backend, work=[paying], poll_interval=0.05) as app:
+            await app.enqueue(paying(), id="p-1", key="once")
+            await until_status(app, "p-1", "scheduled")
+
+    asyncio.run(fill())
+    monkeypatch.setattr(looked_at, "app", Treadle(memory.backend, work=[type]))
+    (found,) = memory.call("check", "--json").objects
+    return found
+
+
+def test_recorded_steps_are_read_as_the_source_of_the_handler_says(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fine = _steps_with(memory, monkeypatch, paying)
+    assert (fine["fine"], fine["looked_at"], fine["steps"]) == (True, 1, 4)
+    broken = _steps_with(memory, monkeypatch, paying_fully)
+    assert (broken["breaks"], len(broken["errors"])) == (1, 1)
+    assert "the step 'pay': " in broken["errors"][0]["error"]
+    assert "total" in broken["errors"][0]["error"]
+    assert memory.call("check").code == 4
+
+
+def test_steps_with_an_upcast_in_loops_and_of_another_kind(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _steps_with(memory, monkeypatch, paying_by_numbers)
+    errors = sorted(each["error"] for each in found["errors"])
+    assert found["breaks"] == 1  # one item, with three errors
+    assert errors[0] == "the step 'nap': it is recorded as a sleep, and is a signal now"
+    assert [each.partition(": ")[0] for each in errors] == [
+        "the step 'nap'",
+        "the step 'page:0'",
+        "the step 'page:1'",
+    ]
+
+
+def test_steps_that_the_source_does_not_tell_are_fine(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _steps_with(memory, monkeypatch, paying_somehow)["fine"]
+
+
+def test_a_recorded_value_that_is_no_json_breaks(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    @work(name="order.pay", codec=Backwards())
+    async def other(ctx: Context) -> None:
+        await ctx.sleep("nap", 3600)
+
+    found = _steps_with(memory, monkeypatch, other)
+    assert found["breaks"] == 1
+    assert "the step 'pay'" in " ".join(each["error"] for each in found["errors"])
+
+
+class Backwards:
+    """A codec that reads what no other one writes."""
+
+    def encode(self, value: Any) -> bytes:
+        return msgspec.json.encode(value)[::-1]
+
+    def decode(self, data: bytes) -> Any:
+        return msgspec.json.decode(data[::-1])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.calling import all_commands
-from treadle.item import GROUP_MARK, ItemState, Schedule, Status, WorkerState
+from treadle.item import GROUP_MARK, NEVER, ItemState, Schedule, Status, StepRecord, WorkerState
 from treadle.item_facts import Explanation, Prerequisite
 from treadle.operate.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
 from treadle.operate.why.meaning import reasons_of
@@ -25,7 +25,7 @@ def item(status: Status, **fields: Any) -> ItemState:
 
 def facts(status: Status, *, workers: tuple[WorkerState, ...] = (), **given: Any) -> ItemFacts:
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
-    own = {name: given.pop(name) for name in list(given) if name in ("causes", "group")}
+    own = {name: given.pop(name) for name in list(given) if name in ("causes", "group", "waits")}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
     return ItemFacts(explained=explained, **own)
 
@@ -44,6 +44,8 @@ FACTS: list[Any] = [
     facts("ready", workers=(worker(),), lane_holder="b1"),
     facts("scheduled", due_at=NOW + 9),
     facts("scheduled", due_at=NOW + 9, losses=3, freed=True),
+    facts("scheduled", due_at=NOW + 9, waits=(StepRecord(name="nap", kind="sleep", until=NOW + 9),)),
+    facts("scheduled", due_at=NEVER, waits=(StepRecord(name="a", kind="signal", signal="it is ok"),)),
     facts("blocked", waiting_for=("p1",), prerequisites=(Prerequisite("p1", "missing"),)),
     facts("blocked", verdict="unsatisfiable", prerequisites=(LOST,)),
     facts("running", workers=(worker(),), worker="w1"),
@@ -67,8 +69,8 @@ FIXES = sorted(
 def test_enough_of_them_are_looked_at() -> None:
     verbs = {shlex.split(line)[1] for line in FIXES}
     assert verbs == {
-        *("cancel", "check", "dead", "group", "repair", "requeue", "resume", "schedules", "trigger", "why"),
-        "worker",
+        *("cancel", "check", "dead", "group", "repair", "requeue", "resume", "schedules", "signal"),
+        *("trigger", "why", "worker"),
     }
 
 

@@ -9,7 +9,8 @@ import pytest
 from tests.cli import looked_at
 from tests.cli.calling import call
 from tests.cli.conftest import APP, Store
-from tests.cli.looked_at import report
+from tests.cli.looked_at import fulfil, report
+from tests.engine.kit import until_status
 from treadle import Treadle
 
 
@@ -129,6 +130,16 @@ def test_names_are_completed(store: Store, words: str, offered: list[str]) -> No
 
     store.fill(fill)
     assert _completed(words) == offered
+
+
+def test_signals_are_completed(store: Store) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.enqueue(fulfil(1), id="o-1")
+        await until_status(app, "o-1", "scheduled")
+
+    store.work_off(fill)
+    assert _completed("treadle signal o-1 ap", TREADLE_URL=store.url) == ["approval"]
+    assert _completed("treadle signal ", TREADLE_URL=store.url) == []
 
 
 def test_completion_knows_the_store_of_the_environment(store: Store) -> None:

@@ -73,6 +73,28 @@ def test_a_lost_lease_is_an_event() -> None:
     assert _names(LastSeen("running", 1, 0, 0), lost) == ["lost"]
 
 
+def test_an_item_is_suspended_and_goes_on() -> None:
+    """Its attempt is given back. What happened between two looks is told."""
+    waits = _state(status="scheduled", suspended=True, started_at=20.0, claimed_at=20.0, due_at=160.0)
+    assert _names(None, waits) == ["queued", "started", "suspended"]
+    assert _names(LastSeen("running", 1, 0, 0, 20.0), waits) == ["suspended"]
+    assert _names(LastSeen("running", 0, 0, 0, 20.0), waits) == ["started", "suspended"]
+    still = LastSeen("scheduled", 0, 0, 0, 20.0, True)
+    assert _names(still, waits) == []
+    assert _names(still, _state(suspended=True, claimed_at=20.0)) == []  # ready: a signal came
+    again = _state(status="scheduled", suspended=True, started_at=30.0, claimed_at=30.0, due_at=160.0)
+    assert _names(still, again) == ["resumed", "started", "suspended"]
+    running = _state(status="running", attempt=1, started_at=30.0, claimed_at=30.0)
+    assert _names(still, running) == []
+    assert _names(LastSeen("running", 0, 0, 0, 30.0, True), running) == ["resumed", "started"]
+    assert _names(LastSeen("running", 0, 0, 0, 30.0, True), again) == ["resumed", "started", "suspended"]
+    done = _state(status="success", attempt=1, started_at=30.0, claimed_at=30.0, ended_at=40.0)
+    assert _names(still, done) == ["resumed", "started", "succeeded"]
+    assert _names(still, _state(status="cancelled", claimed_at=20.0, ended_at=40.0)) == ["cancelled"]
+    (_, _, suspended) = compare(None, waits, 100.0, 0.0)
+    assert event_line(suspended, None).endswith("◷ suspended  i1  t  goes on in 1 min at the latest")
+
+
 def test_what_has_not_changed_is_no_event() -> None:
     assert _names(LastSeen("ready", 0, 0, 0), _state()) == []
     assert _names(LastSeen("success", 1, 0, 0), _state(status="success", attempt=1, ended_at=30.0)) == []

@@ -76,3 +76,48 @@ def test_callers_that_go_and_a_server_that_stops() -> None:
         assert time.monotonic() - began < 15  # without it, the server waits for the end of the stream
         assert process.returncode in (0, -15)
         assert errors == ""
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_stream_that_breaks_again_and_again_has_no_gap_and_no_repeat() -> None:
+    """As a browser does, the caller says with `Last-Event-ID` what it has seen."""
+    half = 100
+    with server() as (_, caller):
+        work = caller.post(f"/count?chunks={half}").json()
+        seen, last, connections, sent = list[int](), "", 0, False
+        while not last.startswith("end"):
+            connections += 1
+            with caller.stream(
+                "GET", work["links"]["events"], headers={"last-event-id": last} if last else {}
+            ) as stream:
+                lines = stream.iter_lines()
+                for _ in range(3 * connections):  # then the connection breaks
+                    event = next_event(lines)
+                    last = event.get("id", last)
+                    if event["event"] == "chunk":
+                        seen.append(int(event["data"]))
+                        assert event["id"] == event["data"]
+                    elif last.startswith("end"):
+                        break
+                    if len(seen) == half and not sent:
+                        sent = True
+                        signal = f"{work['links']['state']}/signals/go"
+                        answer = caller.post(signal, json=True, headers={"idempotency-key": "1"})
+                        assert answer.status_code == 202
+        assert connections > 3
+        assert seen == list(range(1, 2 * half + 1))
+        assert last == f"end.{2 * half}"
+        answer = caller.get(work["links"]["events"], headers={"last-event-id": last})
+        assert answer.status_code == 204
+
+
+def next_event(lines: Iterator[str]) -> dict[str, str]:
+    """The fields of the next event."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if not line and "event" in fields:
+            return fields
+        name, found, value = line.partition(": ")
+        if found and name:
+            fields[name] = value
+    raise AssertionError("the stream has ended")

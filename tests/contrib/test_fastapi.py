@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.engine.kit import PATIENCE
-from treadle import BackendError, Client, InputError, Treadle, work
+from treadle import BackendError, Client, Context, InputError, Treadle, work
 from treadle.contrib import fastapi as ours
 from treadle.contrib import starlette as plain
 from treadle.dashboard import Access, dashboard
@@ -133,6 +133,35 @@ def test_openapi_shows_the_bodies_and_the_refusals() -> None:
     assert {"type": "string", "format": "date-time"} in state["ended_at"]["anyOf"]
     names = [each["name"] for each in schema["paths"]["/work/{id}"]["get"]["parameters"]]
     assert names == ["id", "wait"]
+
+
+@work(name="approve")
+async def approve(ctx: Context) -> bool | None:
+    return await ctx.signal("approval", bool)
+
+
+async def test_a_signal_is_sent_and_shown_in_openapi() -> None:
+    treadle = Treadle("memory://", work=[approve])
+    web = FastAPI(lifespan=ours.lifespan(treadle, worker=True))
+    web.include_router(ours.work_router(treadle, access=access, signals=["approval"]), prefix="/work")
+    async with calling(web, **{"x-user": "ada"}) as caller:
+        handle = await treadle.tenant("acme").enqueue(approve())
+        answer = await caller.post(
+            f"/work/{handle.id}/signals/approval", json=True, headers={"idempotency-key": "1"}
+        )
+        assert (answer.status_code, answer.json()) == (202, {"sent": True})
+        assert await handle.result(PATIENCE) is True
+        answer = await caller.post(
+            f"/work/{handle.id}/signals/approval", json=True, headers={"x-user": "bob"}
+        )
+        assert answer.status_code == 404
+    shown = web.openapi()["paths"]["/work/{id}/signals/{name}"]["post"]
+    assert {"200", "202", "403", "404", "409", "413", "415", "429", "503"} <= set(shown["responses"])
+    assert list(shown["requestBody"]["content"]) == ["application/json"]
+    assert {each["name"] for each in shown["parameters"]} == {"id", "name", "Idempotency-Key"}
+    plain = FastAPI()
+    plain.include_router(ours.work_router(treadle, access=access), prefix="/work")
+    assert "/work/{id}/signals/{name}" not in plain.openapi()["paths"]
 
 
 def test_the_test_client_of_fastapi() -> None:

@@ -27,10 +27,10 @@ from treadle.dashboard.app import VIEWS
 from treadle.item import Heartbeat
 from treadle.testing.counting import CountingBackend
 
-MOST_CALLS = 6
+MOST_CALLS = 7
 LINK = re.compile(r'<a\b[^>]*? href="([^"]*)"')
 FORM = re.compile(r'<form\b[^>]*? method="(get|post)" action="([^"]*)"')
-CHANGES = re.compile(r'"/(act/|[^"]*/(repair|drain|cancel|delete|update|complete|edit|enqueue)\b)')
+CHANGES = re.compile(r'"/(act/|[^"]*/(repair|drain|cancel|delete|update|complete|signal|edit|enqueue)\b)')
 """Addresses of what a reader may not do."""
 ACCESS = {
     "ann": Access(actor="ann", can="all"),

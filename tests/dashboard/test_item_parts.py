@@ -52,14 +52,14 @@ def test_a_timeline_of_failures_and_a_success() -> None:
         ("claimed", 108.0, 109.0),
         ("ran", 109.0, 111.0),
     ]
-    assert [(each.kind, each.at) for each in found.steps] == [
+    assert [(each.kind, each.at) for each in found.moments] == [
         ("queued", 100.0),
         ("failed", 103.0),
         ("failed", 106.0),
         ("started", 109.0),
         ("success", 111.0),
     ]
-    assert found.steps[-1].text == "succeeded after 2 s"
+    assert found.moments[-1].text == "succeeded after 2 s"
     assert timeline_ticks(found) == ["0", "+2.8 s", "+5.5 s", "+8.2 s", "+11 s"]
     brief = timeline_ticks(Timeline(100.0, 100.002, [], []))
     assert brief == ["0", "+0.5 ms", "+1.0 ms", "+1.5 ms", "+2.0 ms"]
@@ -81,7 +81,7 @@ def test_a_death_ends_the_last_run() -> None:
         ("waited", 103.0, 104.0),
         ("failed", 104.0, 106.0),
     ]
-    assert [each.text for each in found.steps if each.kind in ("failed", "dead")] == [
+    assert [each.text for each in found.moments if each.kind in ("failed", "dead")] == [
         "attempt 1 failed: ValueError",
         "attempt 2 failed: ValueError",
         "died: exhausted",
@@ -93,14 +93,14 @@ def test_a_killer_that_is_claimed_again_was_not_requeued() -> None:
     history = tuple(Attempt(n, "LeaseLost", f"worker w{n} died", "", 100.0 + n, f"w{n}") for n in (1, 2, 3))
     killer = {"history": history, "losses": 3, "status": "running", "worker": "w4"}
     claimed = timeline_of(item(**killer, attempt=3, claimed_at=110.0, started_at=110.0), now=120.0)
-    assert [step.text.partition(":")[0] for step in claimed.steps] == [
+    assert [step.text.partition(":")[0] for step in claimed.moments] == [
         "queued",
         *(f"attempt {n} failed" for n in (1, 2, 3)),
         "now",
     ]
-    assert claimed.steps[-1].text == "now: claimed on w4, not begun"
+    assert claimed.moments[-1].text == "now: claimed on w4, not begun"
     begun = timeline_of(item(**killer, attempt=4, claimed_at=110.0, started_at=112.0), now=120.0)
-    assert [step.text for step in begun.steps][-2:] == ["attempt 4 began on w4", "now: runs"]
+    assert [step.text for step in begun.moments][-2:] == ["attempt 4 began on w4", "now: runs"]
 
 
 def test_requeues_are_marked_where_the_number_of_the_attempt_falls() -> None:
@@ -108,7 +108,7 @@ def test_requeues_are_marked_where_the_number_of_the_attempt_falls() -> None:
 
     def words(**fields: Any) -> list[str]:
         found = timeline_of(item(history=history, **fields), now=120.0)
-        return [each.text.partition(":")[0] for each in found.steps]
+        return [each.text.partition(":")[0] for each in found.moments]
 
     twice = ["queued", "attempt 1 failed", "attempt 2 failed", "requeued later", "attempt 1 failed"]
     assert words(status="ready", attempt=1) == [*twice, "now"]
@@ -123,7 +123,7 @@ def test_what_is_to_come_is_drawn_and_a_far_deadline_is_only_told() -> None:
     found = timeline_of(state, now=120.0)
     assert lines(found.stretches) == [("waited", 100.0, 120.0), ("future", 120.0, 160.0)]
     assert found.until == 160.0
-    assert found.steps[-1].kind == "deadline"
+    assert found.moments[-1].kind == "deadline"
     assert timeline_svg(found).count("<line") == 3  # queued, now, due
     assert timeline_of(item(status="scheduled", due_at=160.0, deadline=170.0), now=120.0).until == 170.0
 

@@ -169,6 +169,8 @@ def test_forms(app: Treadle) -> None:
     assert (large.status, "larger than" in large.body) == (400, True)
     chunked = {"CONTENT_LENGTH": "", "wsgi.input_terminated": "1"}
     assert call(web, "/settings", "POST", body=b"rows=wide", **form, **chunked).headers["set-cookie"]
+    sent = call(web, "/items/first/signal", "POST", body=b"name=go&value=1", **form)
+    assert (sent.status, sent.headers["location"]) == (303, "/items/first?done=signal.1")
     other = call(web, "/settings", "POST", body=b"scheme=dark", HTTP_SEC_FETCH_SITE="cross-site")
     assert other.status == 403
 

@@ -86,6 +86,7 @@ def test_every_metric_of_the_store_and_most_of_a_process_are_on_the_dashboard() 
         "treadle_peak_active",
         "treadle_queued_total",
         "treadle_retried_total",
+        "treadle_steps_total",
         "treadle_worker_last_beat_timestamp_seconds",
     }
 

@@ -15,10 +15,11 @@ import pytest
 from tests.cli import looked_at
 from tests.cli.calling import call
 from tests.cli.conftest import APP
-from tests.cli.looked_at import order, report, send
+from tests.cli.looked_at import fulfil, order, report, send
 from tests.docs.command_line import names as command_names
 from tests.docs.json_names import Kind, Objects, collect, differences, kinds_in
-from treadle import Client, Treadle, WorkFailed, work
+from tests.engine.kit import until_status
+from treadle import Client, Context, Treadle, WorkFailed, work
 from treadle.item import Heartbeat, Limit, PermitRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -39,6 +40,16 @@ async def earlier_send(user_id: str) -> int:
 async def gone() -> None: ...
 
 
+async def one() -> int:
+    return 1
+
+
+@work(name="gone.steps")
+async def gone_steps(ctx: Context) -> None:
+    await ctx.step("one", one)
+    await ctx.emit("chunk")
+
+
 @pytest.fixture
 def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store in which there is something of everything."""
@@ -57,10 +68,14 @@ def _app(url: str) -> Treadle:
 async def _fill(url: str) -> None:
     async with Client(url, work=[gone]) as client:
         await client.enqueue(gone(), id="gone-1")
+    async with Treadle(url, work=[gone_steps]) as app:
+        await app.enqueue(gone_steps(), id="gone-2").result()
     async with _app(url) as app:
         with pytest.raises(WorkFailed):
             await app.enqueue(order([1, 3]), id="order-1", workflow="w").group()
         await app.schedules.list()
+        await app.enqueue(fulfil(90), id="fulfil-1")
+        await until_status(app, "fulfil-1", "scheduled")
     async with Client(url, work=[earlier_send, report]) as client:
         await client.enqueue(earlier_send("five"), id="earlier-1", delay=3600)
         await client.complete("earlier-1", 4)
@@ -81,6 +96,8 @@ LOOKING = [
     ("item", "list"),
     ("item", "export --history"),
     ("shown item", "show report-1 order-1 earlier-2"),
+    ("shown item", "show fulfil-1 gone-2"),
+    ("chunk", "show gone-2 --stream"),
     ("why", "why gone-1"),
     ("group with members", "group order-1"),
     ("group with members", "group earlier-1"),
@@ -101,6 +118,7 @@ CHANGING = [
     ("summary", "update report-1 --priority 3"),
     ("canary", "dead requeue --type mail.send --canary 1 --canary-wait 0.1s --yes"),
     ("repair", "repair order-1"),
+    ("sent signal", "signal fulfil-1 approval"),
     ("prune", "prune"),
     ("queue switch", "resume bulk"),
     ("schedule switch", "schedules pause nightly"),

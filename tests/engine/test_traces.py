@@ -13,7 +13,20 @@ from opentelemetry.sdk.trace import ReadableSpan
 from tests.engine.kit import AT_ONCE, PATIENCE, Barrier, MakeApp, Seen, failure
 from tests.engine.traced_handlers import trace_in_process
 from tests.engine.traces import Spans, linked_ids
-from treadle import Abort, Client, Context, Defer, Failure, InputError, Result, Treadle, Worker, group, work
+from treadle import (
+    Abort,
+    Client,
+    Context,
+    Defer,
+    Failure,
+    InputError,
+    Result,
+    Treadle,
+    Worker,
+    WorkFailed,
+    group,
+    work,
+)
 from treadle.backend import Backend
 from treadle.base.headers import trace_of
 from treadle.contrib.otel import OpenTelemetry
@@ -143,6 +156,43 @@ async def test_dependencies_are_linked_by_their_creation_contexts(make_app: Make
     ]
     assert spans.shape(last)[2:] == ("send last", ["send first", "send second"])
     assert linked_ids(last.links) == [first.id, second.id]
+
+
+async def test_a_step_has_a_span_in_that_of_its_attempt(make_app: MakeApp) -> None:
+    """Not in an attempt that finds it recorded. An attempt that waits has the outcome `suspend`."""
+    spans = Spans()
+
+    async def fine() -> int:
+        with spans.tracer.start_as_current_span("inside"):
+            return 1
+
+    async def bad() -> None:
+        raise ValueError("no")
+
+    @work(name="stepping", retry=AT_ONCE)
+    async def stepping(ctx: Context) -> int | None:
+        paid = await ctx.step("pay", fine)
+        if (answer := await ctx.signal("go", int)) == 1:
+            await ctx.step("check", bad)
+        return answer if paid else None
+
+    async with make_app(stepping, telemetry=spans.telemetry) as app:
+        handle = await app.enqueue(stepping())
+        await spans.until("process stepping")
+        await app.signal(handle, "go", 1)
+        assert isinstance(await failure(handle.result(PATIENCE)), WorkFailed)
+        await spans.until("process stepping", 1 + len(spans.all("step check")))
+    pay = spans.one("step pay")
+    assert spans.shape(pay) == ("step pay", "INTERNAL", "process stepping", [])
+    assert facts(pay) == {"treadle.step.name": "pay"}
+    assert spans.shape(spans.one("inside"))[2] == "step pay"
+    first, *others = spans.all("process stepping")
+    assert facts(first)["treadle.outcome"] == "suspend"
+    assert first.status.is_unset
+    checks = spans.all("step check")
+    assert len(checks) == len(others)
+    assert not any(span.status.is_ok or span.status.is_unset for span in checks)
+    assert {facts(span)["error.type"] for span in checks} == {"ValueError"}
 
 
 async def test_all_attempts_share_the_creation_context(make_app: MakeApp) -> None:

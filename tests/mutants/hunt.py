@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.mutants import combined, engine, groups, operate, rules, store, threads, time, waiting
+from tests.mutants import combined, engine, groups, operate, rules, steps, store, threads, time, waiting
 from tests.mutants.kit import MUTANTS, Mutant
 from tests.simulation.shrink import attempt
 
@@ -18,6 +18,7 @@ assert engine
 assert groups
 assert operate
 assert rules
+assert steps
 assert store
 assert threads
 assert time

@@ -14,6 +14,8 @@ QUICK = (
     "no_poll",
     "loss_loses_place",
     "no_isolation",
+    "mail_taken_twice",
+    "undos_first_first",
 )
 
 

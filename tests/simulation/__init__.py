@@ -5,9 +5,12 @@ program          the work types that a simulated fleet runs, and random works an
 loop             the event loop: virtual time, a seeded order of callbacks, killed and paused processes
 network          between a process and the store: calls that fail, are late, lose their answer or come twice
 store            the memory backend, which passes every call and its answer to the checker
+step_program     the works with steps, and what they tell the world around them
 reference        what the store must contain, computed from the contract alone
+reference_steps  the same of what an item has recorded, its mailbox and its stream
 checker          runs the checks after every step of the store; the list of invariants
 work_checks      the checks of submit, claim, heartbeat and settle
+step_checks      the checks of steps, sleeps, signals, undos and streams
 handler_checks   the rules for what really runs: handlers, threads, limits, lost items
 operator_checks  the checks of operator verbs, keys, schedules and reads
 fleet            the store, the client and the worker processes of one simulation

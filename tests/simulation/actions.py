@@ -14,8 +14,10 @@ from tests.simulation.loop import Process
 from tests.simulation.plan import LEASE, TENANTS
 from tests.simulation.program import BATCHES, LIMITED, MAKERS, crash, some_options
 from tests.simulation.reference import must
+from tests.simulation.step_program import JOURNEYS, SIGNALS, STEP_MAKERS
 from treadle import Client, StoreUnavailable, TreadleError, WorkFailed
 from treadle.errors import CycleError, DuplicateKeyError, InputError
+from treadle.item import JOIN_TYPE
 
 
 class FleetActions(Fleet):
@@ -107,6 +109,41 @@ class FleetActions(Fleet):
             )
         self.checker.cover("waited to the end")
 
+    async def _journey(self, rng: random.Random, client: Client) -> None:
+        """Enqueue an item with steps, and sometimes send it a signal at once."""
+        tenant, type = rng.choice(TENANTS), rng.choice(("journey", "journey", "doomed_journey"))
+        work = STEP_MAKERS[type](rng)
+        options = {"expires_in": rng.uniform(1, 20)} if rng.random() < 0.15 else {}
+        await self._enqueue((self._client_process, client), tenant, work, options, waits=rng.random() < 0.3)
+        if rng.random() < 0.3:
+            await self._send(rng, client, (tenant, work.id))
+
+    async def _signal(self, rng: random.Random, client: Client) -> None:
+        """Send a signal to an item with steps. With a key it is sent until the store answers."""
+        known = [ref for ref, type in self._acknowledged.items() if type in JOURNEYS]
+        waiting = [ref for ref in known if self._is_suspended(ref)]
+        if known:
+            await self._send(rng, client, rng.choice(waiting if waiting and rng.random() < 0.7 else known))
+
+    def _is_suspended(self, ref: tuple[str, str]) -> bool:
+        expected = self.checker.reference.items.get(ref)
+        return expected is not None and expected.recorded.suspended
+
+    async def _send(self, rng: random.Random, client: Client, ref: tuple[str, str]) -> None:
+        tenant, id = ref
+        name, value = rng.choice(SIGNALS), f"signal {rng.random()}"
+        key = rng.choice((None, f"key{rng.randint(0, 20)}"))
+        while True:
+            call = client.tenant(tenant).signal(id, name, value, key=key)
+            try:
+                await asyncio.wait_for(self._run_in(self._client_process, call), 60)
+            except StoreUnavailable:
+                if key is not None:
+                    continue
+            except TreadleError as error:
+                self.checker.cover(f"{type(error).__name__} to a sender")
+            return
+
     async def _operate(self, rng: random.Random, client: Client) -> None:
         """Cancel, requeue, trigger, complete or update, for all tenants or bound to one, the right one or
         not."""
@@ -117,6 +154,9 @@ class FleetActions(Fleet):
         waiting = [ref for ref, type in self._acknowledged.items() if type in BATCHES or type in LIMITED]
         if waiting and rng.random() < 0.3:
             ref, verb = waiting[-1], "cancel"  # perhaps while it waits in its worker
+        suspended = [one for one in self._acknowledged if self._is_suspended(one)]
+        if suspended and rng.random() < 0.3:
+            ref, verb = rng.choice(suspended), rng.choice(("trigger", "trigger", "cancel", "complete"))
         bound = client if rng.random() < 0.3 else client.tenant(rng.choice(TENANTS))
         if rng.random() < 0.5:
             ref = self._some_child(rng, ref)
@@ -127,12 +167,18 @@ class FleetActions(Fleet):
                 verb, arguments = "repair", (group.group.ref[1],)
             else:
                 how = {"alone": rng.random() < 0.2, "cancelled": rng.random() < 0.3}
+                how |= self._some_step(rng, ref)
                 arguments = ([ref[1], *(one for _, one in rng.sample(sorted(self._acknowledged), 1))],)
         try:
             call = getattr(bound, verb)(*arguments, **how)
             await asyncio.wait_for(self._run_in(self._client_process, call), 60)
         except TreadleError as error:
             self.checker.cover(f"{type(error).__name__} to an operator")
+
+    def _some_step(self, rng: random.Random, ref: tuple[str, str]) -> dict[str, Any]:
+        expected = self.checker.reference.items.get(ref)
+        names = [] if expected is None else list(expected.recorded.steps)
+        return {"from_step": rng.choice(names)} if names and rng.random() < 0.4 else {}
 
     def _some_changes(self, rng: random.Random) -> dict[str, Any]:
         now = self.store_clock.now()
@@ -149,6 +195,7 @@ class FleetActions(Fleet):
         """An item that the handlers of this one queued, at any depth, and that is dead if there is one."""
         expected = self.checker.reference.items.get(ref)
         below = self.checker.reference.descendants([expected]) if expected is not None else []
+        below = [one for one in below if one.item.type != JOIN_TYPE]
         dead = [one.ref for one in below if one.status == "dead"]
         return rng.choice(dead or [one.ref for one in below] or [ref])
 

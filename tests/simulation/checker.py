@@ -14,7 +14,7 @@ The answer of each verb must be what the reference says:
 | I20 | an item that lost its worker keeps its place; losses and failures have budgets of their own |
 | I21 | what was handed out of a strict lane holds it until it has ended |
 
-`handler_checks` has the rules for what really runs.
+`step_checks` has the rules for steps. `handler_checks` has the rules for what really runs.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ class Checker(OperatorChecks):
         if self.violation is not None:
             self.note(f"VIOLATION: {self.violation}")
 
+    def record(self, now: float, records: Any, answers: Any) -> None:
+        self.recorded.record(now, records, answers)
+
+    def signal(self, now: float, signals: Any, tenant: str | None, answers: Any) -> None:
+        self.recorded.signal(now, signals, tenant, answers)
+
     def on_event(self, event: Any, worker: SimWorker) -> None:
         self.guard(self.event, event)
         if isinstance(event, Started):
@@ -106,6 +112,7 @@ class Checker(OperatorChecks):
                 f"{expected}: {row.status}, attempt {row.attempt}, token {row.token}, {row.verdict}; must be "
                 f"{wanted}, {expected.attempt}, {expected.token}, {expected.doom}"
             )
+        self.recorded.compare(row, expected)
         stored = _data(row.item, row.due_at, row.deadline)
         data = _data(expected.item, expected.due_at, expected.deadline)
         if stored != data:

@@ -17,6 +17,7 @@ from tests.simulation.network import FAULTS, FaultyNetwork, NetworkFaults
 from tests.simulation.plan import LEASE, Plan
 from tests.simulation.program import TYPES, limited_types, tick
 from tests.simulation.reference import Violation
+from tests.simulation.step_program import STEP_TYPES
 from tests.simulation.store import CheckedStore
 from treadle import Client, Context, StoreUnavailable, Treadle, Worker
 from treadle.doers import balanced, unlimited
@@ -67,7 +68,7 @@ class Fleet:
     def _client(self) -> Client:
         return Client(
             FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker),
-            work=[*TYPES, *limited_types()],
+            work=[*TYPES, *STEP_TYPES, *limited_types()],
             poll_interval=self.plan.poll_interval,
             clock=SimClock(self.loop, self._client_process),
             random=random.Random(self.rng.random()),
@@ -82,7 +83,7 @@ class Fleet:
         process.skew = self.rng.choice((0.0, -3600.0, 3600.0))
         app = Treadle(
             FaultyNetwork(self.store, self.faults, random.Random(self.rng.random()), self.checker),
-            work=[*TYPES, *limited_types()],
+            work=[*TYPES, *STEP_TYPES, *limited_types()],
             poll_interval=self.plan.poll_interval,
             lease=LEASE,
             heartbeat=LEASE / 2.5,
@@ -135,6 +136,33 @@ class Fleet:
         process = PROCESS.get()
         assert process is not None
         return self.handlers.running((ctx.tenant, ctx.id), process)
+
+    def called(self, ctx: Context, name: str) -> str:
+        found: list[str] = []
+        token = self._token(ctx)
+        self._check(lambda: found.append(self.checker.recorded.called((ctx.tenant, ctx.id), name, token)))
+        return found[0] if found else name
+
+    def said(self, call: str, number: int) -> str:
+        return self.checker.recorded.said(call, number)
+
+    def saw(self, ctx: Context, name: str, value: object) -> None:
+        token = self._token(ctx)
+        self._check(lambda: self.checker.recorded.saw((ctx.tenant, ctx.id), name, value, token))
+
+    def _token(self, ctx: Context) -> int | None:
+        """The token of the lease under which this handler runs."""
+        process = PROCESS.get()
+        for worker in self.handlers.workers.values():
+            if worker.process is process:
+                for held in worker.running():
+                    if (held.lease.tenant, held.lease.id, held.lease.attempt) == (
+                        ctx.tenant,
+                        ctx.id,
+                        ctx.attempt,
+                    ):
+                        return held.lease.token
+        return None
 
     def crash(self) -> None:
         process = PROCESS.get()

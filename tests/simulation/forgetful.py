@@ -29,7 +29,7 @@ from tests.simulation.plan import LEASE, TENANTS
 from tests.simulation.reference import Violation, must
 from tests.simulation.simulation import TIME_TO_FINISH, Simulation
 from treadle import Client, Context
-from treadle.item import GROUP_MARK, ItemState, Ref
+from treadle.item import GROUP_MARK, ItemState, Ref, Signal
 
 SLACK = 3.0
 """Seconds: what claims and answers take beside the two leases."""
@@ -151,6 +151,12 @@ class ForgetfulSimulation(Simulation):
     def running(self, ctx: Context) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def called(self, ctx: Context, name: str) -> str:
+        return name
+
+    def saw(self, ctx: Context, name: str, value: object) -> None:
+        return None
+
     # -- the end -----------------------------------------------------------------------------------------
 
     async def _finish(self, client: Client, running: list[asyncio.Task[None]]) -> None:
@@ -176,7 +182,17 @@ class ForgetfulSimulation(Simulation):
             must(self.loop.now < deadline, f"still open after {TIME_TO_FINISH:g} s: {stuck[:3]}")
             for queue, tenant in list(self.store.store.paused):
                 await self.store.pause(queue, False, tenant=tenant)
+            await self._answer_stuck([state for state in stuck if state.suspended])
             await asyncio.sleep(1)
+
+    async def _answer_stuck(self, stuck: list[ItemState]) -> None:
+        """Send the signals that these items wait for. Nothing else ends these waits."""
+        for state in stuck:
+            (found,) = await self.store.steps([state.id], tenant=state.tenant)
+            for step in () if found is None else found.steps:
+                if step.kind == "signal" and not step.over and step.until is None:
+                    signal = Signal(id=state.id, name=step.signal, value=b'"the end"')
+                    await self.store.signal([signal], tenant=state.tenant)
 
     async def _stuck(self) -> list[ItemState]:
         """The open items, without those that wait for ids that do not exist, or for each other."""

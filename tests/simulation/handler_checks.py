@@ -28,7 +28,7 @@ from tests.simulation.reference import ReferenceItem, ReferenceStore, must
 from treadle import Treadle
 from treadle.engine.run.held import HeldLease
 from treadle.events import Started
-from treadle.item import GROUP_TYPE, Item, Lease, PermitReply, PermitRequest, Ref, Settlement
+from treadle.item import GROUP_TYPE, JOIN_TYPE, Item, Lease, PermitReply, PermitRequest, Ref, Settlement
 
 PROMPT = 1.0
 """Seconds in which a plain item starts. A poll takes longer."""
@@ -53,7 +53,7 @@ class SimWorker(NamedTuple):
 
     def serves(self, item: Item) -> bool:
         return (
-            (self.types is None or item.type in self.types or item.type == GROUP_TYPE)
+            (self.types is None or item.type in self.types or item.type in (GROUP_TYPE, JOIN_TYPE))
             and (self.queues is None or item.queue in self.queues)
             and (self.tenants is None or item.tenant in self.tenants)
         )
@@ -155,7 +155,7 @@ class HandlerChecks:
         if not self.strict_timing:
             return
         self._check_in_time(expected, now)
-        if self.prompt and expected.starts == 1 and expected.ready_at is not None:
+        if self.prompt and (expected.starts == 1 or expected.woken) and expected.ready_at is not None:
             self._check_prompt(expected, now)
         if expected.item.type in CONCURRENT and expected.item.type in IN_THREADS:
             self._check_concurrency(expected.ref)

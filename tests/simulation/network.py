@@ -17,9 +17,9 @@ from treadle.testing.wrap import WrappedBackend
 
 T = TypeVar("T")
 
-REPEATABLE = frozenset(("submit", "settle", "beat", "claim_key", "fire"))
+REPEATABLE = frozenset(("submit", "settle", "beat", "claim_key", "fire", "record"))
 """Verbs that the contract allows to be repeated with the same arguments."""
-FIRST_ANSWER = frozenset(("submit", "fire"))
+FIRST_ANSWER = frozenset(("submit", "fire", "signal"))
 """Of these the caller gets the first answer. The second one would say that it was done already."""
 FAULTS = ("fail", "lose", "late", "repeat", "slow", "drop_wake", "repeat_wake")
 CALM = 0.35
@@ -83,7 +83,7 @@ class FaultyNetwork(WrappedBackend):
             self._checker.cover(f"{verb} failed before it arrived")
             raise StoreUnavailable(f"simulated: {verb} did not arrive")
         answer = await call()
-        if verb in REPEATABLE and draw() < faults.repeat:
+        if self._may_repeat(verb, args) and draw() < faults.repeat:
             again = await call()
             answer = answer if verb in FIRST_ANSWER else again
             self._checker.cover(f"{verb} repeated")
@@ -93,6 +93,9 @@ class FaultyNetwork(WrappedBackend):
             self._checker.cover(f"{verb} answer lost")
             raise StoreUnavailable(f"simulated: the answer to {verb} was lost")
         return answer
+
+    def _may_repeat(self, verb: str, args: tuple[Any, ...]) -> bool:
+        return verb in REPEATABLE or (verb == "signal" and all(one.key is not None for one in args[0]))
 
     def _send_late(self, verb: str, call: Callable[[], Awaitable[Any]]) -> None:
         """The call arrives later, even if its process has died. Its answer is dropped."""

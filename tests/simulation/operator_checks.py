@@ -63,10 +63,14 @@ class OperatorChecks(WorkChecks):
         changed: Changed,
         alone: bool = False,
         cancelled: bool = False,
+        from_step: str | None = None,
     ) -> None:
         named = dict.fromkeys(found for id in ids if (found := self.reference.find(tenant, id)) is not None)
         statuses = ("dead", "cancelled") if cancelled else ("dead",)
         asked = [expected for expected in named if expected.status in statuses]
+        if from_step is not None:
+            asked = [expected for expected in asked if expected.recorded.has(from_step)]
+            self.cover("requeued from a step") if asked else None
         opened = self.reference.repaired(asked, alone=alone)
         wanted, found = [expected.ref for expected in opened], refs_of(changed.items)
         must(sorted(found) == sorted(wanted), f"requeued {found}, not {wanted}")
@@ -80,14 +84,19 @@ class OperatorChecks(WorkChecks):
             self.cover("a closing item came back") if expected.item.closes_group else None
         if len(first) < len(asked):
             self.cover("a requeued item stayed dead")
-        self.reference.requeue(opened, asked, now, alone=alone)
+        self.reference.requeue(opened, asked, now, alone=alone, from_step=from_step)
 
     def trigger(self, now: float, ids: Sequence[str], tenant: str | None, changed: Changed) -> None:
         wanted = {expected.ref for id in ids if (expected := self.reference.find(tenant, id)) is not None}
         must(set(refs_of(changed.items)) == wanted, f"triggered {refs_of(changed.items)}, not {wanted}")
         for ref in wanted:
-            self.reference.items[ref].due_at = now
-            self.reference.items[ref].ready_at = now
+            expected = self.reference.items[ref]
+            expected.due_at = now
+            expected.ready_at = now
+            if expected.recorded.suspended:
+                must(expected.recorded.sleeps(), f"{expected} was triggered, and does not sleep")
+                expected.recorded.wake()
+                self.cover("a sleep was ended by trigger")
             self.cover("triggered")
 
     def update(

@@ -9,6 +9,7 @@ import random
 from typing import NamedTuple
 
 from tests.simulation.program import MAKERS, NAMES
+from tests.simulation.step_program import STEP_TYPES
 
 LEASE = 5.0
 TENANTS = ("acme", "beta")
@@ -56,6 +57,18 @@ class Plan:
             actions += [(rng.uniform(0, self.span), kind) for _ in range(_times(rng, rate * self.span))]
         actions.sort()
         self.actions = [Action(number, at, kind, rng.random()) for number, (at, kind) in enumerate(actions)]
+        self._add_journeys(random.Random(rng.random()))
+
+    def _add_journeys(self, rng: random.Random) -> None:
+        """In half of the seeds some items have steps. The other seeds are what they would be without."""
+        if rng.random() < 0.5:
+            return
+        rates = {"journey": rng.choice((0.2, 0.8)), "signal": rng.choice((0.3, 1.0, 2.0))}
+        for kind, rate in rates.items():
+            for _ in range(_times(rng, rate * self.span)):
+                at, seed = rng.uniform(0, self.span), rng.random()
+                self.actions.append(Action(len(self.actions), at, kind, seed))
+        self.actions.sort(key=lambda action: action.at)
 
     def has(self, *kinds: str) -> bool:
         return any(action.kind in kinds for action in self.actions)
@@ -70,7 +83,7 @@ def _kinds(rng: random.Random) -> list[frozenset[str] | None]:
     if count == 1:
         return [None]
     kinds: list[set[str]] = [set() for _ in range(count)]
-    for name in NAMES:
+    for name in (*NAMES, *(type.name for type in STEP_TYPES)):
         for kind in kinds if rng.random() < 0.1 else [rng.choice(kinds)]:
             kind.add(name)
     return [frozenset(kind) for kind in kinds]

@@ -32,6 +32,17 @@ class World(Protocol):
         """Note that the handler runs in this block."""
         ...
 
+    def called(self, ctx: Context, name: str) -> str:
+        """The function of a step is called. Returns what it should give."""
+        ...
+
+    def said(self, call: str, number: int) -> str:
+        """What this call of a function should emit now."""
+        ...
+
+    def saw(self, ctx: Context, name: str, value: object) -> None:
+        """A step has given this value to its handler."""
+
 
 RNG: ContextVar[random.Random] = ContextVar("rng")
 WORLD: ContextVar[World] = ContextVar("world")

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tests.simulation.reference_steps import ReferenceSteps
 from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Item, Ref, Status
 from treadle.store.rules.settlement import LONE_VERSION
 
@@ -120,6 +121,9 @@ class ReferenceItem:
         self.ends = 0
         self.released = 0
         self.result: bytes | None = None
+        self.recorded = ReferenceSteps()
+        self.woken = False
+        """A signal of a user has made it ready."""
 
     @property
     def ended(self) -> bool:
@@ -128,7 +132,7 @@ class ReferenceItem:
     @property
     def unstarted(self) -> bool:
         """Whether it can still be changed."""
-        return not (self.ended or self.token or self.attempt or self.doom)
+        return not (self.ended or self.token or self.attempt or self.doom or self.recorded.steps)
 
     @property
     def tolerant(self) -> bool:
@@ -321,6 +325,7 @@ class ReferenceStore:
         expected.ends += 1
         expected.doom = None
         expected.overdue = False
+        expected.recorded.suspended = False
         self._unwatch(expected)
         for id in expected.pending:
             self.waiters[expected.ref[0], id].pop(expected, None)

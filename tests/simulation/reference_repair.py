@@ -42,10 +42,19 @@ class ReferenceRepair(ReferenceStore):
         return sum(good) >= expected.item.need
 
     def requeue(
-        self, opened: list[ReferenceItem], asked: Iterable[ReferenceItem], now: float, *, alone: bool
+        self,
+        opened: list[ReferenceItem],
+        asked: Iterable[ReferenceItem],
+        now: float,
+        *,
+        alone: bool,
+        from_step: str | None = None,
     ) -> None:
         """Open these items again, and block again what is blocked or doomed because of them."""
         named = {*asked}
+        for one in opened:
+            if one in named:
+                one.recorded.forget(dead=one.status == "dead", from_step=from_step)
         ends = {ref: self._ended(ref) for one in opened for ref in self._names(one)}
         lost = {ref for ref, status in ends.items() if status in ("dead", "cancelled")}
         released = {one for one in opened if not one.unreleased}

@@ -18,7 +18,7 @@ from tests.simulation.program import RNG, WORLD
 from tests.simulation.reference import ReferenceItem, Violation, must
 from treadle import Client
 from treadle.base.ids import set_id_generator
-from treadle.item import GROUP_MARK, Filter, Ref
+from treadle.item import GROUP_MARK, Filter, Ref, Signal, Wake
 
 TIME_TO_FINISH = 900.0
 """Simulated seconds in which a fleet without faults must finish everything."""
@@ -112,7 +112,17 @@ class Simulation(FleetActions):
             must(
                 self.loop.now < deadline, f"still open after {TIME_TO_FINISH:g} s without faults: {stuck[:5]}"
             )
+            await self._answer_waits()
             await asyncio.sleep(0.5 if self.loop.now < deadline - TIME_TO_FINISH + 20 else 5)
+
+    async def _answer_waits(self) -> None:
+        """Send the signals that suspended items wait for without a time limit."""
+        for expected in [one for one in self.checker.reference.open_items() if one.recorded.suspended]:
+            for step in list(expected.recorded.steps.values()):
+                if step.kind == "signal" and not step.over and step.until is None:
+                    signal = Signal(id=expected.ref[1], name=step.signal, value=b'"the end"')
+                    await self.store.signal([signal], tenant=expected.ref[0])
+                    await self.store.publish(Wake(ready=True))
 
     def _open(self) -> list[ReferenceItem]:
         """The open items that do not wait, directly or through others, for an id that was never submitted."""

@@ -22,11 +22,14 @@ from treadle.item import (
     Loss,
     PermitReply,
     PermitRequest,
+    Record,
     Ref,
     Rejected,
     Schedule,
     Settled,
     Settlement,
+    Signal,
+    Signalled,
     Submission,
     Submitted,
 )
@@ -70,6 +73,18 @@ class CheckedStore(MemoryBackend):
         self._check_step("settle", settlements, answer)
         return answer
 
+    async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
+        answer = await super().record(records)
+        self._check_step("record", records, answer)
+        return answer
+
+    async def signal(
+        self, signals: Sequence[Signal], *, tenant: str | None = None, **noted: Any
+    ) -> Sequence[Signalled]:
+        answer = await super().signal(signals, tenant=tenant, **noted)
+        self._check_step("signal", signals, tenant, answer)
+        return answer
+
     async def take_permits(
         self, requests: Sequence[PermitRequest], *, worker: str = ""
     ) -> Sequence[PermitReply]:
@@ -108,9 +123,8 @@ class CheckedStore(MemoryBackend):
         self, where: Sequence[str] | Filter, *, tenant: str | None = None, **how: Any
     ) -> Changed:
         answer = await super().requeue(where, tenant=tenant, **how)
-        self._check_step(
-            "requeue", where, tenant, answer, how.get("alone", False), how.get("cancelled", False)
-        )
+        alone, cancelled = how.get("alone", False), how.get("cancelled", False)
+        self._check_step("requeue", where, tenant, answer, alone, cancelled, how.get("from_step"))
         return answer
 
     async def trigger(self, ids: Sequence[str], *, tenant: str | None = None, **noted: Any) -> Changed:

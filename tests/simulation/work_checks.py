@@ -17,6 +17,7 @@ from tests.simulation.reference import (
     must,
 )
 from tests.simulation.reference_repair import ReferenceRepair
+from tests.simulation.step_checks import StepChecks
 from treadle.backends.memory import MemoryBackend
 from treadle.item import (
     Claim,
@@ -47,6 +48,7 @@ class WorkChecks:
         self._clock = clock
         self.reference = ReferenceRepair(self._drawn_due)
         self.handlers = HandlerChecks(self.reference, self._store_now, self.cover)
+        self.recorded = StepChecks(self.reference, self.cover)
         self.steps = 0
         self.calls: Counter[str] = Counter()
         self.coverage: Counter[str] = Counter()
@@ -203,6 +205,7 @@ class WorkChecks:
         self.note(f"claimed {expected} attempt {lease.attempt} token {lease.token} {lease.verdict or ''}")
         self.reference.lease(expected, lease.token, worker)
         self.handlers.leased(expected, lease, worker)
+        self.recorded.leased(expected, lease.has_steps, lease.resumes)
         if lease.verdict is None:
             expected.begun = not expected.losses and lease.type not in buffered
             expected.begun_at = self._store_now()
@@ -369,6 +372,11 @@ class WorkChecks:
         if settlement.kind in ("retry", "defer", "release"):
             self._apply_return(now, expected, settlement)
             return
+        if settlement.kind == "suspend":
+            children = self._find_by_keys([_child(item, expected) for item in settlement.children], now)
+            self._apply_children(now, expected, children, outcome)
+            self.recorded.suspend(now, expected, settlement, outcome)
+            return
         if settlement.kind == "success":
             must(expected.doom is None, f"{expected} succeeded, but is {expected.doom}")
             left_out = expected.item.type in DELEGATING and not settlement.children
@@ -384,8 +392,9 @@ class WorkChecks:
             self.cover("dead in a group of several") if expected.group.ref != expected.ref else None
             undone = [(child.type, child.contributes) for child in settlement.children]
             compensated = expected.item.type == "risky" and _attempts_begun(expected, settlement)
+            wanted = self.recorded.undone(expected, settlement)
             must(
-                undone == ([("undo", False)] if compensated else []),
+                undone == ([*wanted, ("undo", False)] if compensated else wanted),
                 f"{expected} died with these children: {undone}",
             )
         if settlement.kind == "cancelled":

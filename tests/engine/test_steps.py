@@ -1,0 +1,237 @@
+"""Steps in the tests of users: time travel, and a worker that dies behind a step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from treadle import Abort, Context, Retry, Step, Treadle, WorkFailed, work
+from treadle.backend import Backend
+from treadle.backends.memory import MemoryBackend
+from treadle.errors import InputError
+from treadle.testing import FaultyBackend, ManualClock, crash_at, drain, run_inline, travel
+from treadle.testing.wrap import WrappedBackend
+
+DAY = 86_400.0
+
+
+async def test_travel_runs_each_item_at_its_instant() -> None:
+    sent: list[float] = []
+    clock = ManualClock()
+    began = clock.now()
+
+    @work
+    async def trial(ctx: Context) -> str:
+        for day in (7, 21, 29):
+            await ctx.sleep(f"until day {day}", timedelta(days=7) if day == 7 else timedelta(days=day - 14))
+            await ctx.step(f"remind:{day}", remind)
+        return "over"
+
+    async def remind() -> None:
+        sent.append((clock.now() - began) / DAY)
+
+    app = Treadle(MemoryBackend(clock), work=[trial], clock=clock, keep=timedelta(days=90))
+    async with run_inline(app):
+        handle = await app.enqueue(trial())
+        await travel(app, timedelta(days=10))
+        assert sent == [7.0]
+        await travel(app, timedelta(days=30))
+        assert sent == [7.0, 14.0, 29.0]
+        assert clock.now() == began + 40 * DAY
+        assert (await handle.state()).result == "over"
+
+
+async def test_travel_needs_a_clock_that_it_can_move() -> None:
+    with pytest.raises(InputError, match="ManualClock"):
+        await travel(Treadle(MemoryBackend()), 1)
+
+
+@pytest.mark.parametrize("name", ["charge", "ship"])
+async def test_a_worker_dies_after_a_step(name: str) -> None:
+    """Each step has run once, whichever it dies behind."""
+    done: list[str] = []
+
+    async def do(what: str) -> None:
+        done.append(what)
+
+    @work
+    async def order(ctx: Context) -> str:
+        for each in ("charge", "ship"):
+            await ctx.step(each, do, each)
+        return "shipped"
+
+    async with run_inline(Treadle(FaultyBackend(MemoryBackend()), work=[order])) as app:
+        crash = crash_at(app, f"after_step:{name}")
+        assert await app.enqueue(order()).result(5) == "shipped"
+        assert crash.hits == 1
+    assert done == ["charge", "ship"]
+
+
+async def test_a_short_sleep_waits_for_a_clock_that_a_test_moves() -> None:
+    clock = ManualClock()
+
+    @work
+    async def nap(ctx: Context) -> int:
+        await ctx.sleep("nap", 2)
+        return 1
+
+    app = Treadle(MemoryBackend(clock), work=[nap], clock=clock)
+    async with run_inline(app):
+        handle = await app.enqueue(nap())
+        await drain(app)
+        assert (await handle.state()).suspended
+        await clock.advance(2)
+        await drain(app)
+        assert (await handle.state()).result == 1
+
+
+def test_a_batch_has_no_steps() -> None:
+    with pytest.raises(TypeError, match=r"uses ctx\.step, and a batch has no steps"):
+
+        @work.batch(size=2, max_wait=1)
+        async def many(contexts: list[Context], inputs: list[int]) -> list[int]:
+            for ctx in contexts:
+                await ctx.step("one", _one)
+            return inputs
+
+
+def test_a_handler_in_a_process_has_no_steps() -> None:
+    with pytest.raises(TypeError, match=r"uses ctx\.sleep, and a handler with run_in='process'"):
+        work(run_in="process")(_sleeps)
+
+
+def _sleeps(ctx: Context) -> None:
+    ctx.sync.sleep("nap", 1)
+
+
+async def _one() -> int:
+    return 1
+
+
+class SlowRecords(WrappedBackend):
+    """Records at once, and answers later."""
+
+    def __init__(self, inner: Backend) -> None:
+        super().__init__(inner)
+        self.recorded = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def around(self, verb: str, args: tuple[Any, ...], call: Callable[[], Awaitable[Any]]) -> Any:
+        answer = await call()
+        if verb == "record":
+            self.recorded.set()
+            await self.may_answer.wait()
+        return answer
+
+
+async def test_a_step_that_is_being_recorded_when_its_item_dies_is_undone() -> None:
+    undone: list[int] = []
+    slow = SlowRecords(MemoryBackend())
+
+    @work
+    async def refund(value: int) -> None:
+        undone.append(value)
+
+    async def fail() -> None:
+        await slow.recorded.wait()
+        asyncio.get_running_loop().call_later(0.02, slow.may_answer.set)
+        raise Abort("the other half")
+
+    @work
+    async def order(ctx: Context) -> None:
+        await asyncio.gather(ctx.step(Step("charge", undo=refund), _one), fail())
+
+    async with run_inline(Treadle(slow, work=[order, refund])) as app:
+        with pytest.raises(WorkFailed):
+            await app.enqueue(order()).result(5)
+        await drain(app)
+    assert undone == [1]
+
+
+async def test_no_step_goes_on_when_its_attempt_has_ended() -> None:
+    """The next attempt would call it beside itself."""
+    at_once, most, calls = 0, 0, 0
+
+    async def long() -> int:
+        nonlocal at_once, most, calls
+        at_once, calls = at_once + 1, calls + 1
+        most = max(most, at_once)
+        try:
+            await asyncio.sleep(30 if calls == 1 else 0)
+        finally:
+            at_once -= 1
+        return calls
+
+    async def fail() -> None:
+        await asyncio.sleep(0.02)
+        if calls == 1:
+            raise OSError("the other half")
+
+    @work(retry=Retry(attempts=2, base=0, jitter=0))
+    async def order(ctx: Context) -> int:
+        called, _ = await asyncio.gather(ctx.step("long", long), fail())
+        return called
+
+    async with run_inline(Treadle(MemoryBackend(), work=[order])) as app:
+        assert await app.enqueue(order()).result(5) == 2
+    assert most == 1
+
+
+class Backwards:
+    """A codec of a type: its values are stored backwards."""
+
+    def encode(self, value: Any) -> bytes:
+        return msgspec.json.encode(value)[::-1]
+
+    def decode(self, data: bytes) -> Any:
+        return msgspec.json.decode(data[::-1])
+
+
+async def test_a_type_with_a_codec_of_its_own_has_steps_streams_and_signals() -> None:
+    """Who sends a signal need not know the type: it is stored by the codec of the app."""
+
+    async def pay() -> str:
+        return "paid"
+
+    @work(codec=Backwards())
+    async def order(ctx: Context) -> list[str | None]:
+        paid = await ctx.step("pay", pay)
+        answer = await ctx.signal("go", str)
+        await ctx.emit("shipped")
+        return [paid, answer]
+
+    async with Treadle(work=[order]) as app:
+        handle = await app.enqueue(order())
+        await app.signal(handle, "go", "gone")
+        assert await handle.result(5) == ["paid", "gone"]
+        assert [step.value for step in await app.steps(handle)] == ["paid", "gone"]
+        assert [chunk.value async for chunk in handle.stream()] == ["shipped"]
+
+
+async def test_suspensions_and_steps_are_counted() -> None:
+    """By type, in this process. A recorded step is counted once."""
+
+    async def pay() -> int:
+        return 1
+
+    @work(name="counted")
+    async def counted(ctx: Context) -> None:
+        await ctx.step("pay", pay)
+        await ctx.signal("go", int)
+
+    async with Treadle(work=[counted]) as app:
+        handle = await app.enqueue(counted())
+        async with asyncio.timeout(5):
+            while not (await handle.state()).suspended:  # noqa: ASYNC110  it has no event
+                await asyncio.sleep(0.005)
+        await app.signal(handle, "go", 1)
+        await handle.result(5)
+        text = app.metrics.prometheus()
+        assert 'treadle_suspended_total{type="counted"} 1' in text
+        assert 'treadle_steps_total{type="counted"} 1' in text
+        assert app.metrics.get("suspended", type="counted") == 1
