@@ -123,16 +123,15 @@ class ProcessPool:
         self._closed = True
         while self._waiting:
             self._wake_next()
-        children, self._idle = list(self._children), []
+        self._idle = []
+        children = list(self._children)
         for child in children:
             child.stop()
-        ends = {child.ended: child for child in children}
-        for _ in range(2):
-            if ends:
-                done, _ = await asyncio.wait(ends, timeout=KILL_WAIT)
-                ends = {ended: child for ended, child in ends.items() if ended not in done}
-            for child in ends.values():  # it was idle, and does not end by itself in time
-                child.kill()
+        for _ in range(2 if children else 0):
+            await asyncio.wait([child.ended for child in children], timeout=KILL_WAIT)
+            for child in children:
+                if not child.ended.done():  # it was idle, and does not end by itself in time
+                    child.kill()
         self._children.clear()
 
     def _request(
