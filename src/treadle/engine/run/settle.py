@@ -236,7 +236,7 @@ class Settler:
         """Settle a batch, repeated while the store is unavailable. Returns the settlements that must be
         written once more, or the error with which the store refused, or kept failing."""
         settlements = self.builder.build(batch)
-        if dying := [each for each in batch if each.may_undo and isinstance(each.decision, Die)]:
+        if dying := [each for each in batch if isinstance(each.decision, Die) and each.may_undo]:
             await self._read_undoable([each for each in dying if each.undoable is None])
             settlements = self.builder.build(batch)
         tries = 0
