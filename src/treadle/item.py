@@ -451,12 +451,17 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     steps: tuple[StepRecord, ...] = ()
     """In the order in which they were recorded first, since they were forgotten."""
-    unread: int = 0
-    """Signals that no wait has taken yet."""
+    mailbox: dict[str, int] = {}
+    """How many signals of each name no wait has taken yet."""
     progress: bytes | None = None
     progress_at: float | None = None
     chunks: int = 0
     """How many chunks its stream has: the number of the last one."""
+
+    @property
+    def unread(self) -> int:
+        """Signals that no wait has taken yet."""
+        return sum(self.mailbox.values())
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -60,8 +60,11 @@ def test_a_signal_that_nothing_waits_for_is_remarked_on(memory: Store) -> None:
     answer = memory.call("signal", "o-1", "aproval")
     assert answer.code == 0
     assert "o-1 waits for the signal approval, and not for aproval" in answer.err
+    why = " ".join(memory.call("why", "o-1").out.split())
+    assert "; in its mailbox, under other names: aproval" in why
     assert memory.call("signal", "o-1", "approval", '"no"').err == ""
-    assert "1 signal in its mailbox" in memory.call("show", "o-1").out
+    shown = memory.call("show", "o-1").out
+    assert "Mailbox (1 signal that no wait has taken)\n  aproval\n" in shown
 
 
 def test_a_signal_is_refused(memory: Store) -> None:
@@ -120,7 +123,7 @@ def test_steps_for_programs(memory: Store) -> None:
     assert shown["suspended"]
     assert (shown["progress"]["done"], shown["progress"]["total"]) == (1, 4)
     assert [chunk["number"] for chunk in shown["stream"]] == [1, 2]  # one for each attempt
-    assert (shown["chunks"], shown["unread"]) == (2, 0)
+    assert (shown["chunks"], shown["mailbox"]) == (2, {})
 
 
 def test_without_the_code_steps_are_masked(store: Store) -> None:

@@ -140,6 +140,17 @@ async def test_each_wait_has_its_words(
     assert "9999" not in page
 
 
+async def test_the_mailbox_is_shown_with_the_names_of_signals(app: Treadle, visitor: Any) -> None:
+    id = await suspended(app, "signal")
+    for name in ("aproval", "<b>", "<b>"):
+        await app.signal(id, name, True)
+    ann = visitor(app)
+    page, form = (await ann.get(f"/items/{id}")).text, (await ann.get(f"/items/{id}/signal")).text
+    assert "<dd>&lt;b&gt; (2), aproval <span" in page
+    assert "under other names: &lt;b&gt; (2), aproval" in page
+    assert "until one does: &lt;b&gt; (2), aproval there." in form
+
+
 async def test_waits_that_are_over_say_how_they_ended(app: Treadle, visitor: Any) -> None:
     signalled, slept = await suspended(app, "limited"), await suspended(app, "sleep")
     await app.signal(signalled, "approval", True)
@@ -185,7 +196,7 @@ async def test_the_last_chunks_are_shown_with_their_numbers(app: Treadle, visito
     assert '<li id="chunk-30" value="30"><span class="mono">{&#34;n&#34;:29,' in page
     assert "hunter2" not in page
     found = (await ann.get(f"/items/{handle.id}", headers=AS_JSON)).json()
-    assert (found["chunks"], found["unread"], found["progress"]["done"]) == (30, 0, 2)
+    assert (found["chunks"], found["mailbox"], found["progress"]["done"]) == (30, {}, 2)
     assert found["stream"][-1]["value"] == {"n": 29, "password": "***"}
     assert [step["name"] for step in found["steps"]] == ["charge", "check"]
 
@@ -277,7 +288,7 @@ async def test_a_key_is_told_to_browsers_and_programs(app: Treadle, visitor: Any
     answer = await ann.post(f"/items/{id}/signal", data=form)
     assert answer.status_code == 409
     assert "was sent before" in answer.text
-    assert "1 signal that no wait has taken" in (await ann.get(f"/items/{id}")).text
+    assert "<dd>later <span" in (await ann.get(f"/items/{id}")).text
 
 
 async def test_a_signal_needs_its_right(app: Treadle, visitor: Any) -> None:

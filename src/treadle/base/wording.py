@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, TextIO
 
 MOST_CHARACTERS: Final = 500
@@ -105,6 +105,12 @@ def listed(names: Iterable[str], most: int = NAMES_SHOWN, *, total: int | None =
     more = (len(given) if total is None else total) - min(len(given), most)
     shown = ", ".join(map(plain, given[:most]))
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def counted_names(counts: Mapping[str, int]) -> str:
+    """`a (12), b, c and 4 more`: the most frequent first."""
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    return listed(f"{name} ({counts[name]:,})" if counts[name] > 1 else name for name in names)
 
 
 def close_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from treadle.base.ids import check_id
-from treadle.base.wording import duration, first_line, listed, plain, plural
+from treadle.base.wording import counted_names, duration, first_line, listed, plain, plural
 from treadle.errors import AlreadyEnded, MailboxFull, NotFound
 from treadle.item import Chunk, ItemState, Recorded, StepRecord
 from treadle.operate.changes import Refusal
@@ -150,7 +150,8 @@ def show_recordings(shell: Shell, state: ItemState, recordings: Recordings, now:
         )
     if recorded.unread:
         shell.print()
-        shell.print(f"{plural(recorded.unread, 'signal')} in its mailbox", "bold")
+        shell.print(f"Mailbox ({plural(recorded.unread, 'signal')} that no wait has taken)", "bold")
+        shell.print(f"  {counted_names(recorded.mailbox)}")
     if recordings.last:
         shell.print()
         few = f"the last {len(recordings.last)} of " if recorded.chunks > len(recordings.last) else ""

@@ -58,8 +58,8 @@ class ItemSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steps before these."""
     progress: Progress | None = None
     progress_at: float | None = None
-    unread: int = 0
-    """Signals that no wait has taken."""
+    mailbox: dict[str, int] = {}
+    """How many signals of each name no wait has taken."""
     chunk_count: int = 0
     chunks: list[ShownChunk] = []
     fields: dict[str, Any] = {}
@@ -83,7 +83,7 @@ class ItemSteps(msgspec.Struct, frozen=True, kw_only=True):
         return "when its children have ended"
 
 
-RECORDED: Final = ("steps", "progress", "unread", "chunks", "stream")
+RECORDED: Final = ("steps", "progress", "mailbox", "chunks", "stream")
 """The names of `fields`."""
 NEVER_WORDS: Final = "when the signal comes"
 """What is said instead of `NEVER`."""
@@ -125,7 +125,7 @@ def _shown(visit: Visit, state: ItemState, found: Recorded, chunks: Sequence[Chu
         if progress is None
         else Progress(progress["done"], progress["total"], progress["message"]),
         progress_at=found.progress_at,
-        unread=found.unread,
+        mailbox=found.mailbox,
         chunk_count=found.chunks,
         chunks=[
             ShownChunk(each.number, each.at, _chunk_text(each, shown["value"]))

@@ -11,7 +11,7 @@ import msgspec
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from treadle.base.wording import approximate, capped, duration, plain, plural
+from treadle.base.wording import approximate, capped, counted_names, duration, plain, plural
 from treadle.item import NEVER, ItemState
 from treadle.metrics.names import SECONDS
 from treadle.operate.filters import filter_word
@@ -220,6 +220,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "segment": segment,
     "approximate": approximate,
     "capped": capped,
+    "counted_names": counted_names,
     "plural": plural,
     "duration": duration,
 }

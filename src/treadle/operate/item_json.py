@@ -97,8 +97,8 @@ class Values:
     def recorded(
         self, state: ItemState, recorded: Recorded, now: float, *, reveal: bool = False
     ) -> dict[str, Any]:
-        """What an item has recorded, for programs: its steps, its progress, how many signals are unread and
-        how many chunks its stream has. `recorded`: as `Backend.steps` returns it."""
+        """What an item has recorded, for programs: its steps, its progress, how many signals of each
+        name are unread, and how many chunks its stream has. `recorded`: as `Backend.steps` returns it."""
         progress = progress_of(recorded)
         return {
             "steps": [
@@ -107,7 +107,7 @@ class Values:
             "progress": None
             if progress is None
             else {**msgspec.structs.asdict(progress), "at": iso(recorded.progress_at)},
-            "unread": recorded.unread,
+            "mailbox": recorded.mailbox,
             "chunks": recorded.chunks,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
@@ -148,7 +149,7 @@ def recorded(row: Row) -> Recorded:
         return Recorded()
     return Recorded(
         steps=tuple(found.steps.values()),
-        unread=found.unread,
+        mailbox=Counter(mail.name for mail in found.mail if not mail.taken),
         progress=found.progress,
         progress_at=found.progress_at,
         chunks=len(found.chunks),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -164,7 +165,7 @@ def _recorded(row: AnswerRow) -> Recorded:
     columns = [row[name] or () for name in STEP_COLUMNS]
     return Recorded(
         steps=tuple([_step(values) for values in zip(*columns, strict=True)]),
-        unread=row["unread"],
+        mailbox=Counter(row["unread"] or ()),
         progress=row["progress"],
         progress_at=row["progress_at"],
         chunks=row["chunks"],

@@ -6,7 +6,8 @@ read what is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final, Literal
 
@@ -23,6 +24,7 @@ _SENT: Final = Bytes(">BddH")
 _STORED: Final = Bytes(">6xIdIBddH")
 _RECORD: Final = Bytes(">HIQBIII")
 _LENGTH: Final = Bytes(">I")
+_SIGNAL: Final = Bytes(">6sH")
 _INSTANT: Final = Bytes(">d")
 
 VERBS: Final[dict[bytes, Literal["stored", "existing", "not_found", "ended", "full"]]] = {
@@ -98,11 +100,20 @@ def read_recorded(answer: Sequence[Any]) -> Recorded:
     mailbox, progress, chunks, names, steps = answer
     return Recorded(
         steps=tuple(map(_read_step, names, steps)),
-        unread=int.from_bytes(mailbox[: _LENGTH.size], "big"),
+        mailbox=Counter(_signal_names(mailbox or b"")),
         progress=progress[_INSTANT.size :] if progress else None,
         progress_at=_INSTANT.unpack_from(progress)[0] if progress else None,
         chunks=int.from_bytes(chunks, "big"),
     )
+
+
+def _signal_names(mailbox: bytes) -> Iterator[str]:
+    """The names of the signals in a mailbox: see lua/lib/mailboxes.lua."""
+    at = _LENGTH.size
+    while at < len(mailbox):
+        begins = at + _SIGNAL.size
+        at = begins + _SIGNAL.unpack_from(mailbox, at)[1]
+        yield mailbox[begins:at].decode()
 
 
 def _read_step(name: bytes, data: bytes) -> StepRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -199,9 +200,11 @@ def steps(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[Recorded | Non
 
 
 def _recorded(
-    steps: Sequence[StepRecord], progress: bytes | None, at: float | None, unread: int, chunks: int
+    steps: Sequence[StepRecord], progress: bytes | None, at: float | None, mailbox: str, chunks: int
 ) -> Recorded:
-    return Recorded(steps=tuple(steps), unread=unread, progress=progress, progress_at=at, chunks=chunks)
+    return Recorded(
+        steps=tuple(steps), mailbox=json.loads(mailbox), progress=progress, progress_at=at, chunks=chunks
+    )
 
 
 def stream(tx: Tx, id: str, tenant: str | None, since: int, limit: int) -> list[Chunk]:

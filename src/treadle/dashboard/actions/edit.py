@@ -169,8 +169,8 @@ async def _complete(visit: Visit, item: ItemState, form: Form) -> Response:
 class SignalPage(msgspec.Struct, frozen=True):
     item: ItemBrief
     waits_for: list[str]
-    unread: int
-    """Signals that no wait has taken."""
+    mailbox: dict[str, int]
+    """How many signals of each name no wait has taken."""
     name: str
     value: str = "null"
     key: str = ""
@@ -183,7 +183,7 @@ async def signal(visit: Visit) -> Response:
     item = await read_item(visit, form)
     found = await read_steps(visit, item) or ItemSteps()
     name = visit.query("name") or (found.awaited or [""])[0]
-    page = SignalPage(brief(item), found.awaited, found.unread, name)
+    page = SignalPage(brief(item), found.awaited, found.mailbox, name)
     error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
         page = msgspec.structs.replace(

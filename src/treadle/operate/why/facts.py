@@ -53,6 +53,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Workers are alive that the one who asks may not see."""
     waits: tuple[StepRecord, ...] = ()
     """What a suspended item waits for."""
+    mailbox: Mapping[str, int] = {}
+    """How many signals of each name a suspended item has that no wait has taken."""
     joins: Mapping[str, Explanation] = {}
     """By the signal that tells it: the items that wait for its children."""
 

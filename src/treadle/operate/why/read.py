@@ -12,7 +12,17 @@ from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in, named_causes
-from treadle.item import GROUP_MARK, TERMINAL, Filter, ItemState, Limit, Status, StepRecord, WorkerState
+from treadle.item import (
+    GROUP_MARK,
+    TERMINAL,
+    Filter,
+    ItemState,
+    Limit,
+    Recorded,
+    Status,
+    StepRecord,
+    WorkerState,
+)
 from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
 from treadle.operate.tenant_view import has_others, seen_limits, seen_workers
 from treadle.store.fleet import Fleet
@@ -157,7 +167,8 @@ async def _read(
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
     causes = await _read_causes(backend, item)
-    waits = await _read_waits(backend, item, explained.now)
+    recorded = await _read_recorded(backend, item)
+    waits = tuple(step for step in recorded.steps if not is_over(step, explained.now))
     return ItemFacts(
         explained=explained,
         limits=await _read_limits(core, explained, viewer),
@@ -166,6 +177,7 @@ async def _read(
         group=group,
         others=others,
         waits=waits,
+        mailbox=recorded.mailbox,
         joins=await _read_joins(backend, item.tenant, waits),
     )
 
@@ -176,11 +188,11 @@ async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]
     return {name: each for name, each in found.items() if each is not None}
 
 
-async def _read_waits(backend: Backend, item: ItemState, now: float) -> tuple[StepRecord, ...]:
+async def _read_recorded(backend: Backend, item: ItemState) -> Recorded:
     if not item.suspended or item.status != "scheduled":
-        return ()
+        return Recorded()
     (found,) = await backend.steps([item.id], tenant=item.tenant)
-    return () if found is None else tuple(step for step in found.steps if not is_over(step, now))
+    return found or Recorded()
 
 
 async def _read_limits(

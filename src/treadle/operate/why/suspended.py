@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.base.wording import duration, listed, plain
+from treadle.base.wording import counted_names, duration, listed, plain
 from treadle.item import StepRecord
 from treadle.why import Reason
 
@@ -39,5 +39,7 @@ def _reason(facts: ItemFacts, wait: StepRecord) -> Reason:
     if wait.until is not None:
         limit = f"and goes on without it {until_text(now, wait.until)}"
     text = f"it has waited for the signal {plain(wait.signal)} for {since}, {limit}"
+    if facts.mailbox:
+        text += f"; in its mailbox, under other names: {counted_names(facts.mailbox)}"
     fix = command("signal", item.id, wait.signal, "JSON", tenant=tenant)
     return Reason(kind="waits_for_signal", text=text, until=wait.until, refs=(wait.signal,), fix=fix)

@@ -513,6 +513,14 @@ class SignalCases:
         assert await claim_ids(backend) == []
 
     @needs("steps")
+    async def test_a_mailbox_has_names(self, backend: Backend) -> None:
+        """Of the signals that no wait has taken."""
+        await suspended(backend, awaits("go"))
+        for name in ("stop", "gö", "go", "stop", "a'b"):
+            await send(backend, name, b"1")
+        assert (await recorded(backend)).mailbox == {"stop": 2, "gö": 1, "a'b": 1}
+
+    @needs("steps")
     async def test_a_signal_that_came_before_is_taken_by_the_wait(self, backend: Backend) -> None:
         """Before the item has started, and while it runs. The item is ready at once."""
         await submit(backend, item("a"))

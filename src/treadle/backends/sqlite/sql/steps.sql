@@ -82,7 +82,9 @@ UPDATE treadle_step SET over = 1 WHERE kind = 'sleep' AND over = 0 AND no IN (SE
 
 -- :name recorded
 SELECT e.value, p.value, p.at,
-    (SELECT count(*) FROM treadle_mail AS m INDEXED BY treadle_mail_unread WHERE m.no = e.value AND m.taken = 0),
+    (SELECT json_group_object(m.name, m.count) FROM (
+        SELECT m.name, count(*) AS count FROM treadle_mail AS m INDEXED BY treadle_mail_unread
+        WHERE m.no = e.value AND m.taken = 0 GROUP BY m.name) AS m),
     (SELECT coalesce(max(c.number), 0) FROM treadle_chunk AS c WHERE c.no = e.value)
 FROM json_each(?) AS e LEFT JOIN treadle_progress AS p ON p.no = e.value
 

@@ -187,7 +187,7 @@ end $$;
 -- What these items have recorded.
 create or replace function treadle.read_steps(p_nos bigint[])
 returns table (
-  id text, unread int, progress bytea, progress_at float8, chunks int, name text[], kind smallint[], value bytea[],
+  id text, unread text[], progress bytea, progress_at float8, chunks int, name text[], kind smallint[], value bytea[],
   took float8[], undo bytea[], signal text[], over boolean[], until float8[], at float8[], attempt int[], times int[])
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -196,7 +196,7 @@ as $$
 #variable_conflict use_column
 begin
   return query
-    select i.id, (select count(*)::int from treadle.mail m where m.no = i.no and not m.taken), p.value, p.at,
+    select i.id, (select array_agg(m.name) from treadle.mail m where m.no = i.no and not m.taken), p.value, p.at,
       coalesce((select c.number from treadle.chunk c where c.no = i.no order by c.no, c.number desc limit 1), 0),
       s.names, s.kinds, s.values_, s.tooks, s.undos, s.signals, s.overs, s.untils, s.ats, s.attempts,
       s.times
