@@ -45,6 +45,8 @@ LOOP_CHECK: Final = 1.0
 """So often a thread that waits for an answer checks whether the worker's event loop still exists."""
 CYCLES: Final = 3
 """Cycles of the event loop in which a handler may begin its next step, before its attempt is suspended."""
+MORE_CYCLES: Final = 30
+"""The same if several tasks have steps. The end of a task in a group is known two cycles later."""
 _shapes: WeakKeyDictionary[Any, Shape] = WeakKeyDictionary()
 
 
@@ -61,7 +63,7 @@ class StepCalls:
         self._book = book
         self._clock = core.settings.clock
         self.running: dict[asyncio.Task[Any], None] = {}
-        """The tasks whose steps run."""
+        """The tasks at work."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -175,16 +177,23 @@ class StepCalls:
     @contextmanager
     def _runs(self, name: str) -> Generator[None]:
         telemetry = self._core.telemetry
+        token = INSIDE.set(name)
+        try:
+            with self.at_work(), NOTHING if telemetry is None else telemetry.step(name):
+                yield
+        finally:
+            INSIDE.reset(token)
+
+    @contextmanager
+    def at_work(self) -> Generator[None]:
+        """Meanwhile no wait of another task suspends the attempt."""
         task = asyncio.current_task()
         assert task is not None
         self.running[task] = None
         self._idle.clear()
-        token = INSIDE.set(name)
         try:
-            with NOTHING if telemetry is None else telemetry.step(name):
-                yield
+            yield
         finally:
-            INSIDE.reset(token)
             del self.running[task]
             if not self.running:
                 self._idle.set()
@@ -192,7 +201,7 @@ class StepCalls:
     async def until_idle(self) -> None:
         """Return when no step runs, and the handler has had the chance to begin another."""
         cycles = 0
-        while cycles < CYCLES:
+        while cycles < (MORE_CYCLES if self._book.has_branches else CYCLES):
             await self._idle.wait()
             await asyncio.sleep(0)
             cycles = 0 if self.running else cycles + 1

@@ -167,6 +167,8 @@ class StepBook:
         self._used: set[str] = set()
         self.writing: dict[asyncio.Future[Loss | None], tuple[StepRecord, ...]] = {}
         """Steps that are being recorded."""
+        self.has_branches = False
+        """Another task than that of the handler has steps."""
         self.has_ended = False
         """The handler has ended: nothing more is recorded."""
         self.passed: dict[str, StepRecord] = {}
@@ -191,6 +193,7 @@ class StepBook:
                 f'f"{name}:{{n}}"'
             )
         self._used.add(name)
+        self.has_branches = self.has_branches or asyncio.current_task() is not self._held.task
         found = self.known.get(name)
         if found is not None and found.kind != "forgotten":
             return found

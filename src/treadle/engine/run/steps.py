@@ -148,7 +148,8 @@ class StepWaits:
             wait = StepRecord(name=name, kind="sleep", delay=delay, until=until, over=False)
             if end - self._book.now() > self._short:
                 await self._suspend(WaitingFor(wait))
-            await self._book.record(wait)
+            with self._calls.at_work():
+                await self._book.record(wait)
             found = replace(wait, delay=None, until=end)
         self._book.check_kind(found, "sleep")
         if found.over or found.until is None:
@@ -157,8 +158,17 @@ class StepWaits:
             left = found.until - self._book.now()
             if left > self._short:
                 await self._suspend(WaitingFor(found))
-            await self._clock.sleep(max(left, 0.0))
+            await self._sleep_here(found, max(left, 0.0))
         self._book.end_wait(found)
+
+    async def _sleep_here(self, found: StepRecord, left: float) -> None:
+        """Meanwhile a wait of another task may suspend the attempt: then the item waits for both."""
+        self.open[found.name] = WaitingFor(found)
+        try:
+            await self._clock.sleep(left)
+        finally:
+            if not self.ended_attempt:
+                del self.open[found.name]
 
     async def signal(self, name: str, type: Any, timeout: float | None, step: str) -> Any:
         found = self._book.open(step)
@@ -206,7 +216,8 @@ class StepWaits:
                 raise NotFound(join)
             return await self._reader.results(backend, lease.tenant, state.after, return_exceptions=False)
 
-        return await retry_unavailable(read, self._core.settings)
+        with self._calls.at_work():
+            return await retry_unavailable(read, self._core.settings)
 
     async def _suspend(self, wait: WaitingFor) -> NoReturn:
         """End the attempt as soon as none of its steps runs."""

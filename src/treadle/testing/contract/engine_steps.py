@@ -350,6 +350,51 @@ class EngineWaitCases:
         assert effects.done == ["work"]
 
     @needs("steps")
+    async def test_tasks_beside_a_wait_go_on(self, fleet: Apps) -> None:
+        """A wait of one task ends the attempt, and holds up no other: what can go on without it does."""
+        effects = EffectLog()
+
+        @work(name="double")
+        async def double(n: int) -> int:
+            return 2 * n
+
+        @work(name="beside")
+        async def beside(ctx: Context) -> str | None:
+            async def after_sleep() -> None:
+                await ctx.sleep("nap", 0.2)
+                await ctx.step("slept", effects.do, "slept")
+
+            async def after_children() -> None:
+                await ctx.run("children", double(1))
+                await ctx.step("joined", effects.do, "joined")
+
+            async def nested(depth: int) -> None:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(nested(depth - 1) if depth else ctx.step("deep", effects.do, "deep"))
+
+            async def after_tasks() -> None:
+                await nested(6)
+                await ctx.step("back", effects.do, "back")
+
+            *_, answer = await asyncio.gather(
+                after_sleep(), after_children(), after_tasks(), ctx.signal("go", str)
+            )
+            return answer
+
+        app = await fleet.app(beside, double)
+        handle = await app.enqueue(beside())
+
+        async def went_on() -> bool:
+            return {*effects.done} == {"slept", "joined", "deep", "back"}
+
+        await until_status(app, handle.id, "scheduled")
+        await fleet.subject.advance(1)
+        await until(went_on)
+        await app.signal(handle.id, "go", "gone")
+        assert await handle.result(PATIENCE) == "gone"
+        assert len(effects.done) == 4
+
+    @needs("steps")
     async def test_children_are_waited_for_without_a_worker(self, fleet: Apps) -> None:
         """Their values come in order, typed. They are items of the group."""
 
