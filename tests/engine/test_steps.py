@@ -9,13 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from treadle import Abort, Context, Retry, Step, Treadle, WorkFailed, work
+from treadle import Abort, Context, Failure, Retry, Step, Treadle, Undo, WorkFailed, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
-from treadle.errors import InputError
+from treadle.errors import DecodeError, GroupFailed, InputError
 from treadle.testing import FaultyBackend, ManualClock, crash_at, drain, run_inline, travel
 from treadle.testing.wrap import WrappedBackend
+
+from .kit import Errors
 
 DAY = 86_400.0
 
@@ -211,6 +214,84 @@ async def test_a_type_with_a_codec_of_its_own_has_steps_streams_and_signals() ->
         assert await handle.result(5) == ["paid", "gone"]
         assert [step.value for step in await app.steps(handle)] == ["paid", "gone"]
         assert [chunk.value async for chunk in handle.stream()] == ["shipped"]
+
+
+class Sealed:
+    """A codec whose data is no text."""
+
+    def encode(self, value: Any) -> bytes:
+        return b"\xff" + bytes(byte ^ 0x55 for byte in msgspec.json.encode(value))
+
+    def decode(self, data: bytes) -> Any:
+        if data[:1] != b"\xff":
+            raise DecodeError("it is not sealed")
+        return msgspec.json.decode(bytes(byte ^ 0x55 for byte in data[1:]))
+
+
+@pytest.mark.parametrize("of", ["app", "item", "undo"])
+async def test_undos_take_values_of_any_codec(of: str) -> None:
+    """Whether the app, the type of the item or the type of the undo has it."""
+    undone: list[Any] = []
+    own: dict[str, dict[str, Any]] = {of: {"codec": Sealed()}}
+
+    @work(**own.get("undo", {}))
+    async def restock(undo: Undo[timedelta]) -> None:
+        undone.append((undo.value, undo.input, undo.error))
+
+    @work(**own.get("undo", {}))
+    async def refund(value: int) -> None:
+        undone.append(value)
+
+    async def charge() -> int:
+        return 3
+
+    async def take() -> timedelta:
+        return timedelta(seconds=2)
+
+    @work(**own.get("item", {}))
+    async def order(ctx: Context, n: int) -> None:
+        await ctx.step(Step("charge", undo=refund), charge)
+        await ctx.step(Step("take", undo=restock), take)
+        raise Abort("no")
+
+    async with Treadle(work=[order, restock, refund], **own.get("app", {})) as app:
+        with pytest.raises(GroupFailed):
+            await app.enqueue(order(7)).group(5)
+    assert undone == [(timedelta(seconds=2), {"n": 7}, "Abort: no"), 3]
+
+
+async def test_an_undo_that_cannot_be_made_does_not_hold_up_the_others() -> None:
+    """Nor `on_dead`. The error is reported."""
+    done: list[str] = []
+    errors = Errors()
+    backend = MemoryBackend()
+
+    @work
+    async def refund(value: str) -> None:
+        done.append(value)
+
+    @work
+    async def cleanup(failure: Failure) -> None:
+        done.append("cleanup")
+
+    async def pay(what: str) -> str:
+        return what
+
+    @work(on_dead=cleanup)
+    async def order(ctx: Context) -> None:
+        for name in ("one", "two", "three"):
+            await ctx.step(Step(name, undo=refund), pay, name)
+        row = backend.store.find(None, ctx.id)
+        assert row is not None
+        assert row.steps is not None
+        row.steps.steps["two"] = replace(row.steps.steps["two"], undo=b"torn")
+        raise Abort("no")
+
+    async with Treadle(backend, work=[order, refund, cleanup], on_error=errors) as app:
+        with pytest.raises(GroupFailed):
+            await app.enqueue(order()).group(5)
+    assert done == ["three", "one", "cleanup"]
+    assert {*errors.phases()} == {"settle"}
 
 
 async def test_suspensions_and_steps_are_counted() -> None:

@@ -585,22 +585,20 @@ class SettlementBuilder:
                 raise AssertionError("a success is settled by `success`")
 
     def compensation(self, pending: PendingSettlement, died: Die) -> tuple[Item, ...]:
-        """The items to submit because this one died. If the options of their type cannot be computed, they
-        are submitted without these. None if the store has refused them."""
+        """The items to submit because this one died. None if the store has refused them."""
         if pending.childless:
             return ()
-        lease, error = pending.lease, str(died.failure)
-        for computed in (True, False):
-            try:
-                attempts = pending.attempts_begun
-                items = self._compensations.items(
-                    lease, died.reason, error, attempts, pending.undoable or (), computed=computed
-                )
-                return tuple(carry_on(items, lease, pending.span, checked=False))
-            except BaseException as own:  # noqa: BLE001  the item must still die
-                what = "compute the options of" if computed else "make"
-                self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")
-        return ()
+        lease, error, undo = pending.lease, str(died.failure), pending.undoable or ()
+
+        def report(own: BaseException, what: str) -> None:
+            self.core.hooks.report(own, "settle", f"could not {what} the compensation of {lease.id}")
+
+        items = self._compensations.items(lease, died.reason, error, pending.attempts_begun, undo, report)
+        try:
+            return tuple(carry_on(items, lease, pending.span, checked=False))
+        except BaseException as own:  # noqa: BLE001  the item must still die
+            report(own, "make")
+            return ()
 
     @property
     def has_folds(self) -> bool:

@@ -118,13 +118,15 @@ class StepCalls:
 
     def _made(self, step: Step[Any], fn: Callable[..., Any], value: Any, began: float) -> StepRecord:
         """The record of a step that has come to this value."""
-        codec = self._held.bound.codec
+        shape, codec, of_app = shape_of(fn), self._held.bound.codec, self._core.settings.codec
         try:
-            data = shape_of(fn).encode(value, codec)
+            data = shape.encode(value, codec)
             check_size(data, self._core.settings.max_payload, "the value of the step", step.name)
         except PayloadError as error:
             self._book.refuse(error, step.name)
-        undo = None if step.undo is None else self._undo(step, value, data)
+        undo = None
+        if step.undo is not None:
+            undo = self._undo(step, value, data if codec is of_app else shape.encode(value, of_app))
         return StepRecord(name=step.name, value=data, took=self._clock.monotonic() - began, undo=undo)
 
     def _undo(self, step: Step[Any], value: Any, data: bytes) -> bytes:

@@ -6,13 +6,15 @@ gets none. The trace of a child is the attempt that queued it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from treadle.base.headers import add_headers, check_headers_size
+from treadle.codec import Codec
 from treadle.define.work import Work
 from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.registry import AnyType, Registry
@@ -189,37 +191,59 @@ class CompensationBuilder:
         reason: DeathReason,
         error: str,
         attempts: int,
-        undoable: Sequence[StepRecord] = (),
-        *,
-        computed: bool,
+        undoable: Sequence[StepRecord],
+        report: Callable[[BaseException, str], object],
     ) -> tuple[Item, ...]:
         """The items to submit because the item of this lease died: the undos of its steps, the last step
         first, each after the one before, and then its `on_dead`. That only if an attempt began, unless
         `on_dead_unstarted` says otherwise.
 
-        attempts: how many began. computed: with the options that the `options(input)` of the type computes.
+        If the options of their type cannot be computed, they are submitted without these. One that cannot be
+        made does not hold up the others. attempts: how many began. report: is told what could not be done.
         """
-        items = [self._undo(lease, step, error, computed=computed) for step in reversed(undoable)]
-        wanted = self._wanted(lease)
-        if wanted is not None and (attempts or undoable or wanted.unstarted):
-            failure = Failure(lease.id, lease.type, self._input_of(lease), error, reason, attempts)
-            items.append(self._item(lease, wanted, msgspec.structs.asdict(failure), computed=computed))
-        for place, item in enumerate(items[1:], 1):
-            items[place] = replace(item, after=(items[place - 1].id,), need=1, counting="done")
+        makers: list[Callable[..., Item | None]] = [
+            partial(self._undo, lease, step, error) for step in reversed(undoable)
+        ]
+        makers.append(partial(self._on_dead, lease, reason, error, attempts, bool(undoable)))
+        items: list[Item] = []
+        for make in makers:
+            item = self._made(make, report)
+            if item is not None and items:
+                item = replace(item, after=(items[-1].id,), need=1, counting="done")
+            if item is not None:
+                items.append(item)
         return tuple(items)
+
+    def _made(
+        self, make: Callable[..., Item | None], report: Callable[[BaseException, str], object]
+    ) -> Item | None:
+        for computed in (True, False):
+            try:
+                return make(computed=computed)
+            except BaseException as error:  # noqa: BLE001  the item must still die
+                report(error, "compute the options of" if computed else "make")
+        return None
 
     def _undo(self, lease: Lease, step: StepRecord, error: str, *, computed: bool) -> Item:
         stored = read_undo(step)
-        value = self._settings.codec.decode(bytes(stored.value))
+        value = self._settings.codec.decode(stored.value) if stored.value else None
         undo = {"value": value, "input": self._input_of(lease), "error": error}
         return self._item(lease, stored.wanted, undo, computed=computed)
 
+    def _on_dead(
+        self, lease: Lease, reason: DeathReason, error: str, attempts: int, undone: bool, *, computed: bool
+    ) -> Item | None:
+        wanted = self._wanted(lease)
+        if wanted is None or not (attempts or undone or wanted.unstarted):
+            return None
+        failure = Failure(lease.id, lease.type, self._input_of(lease), error, reason, attempts)
+        return self._item(lease, wanted, msgspec.structs.asdict(failure), computed=computed)
+
     def _item(self, lease: Lease, wanted: Compensating, argument: Any, *, computed: bool) -> Item:
         """argument: what it takes, unless its input is stored."""
-        data = wanted.input
+        type, data = self._registry.get(wanted.type), wanted.input
         if data is None:
-            data = self._settings.codec.encode({wanted.parameter: argument})
-        type = self._registry.get(wanted.type)
+            data = self._codec_of(type).encode({wanted.parameter: argument})
         if type is None or not computed:
             item = self._plain(lease, wanted, data, type)
         else:
@@ -269,21 +293,30 @@ class CompensationBuilder:
 
     def _input_of(self, lease: Lease) -> dict[str, Any]:
         """The arguments through the `upcast` of the type, if it is known here."""
-        stored = _stored_input(lease)
         type = self._registry.get(lease.type)
+        stored = self._stored_input(lease, type)
         upcast = None if type is None else type.options.get("upcast")
         if upcast is None or not stored:
             return stored
         try:
             changed: object = upcast(stored)
-            return cast("dict[str, Any]", changed) if isinstance(changed, dict) else _stored_input(lease)
         except BaseException:  # noqa: BLE001  a function of the user may raise anything, and change what it got
-            return _stored_input(lease)
+            changed = None
+        if isinstance(changed, dict):
+            return cast("dict[str, Any]", changed)
+        return self._stored_input(lease, type)
 
+    def _stored_input(self, lease: Lease, type: AnyType | None) -> dict[str, Any]:
+        try:
+            input = msgspec.json.decode(lease.input)
+        except (msgspec.DecodeError, RecursionError):
+            try:
+                input = self._codec_of(type).decode(lease.input)
+            except Exception:  # noqa: BLE001  a codec of the user may raise anything
+                return {}
+        return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
 
-def _stored_input(lease: Lease) -> dict[str, Any]:
-    try:
-        input = msgspec.json.decode(lease.input)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", input) if isinstance(input, dict) else {}
+    def _codec_of(self, type: AnyType | None) -> Codec:
+        """The codec of a type, if it is known here, otherwise that of the app."""
+        codec: Codec = self._settings.codec
+        return codec if type is None else type.options.get("codec", codec)

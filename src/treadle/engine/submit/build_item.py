@@ -99,8 +99,9 @@ class StoredUndo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     wanted: Compensating
     """Without an input: the handler gets an `Undo`."""
-    value: msgspec.Raw = msgspec.Raw(b"null")
-    """The value of the step, for the `Undo`."""
+    value: bytes = b""
+    """The value of the step, for the `Undo`, by the codec of the app: who settles the death may not know the
+    type."""
 
 
 class ItemOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -377,10 +378,10 @@ class ItemBuilder:
         return self._compensating(wanted, resolved.on_dead_unstarted)
 
     def undo(self, undo: AnyType, value: Any, data: bytes) -> bytes:
-        """What is stored about the undo of a step. data: the value, as it is stored."""
+        """What is stored about the undo of a step. data: the value, by the codec of the app."""
         parameter, takes_undo = undo_parameter(undo)
         if takes_undo:
-            return _encoder.encode(StoredUndo(self._compensating(undo, False), msgspec.Raw(data)))
+            return _encoder.encode(StoredUndo(self._compensating(undo, False), data))
         return _encoder.encode(StoredUndo(self._compensating(undo.from_input({parameter: value}), False)))
 
     def _compensating(self, wanted: Any, unstarted: bool) -> Compensating:
