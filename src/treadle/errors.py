@@ -326,7 +326,10 @@ class NotTriggerable(ConflictError):
     """Only scheduled items can be triggered. None of the given items was."""
 
     def __init__(self, id: str, status: str) -> None:
-        self.alone = f"item {id!r} is {status}: only scheduled items can be triggered"
+        if status == "scheduled":  # and suspended: only the end of what it waits for wakes it
+            self.alone = f"item {id!r} waits for a signal or for its children, and does not sleep"
+        else:
+            self.alone = f"item {id!r} is {status}: only scheduled items can be triggered"
         """What is said of this item alone."""
         super().__init__(f"{self.alone}. No item was triggered")
         self.id = id

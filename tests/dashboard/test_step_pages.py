@@ -323,7 +323,7 @@ async def test_a_dead_item_is_requeued_from_a_step(app: Treadle, visitor: Any) -
     assert said(answer) == (303, f"/items/{handle.id}?done=requeue.1")
     assert [step.name for step in await app.steps(handle.id)] == ["charge"]
     (entry,) = [each for each in (await app.audits()).entries if each.verb == "requeue" and each.count]
-    assert (entry.actor, entry.reason) == ("ann", "a new card")
+    assert (entry.actor, entry.about, entry.reason) == ("ann", "from_step=check", "a new card")
 
 
 async def test_an_item_that_was_cancelled_waits_no_longer(app: Treadle, visitor: Any) -> None:

@@ -816,3 +816,57 @@ async def test_a_nested_group_does_not_wait_for_itself() -> None:
         assert died.fix.endswith(f"treadle repair {closing.id}")
         failed = (await app.why(handle)).reasons[1]
         assert f"first {closing.id} (treadle.group): its group has failed; " in failed.text
+
+
+# ------------------------------------------------------------------------------------------ deaths of steps
+
+
+async def a_price() -> int:
+    return 12
+
+
+async def a_list_of_prices() -> list[int]:
+    return [12]
+
+
+@pytest.mark.parametrize("then", ["value", "signal"])
+async def test_a_step_that_cannot_be_read_is_named(make_app: MakeApp, then: str) -> None:
+    """With the command that forgets it."""
+    price: Any = a_price
+
+    @work(name="quote", retry=Retry(attempts=1))
+    async def quote(ctx: Context) -> None:
+        await ctx.step("the price", price)
+        await ctx.signal("answer", bool, step="the answer")
+
+    app = make_app(quote)
+    handle = await app.enqueue(quote(), id="q-1")
+    await app.start()
+    await until_status(app, handle.id, "scheduled")
+    if then == "value":
+        price = a_list_of_prices
+    await app.signal(handle, "answer", True if then == "value" else "maybe")
+    await until_status(app, handle.id, "dead")
+    ended = only(await app.why(handle), "ended")
+    if then == "value":
+        assert "the code cannot read what its step the price recorded" in ended.text
+        assert ended.fix.endswith("again: treadle requeue q-1 --from-step 'the price'")
+    else:
+        assert "the value of the signal answer is not of the type that its handler waits for" in ended.text
+        assert ended.fix == (
+            "treadle requeue q-1 --from-step 'the answer'; then send it again: treadle signal q-1 answer JSON"
+        )
+
+
+async def test_steps_that_cannot_work_are_no_bad_result(make_app: MakeApp) -> None:
+    @work(retry=Retry(attempts=1))
+    async def twice(ctx: Context) -> None:
+        await ctx.step("price", a_price)
+        await ctx.step("price", a_price)
+
+    app = make_app(twice)
+    handle = await app.enqueue(twice())
+    await app.start()
+    await until_status(app, handle.id, "dead")
+    text = only(await app.why(handle), "ended").text
+    assert "its handler used steps in a way that cannot work; the last error: StepError" in text

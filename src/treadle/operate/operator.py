@@ -235,15 +235,16 @@ class Operator(StepVerbs, Observer):
         cancelled: bool = False,
         from_step: str | None = None,
     ) -> int:
+        note = self._note if from_step is None else noted_about(self._note, about({"from_step": from_step}))
         changed = await self._core.backend.requeue(
             ids,
             tenant=self._tenant,
             alone=alone,
             cancelled=cancelled,
             from_step=from_step,
-            note=self._note,
+            note=note,
         )
-        log_change(self._note, "requeue", ids, len(changed.items), self._tenant)
+        log_change(note, "requeue", ids, len(changed.items), self._tenant)
         self._core.announcer.effects(changed.effects, event_time(self._core, changed))
         self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
         return len(changed.items)

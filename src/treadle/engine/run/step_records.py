@@ -23,6 +23,7 @@ from treadle.errors import (
 )
 from treadle.item import DEFAULT_TENANT, Lease, Loss, Record, Recorded, Ref, StepRecord
 from treadle.records import Progress
+from treadle.store.rules.steps import unreadable_step
 
 from .held import HeldLease
 from .settle import BACKOFF
@@ -283,7 +284,7 @@ class StepBook:
         return self._held.store_time(self._core.settings.clock.monotonic())
 
     def refuse(self, error: PayloadError, name: str) -> NoReturn:
-        error.args = (f"the step {name!r}: {error}",)
+        error.args = (unreadable_step(name, error),)
         self.unstorable = error
         raise error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from treadle.base.wording import first_line, listed, plain, plural
-from treadle.item import GROUP_MARK, GROUP_TYPE, LIMIT_REACHED, DeathReason, ItemState
+from treadle.item import GROUP_MARK, GROUP_TYPE, LIMIT_REACHED, DeathReason, ItemState, StepRecord
 from treadle.store.rules.watching import died_unrun
 from treadle.why import Reason
 
@@ -41,7 +41,8 @@ def _ended(facts: ItemFacts) -> Reason:
             again = command("requeue --cancelled", item.id, tenant=tenant_option(item.tenant))
             return Reason(kind="ended", text=text, fix=f"to run it again: {again}")
         case _:
-            text = f"it died{when}{'' if died_unrun(item) else where}: {_death(item)}"
+            death = _death(item) if facts.unreadable is None else _unreadable(facts.unreadable)
+            text = f"it died{when}{'' if died_unrun(item) else where}: {death}"
             own = GROUP_MARK + item.id  # the item that closes a nested group waits for that group
             causes = [each for each in facts.causes if each.id != own]
             names = listed(item_name(each.id, each.type, each.status) for each in causes)
@@ -81,12 +82,33 @@ def _death(item: ItemState) -> str:
             return "what it waited for can no longer come"
         case "undecodable":
             return "its input or its result cannot be read or written"
+        case "bad_result" if item.error_type in ("StepError", "TooManySteps"):
+            return "its handler used steps in a way that cannot work"
         case "bad_result":
             return "its handler returned something that is no result"
         case "unknown_type":
             return f"no live worker had {plain(item.type)} for too long"
         case _:  # pragma: no cover
             assert_never(reason)
+
+
+def _unreadable(step: StepRecord) -> str:
+    if step.kind == "signal":
+        return f"the value of the signal {plain(step.signal)} is not of the type that its handler waits for"
+    return f"the code cannot read what its step {plain(step.name)} recorded"
+
+
+def _read_again(item: ItemState, step: StepRecord) -> str:
+    """How an item goes on that died because a step cannot be read."""
+    tenant = tenant_option(item.tenant)
+    again = command("requeue", item.id, tenant=tenant, from_step=step.name)
+    if step.kind == "signal":
+        return (
+            f"{again}; then send it again: {command('signal', item.id, step.signal, 'JSON', tenant=tenant)}"
+        )
+    plainly = command("requeue", item.id, tenant=tenant)
+    upcast = f"turn old values into those of today, with Step(upcast=...), then: {plainly}"
+    return f"{upcast}; or run that step and all after it again: {again}"
 
 
 def _requeue(facts: ItemFacts) -> str:
@@ -98,6 +120,8 @@ def _requeue(facts: ItemFacts) -> str:
     again = command("requeue", item.id, tenant=tenant)
     if item.reason == "lease_lost":
         return f"it may end the next worker too: see the logs of these workers before you run {again}"
+    if facts.unreadable is not None:
+        return _read_again(item, facts.unreadable)
     if item.reason == "undecodable":
         return f"{FIX}; then: {again}"
     alike = command("dead requeue --mark", item.mark, tenant=tenant) if item.mark else ""

@@ -55,6 +55,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a suspended item waits for."""
     mailbox: Mapping[str, int] = {}
     """How many signals of each name a suspended item has that no wait has taken."""
+    unreadable: StepRecord | None = None
+    """The step whose value the code could not read, if it died of that."""
     joins: Mapping[str, Explanation] = {}
     """By the signal that tells it: the items that wait for its children."""
 

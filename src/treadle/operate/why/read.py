@@ -26,7 +26,7 @@ from treadle.item import (
 from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
 from treadle.operate.tenant_view import has_others, seen_limits, seen_workers
 from treadle.store.fleet import Fleet
-from treadle.store.rules.steps import is_over
+from treadle.store.rules.steps import is_over, unreadable_step
 from treadle.why import Reason, Why
 
 from .blocked import open_prerequisites
@@ -178,6 +178,7 @@ async def _read(
         others=others,
         waits=waits,
         mailbox=recorded.mailbox,
+        unreadable=_unreadable(item, recorded),
         joins=await _read_joins(backend, item.tenant, waits),
     )
 
@@ -189,10 +190,18 @@ async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]
 
 
 async def _read_recorded(backend: Backend, item: ItemState) -> Recorded:
-    if not item.suspended or item.status != "scheduled":
+    waits = item.suspended and item.status == "scheduled"
+    if not waits and not (item.has_steps and item.reason == "undecodable"):
         return Recorded()
     (found,) = await backend.steps([item.id], tenant=item.tenant)
     return found or Recorded()
+
+
+def _unreadable(item: ItemState, recorded: Recorded) -> StepRecord | None:
+    """The step that an item died of. Its error names it, as `unreadable_step` writes it."""
+    error = item.error or ""
+    steps = recorded.steps if item.reason == "undecodable" else ()
+    return next((step for step in steps if unreadable_step(step.name, "") in error), None)
 
 
 async def _read_limits(

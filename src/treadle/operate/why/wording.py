@@ -96,10 +96,11 @@ def last_seen(worker: WorkerState) -> float:
     return worker.until if beat is None else beat
 
 
-def command(verb: str, *args: str, tenant: str | None = None) -> str:
+def command(verb: str, *args: str, tenant: str | None = None, from_step: str | None = None) -> str:
     """A command line, as for a shell."""
     words = ["treadle", *verb.split()]
-    named = [] if tenant is None else ["--tenant", shlex.quote(tenant)]
+    named = [] if from_step is None else ["--from-step", shlex.quote(from_step)]
+    named += [] if tenant is None else ["--tenant", shlex.quote(tenant)]
     quoted = [shlex.quote(arg) for arg in args]
     if any(arg.startswith("-") for arg in args):
         return " ".join([*words, *named, "--", *quoted])

@@ -47,6 +47,11 @@ def asked_for(step: StepRecord, waits: Sequence[StepRecord]) -> bool:
     return step.over or not step.signal or any(wait.name == step.name for wait in waits)
 
 
+def unreadable_step(name: str, problem: object) -> str:
+    """What is said of a step whose value cannot be read or written."""
+    return f"the step {name!r}: {problem}"
+
+
 def forgotten(step: StepRecord) -> StepRecord:
     """What is left of a step that a requeue forgets."""
     return StepRecord(name=step.name, kind="forgotten", times=step.times + 1, at=step.at)

@@ -406,7 +406,7 @@ class SuspendCases:
     @needs("steps", "operating")
     async def test_an_item_that_waits_for_a_signal_cannot_be_triggered(self, backend: Backend) -> None:
         await suspended(backend, awaits(seconds=HOUR))
-        with pytest.raises(NotTriggerable):
+        with pytest.raises(NotTriggerable, match="item 'a' waits for a signal or for its children"):
             await backend.trigger(["a"])
         assert await status(backend, "a") == "scheduled"
 
