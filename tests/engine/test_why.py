@@ -86,10 +86,10 @@ async def backend(store: MakeBackend) -> AsyncGenerator[Backend]:
     await backend.close()
 
 
-async def silent_worker(backend: Backend, id: str, *, lease: float = 0.05, room: int = 1) -> list[str]:
+async def silent_worker(backend: Backend, id: str) -> list[str]:
     """A worker of another version begins what it finds, and is not heard of again. Returns the ids."""
-    await backend.beat(Heartbeat(worker=id, lease=lease))
-    claim = await backend.claim(Demand(worker=id, limit=room))
+    await backend.beat(Heartbeat(worker=id, lease=60))
+    claim = await backend.claim(Demand(worker=id, limit=1))
     await backend.begin(claim.leases)
     return [each.id for each in claim.leases]
 
@@ -441,7 +441,7 @@ async def test_full_workers_and_items_that_go_first(make_app: MakeApp, backend: 
     app = make_app(slow, doer=balanced(1), worker_id="w1", **QUICK)
     lost = await app.enqueue(slow(), queue="other")
     for id in ("dead1", "dead2"):
-        assert await silent_worker(backend, id, lease=60) == [lost.id]
+        assert await silent_worker(backend, id) == [lost.id]
         await backend.remove_worker(id)
     await app.pause("other")
     async with app:
@@ -472,7 +472,7 @@ async def test_an_item_on_trial_keeps_others_waiting(make_app: MakeApp) -> None:
     app = make_app(slow, doer=balanced(4), worker_id="w1", **QUICK)
     lost = await app.enqueue(slow())
     for n in range(4):
-        assert await silent_worker(app.backend, f"dead{n}", lease=60) == [lost.id]
+        assert await silent_worker(app.backend, f"dead{n}") == [lost.id]
         await app.backend.remove_worker(f"dead{n}")
         await app.trigger([lost.id] if n else [])
     async with app:
@@ -584,6 +584,7 @@ async def test_a_silent_worker_keeps_its_item_until_another_claims(
     app = make_app(send)
     handle = await app.enqueue(send())
     assert await silent_worker(backend, "w0") == [handle.id]
+    await backend.beat(Heartbeat(worker="w0", lease=0.01))  # the last
     why = await until_why(lambda: app.why(handle), "lease_lapsed", "no_worker")
     assert "w0, which runs it, has been without a lease for" in why.reasons[0].text
     await app.backend.beat(Heartbeat(worker="w2", lease=60))
@@ -596,7 +597,7 @@ async def test_an_item_that_ended_its_worker_names_that_one(make_app: MakeApp, b
 
     app = make_app(poison, worker_id="innocent")
     handle = await app.enqueue(poison())
-    assert await silent_worker(backend, "w0", lease=60) == [handle.id]
+    assert await silent_worker(backend, "w0") == [handle.id]
     await backend.remove_worker("w0")
     async with app:
         await until_status(app, handle.id, "dead")
