@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -161,6 +162,36 @@ def test_no_heartbeats_are_sent_after_the_loop_and_its_threads_have_ended(store:
     for watchdog in watchdogs:
         watchdog.join(PATIENCE)
         assert not watchdog.is_alive()
+
+
+def test_a_thread_that_ends_while_the_loop_does_leaves_no_task(
+    store: MakeBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tasks of the loop have been cancelled. One that began now would never end."""
+
+    async def release_last(left: LeftBehind, runtime: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.release.set()
+            while runtime.runner.pools.threads.busy:
+                time.sleep(0.01)  # noqa: ASYNC251  the loop must not notice it before it ends
+
+    async def main(left: LeftBehind) -> asyncio.Task[None]:
+        await left.run()
+        (runtime,) = core_of(left.app).lingering
+        last = asyncio.create_task(release_last(left, runtime))
+        await asyncio.sleep(0)
+        return last
+
+    def run() -> None:
+        left = LeftBehind(lambda *types, **settings: Treadle(store(), work=types, **settings))
+        asyncio.run(main(left))
+        assert not core_of(left.app).lingering
+
+    run()
+    gc.collect()
+    assert "_end_lingering" not in caplog.text
 
 
 async def test_a_thread_that_has_ended_unnoticed_is_settled_at_a_stop(make_app: MakeApp) -> None:

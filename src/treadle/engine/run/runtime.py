@@ -170,21 +170,30 @@ class Runtime:
             "stay leased until they have ended and are settled, or the process has ended",
         )
         self._core.lingering.add(self)
-        wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, self._threads_ended)
-        self.runner.pools.threads.when_idle(functools.partial(self._call_on_loop, wake))
+        ended, threads = asyncio.Event(), self.runner.pools.threads
+        wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set)
+        # It waits from now on: a task that began while the event loop ends would never end.
+        self._ending = asyncio.create_task(self._end_lingering(ended))
+        threads.when_idle(functools.partial(self._call_on_loop, wake))
 
     def _call_on_loop(self, wake: Callable[[], object]) -> None:
         try:
             wake()
         except RuntimeError:  # the loop is closed: the lease lapses
-            self.lingers = False
-            self.loops.forget_watchdog()
-            self._core.lingering.discard(self)
+            self._give_up_lingering()
 
-    def _threads_ended(self) -> None:
-        self._ending = asyncio.ensure_future(self._end_lingering())
+    def _give_up_lingering(self) -> None:
+        """Called in any thread."""
+        self.lingers = False
+        self.loops.forget_watchdog()
+        self._core.lingering.discard(self)
 
-    async def _end_lingering(self) -> None:
+    async def _end_lingering(self, ended: asyncio.Event) -> None:
+        try:
+            await ended.wait()
+        except asyncio.CancelledError:  # the event loop ends first
+            self.runner.pools.threads.when_idle(self._give_up_lingering)
+            raise
         try:
             await self.settle_left()
             await self._core.statistics.send_last()
