@@ -36,6 +36,7 @@ from treadle.errors import (
 from treadle.handler.context import blocking_connection
 from treadle.handler.steps import Step, StepRequests, StoredFailure
 from treadle.item import StepRecord
+from treadle.retry import Retry
 
 from .handler_pools import caught
 from .held import HeldLease
@@ -72,7 +73,8 @@ class StepCalls:
         if found is not None:
             return self._replay(step, fn, found)
         with self._runs(step.name):
-            return await self._try(step, fn, functools.partial(_called, fn, args, kwargs))
+            call = functools.partial(_called, fn, args, kwargs)
+            return await self._try(step, functools.partial(self._once, step, fn, call))
 
     async def call_in_transaction(
         self, step: Step[Any], fn: Callable[..., Any], args: Any, kwargs: Any
@@ -84,7 +86,11 @@ class StepCalls:
         if found is not None:
             return self._replay(step, fn, found)
         with self._runs(step.name):
-            return await self._try_within(step, fn, lambda tx: _called(fn, (tx, *args), kwargs))
+
+            def call(tx: Any) -> Awaitable[Any]:
+                return _called(fn, (tx, *args), kwargs)
+
+            return await self._try(step, functools.partial(self._once_within, step, fn, call))
 
     def call_from_thread(
         self, step: Step[Any], fn: Callable[..., Any], args: Any, kwargs: Any, *, within: bool
@@ -95,25 +101,30 @@ class StepCalls:
         call = self.call_in_transaction if within else self.call
         return calls.serve(call(step, calls.handed_over(fn, step.name, within=within), args, kwargs))
 
-    async def _try(self, step: Step[Any], fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
-        retry, tries = step.retry, 0
+    async def _try(self, step: Step[Any], once: Callable[[StepTry], Awaitable[Any]]) -> Any:
+        """Call a step until it has a value, or fails for good. What the store raises is no failure of it."""
+        tries = 0
         while True:
-            began = self._clock.monotonic()
+            this = StepTry(step, self._clock.monotonic())
             try:
-                async with asyncio.timeout(step.timeout):
-                    value = await call()
-                break
-            except step.catch as error:
-                await self._record_failure(step, error, began)
-                raise
+                return await once(this)
             except Exception as error:
+                if error is not this.error:
+                    raise
+                if isinstance(error, step.catch):
+                    await self._record_failure(step, error, this.began)
+                    raise
                 tries += 1
-                if retry is None or isinstance(error, Directive):
+                if not _is_tried_again(step.retry, error, tries):
                     raise
-                if retry.attempts is not None and tries >= retry.attempts:
-                    raise
-                await self._clock.sleep(retry.delay(tries, self._core.settings.random.random))
-        await self._book.record(self._made(step, fn, value, began))
+            assert step.retry is not None
+            await self._clock.sleep(step.retry.delay(tries, self._core.settings.random.random))
+
+    async def _once(
+        self, step: Step[Any], fn: Callable[..., Any], call: Callable[[], Awaitable[Any]], this: StepTry
+    ) -> Any:
+        value = await this.call(call)
+        await self._book.record(self._made(step, fn, value, this.began))
         return value
 
     def _made(self, step: Step[Any], fn: Callable[..., Any], value: Any, began: float) -> StepRecord:
@@ -145,15 +156,17 @@ class StepCalls:
         took = self._clock.monotonic() - began
         await self._book.record(StepRecord(name=step.name, kind="failure", value=data, took=took))
 
-    async def _try_within(self, step: Step[Any], fn: Callable[..., Any], call: Callable[[Any], Any]) -> Any:
-        """One try, in a transaction of its own. It commits with the record of the step."""
-        core, began = self._core, self._clock.monotonic()
+    async def _once_within(
+        self, step: Step[Any], fn: Callable[..., Any], call: Callable[[Any], Awaitable[Any]], this: StepTry
+    ) -> Any:
+        """The same in a transaction of its own. It commits with the record of the step."""
+        core = self._core
         transaction = OpenTransaction(core.backend)
         async with self._book.output.held() as output, transaction.stack:
             connection = await transaction.open()
             try:
-                value = await call(connection)
-                made = self._made(step, fn, value, began)
+                value = await this.call(functools.partial(call, connection))
+                made = self._made(step, fn, value, this.began)
                 transaction.is_open = False
                 record = self._book.record_of(made, await output())
                 (loss,) = await transaction.transaction.record([record])
@@ -207,6 +220,29 @@ class StepCalls:
             await self._idle.wait()
             await asyncio.sleep(0)
             cycles = 0 if self.running else cycles + 1
+
+
+class StepTry:
+    """One try of a step, and how its function failed, if it did."""
+
+    def __init__(self, step: Step[Any], began: float) -> None:
+        self._timeout = step.timeout
+        self.began = began
+        self.error: Exception | None = None
+
+    async def call(self, fn: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await fn()
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _is_tried_again(retry: Retry | None, error: Exception, tries: int) -> bool:
+    if retry is None or isinstance(error, Directive):
+        return False
+    return retry.attempts is None or tries < retry.attempts
 
 
 class ThreadCalls:

@@ -614,7 +614,7 @@ class EngineSagaCases:
         await until(undone)
         assert await app.requeue(handle.id) == 1
         assert await handle.result(PATIENCE) == "shipped"
-        assert done == [f"{handle.id}:charge", "undo charged", f"{handle.id}:charge:1"]
+        assert done == [f"{handle.id}:charge", "undo charged", f"{handle.id}:charge::1"]
         assert effects.done == ["look"]
 
     @needs("steps", "operating")
@@ -733,3 +733,42 @@ class EngineStreamCases:
         (state,) = await app.get(["child-1"])
         assert state is not None
         assert [step.value for step in await app.steps(handle.id)] == [1]
+
+    @needs("steps", "transactions")
+    async def test_step_tx_has_the_options_of_a_step(self, fleet: Apps) -> None:
+        """Its own retries, its timeout, and failures that are its outcome. Each try that failed is undone."""
+        tries: list[str] = []
+
+        @work(name="child")
+        async def child() -> None: ...
+
+        async def flaky(tx: Any) -> int:
+            tries.append("flaky")
+            await app.enqueue(child(), id="child", tx=tx)
+            if len(tries) == 1:
+                raise OSError("once")
+            if len(tries) == 2:
+                await asyncio.sleep(PATIENCE)
+            return len(tries)
+
+        async def declined(tx: Any) -> None:
+            tries.append("declined")
+            raise Declined("no")
+
+        @work(name="writer", retry=NOW)
+        async def writer(ctx: Context) -> list[Any]:
+            value = await ctx.step_tx(Step("flaky", retry=NOW, timeout=0.5), flaky)
+            try:
+                await ctx.step_tx(Step("declined", catch=Declined), declined)
+            except Declined as error:
+                if tries[-1] != "again":
+                    tries.append("again")
+                    raise OSError("once more") from error
+                return [value, str(error)]
+            return []
+
+        app = await fleet.app(writer, child)
+        handle = await app.enqueue(writer())
+        assert await handle.result(PATIENCE) == [3, "no"]
+        assert tries == ["flaky", "flaky", "flaky", "declined", "again"]
+        assert [step.kind for step in await app.steps(handle.id)] == ["value", "failure"]
