@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from treadle import Abort, Context, Failure, Retry, Step, Treadle, Undo, WorkFailed, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
+from treadle.engine.run import step_records
 from treadle.errors import DecodeError, GroupFailed, InputError
 from treadle.testing import FaultyBackend, ManualClock, crash_at, drain, run_inline, travel
 from treadle.testing.wrap import WrappedBackend
@@ -292,6 +293,83 @@ async def test_an_undo_that_cannot_be_made_does_not_hold_up_the_others() -> None
             await app.enqueue(order()).group(5)
     assert done == ["three", "one", "cleanup"]
     assert {*errors.phases()} == {"settle"}
+
+
+@pytest.mark.parametrize("said", [(float("nan"),), (1, float("inf")), ("half",), (10**400,)])
+async def test_progress_is_a_number(said: tuple[Any, ...]) -> None:
+    """Another value raises in the handler: readers could not read it."""
+
+    @work(retry=Retry(attempts=1))
+    async def order(ctx: Context) -> None:
+        await ctx.progress(*said)
+
+    async with Treadle(work=[order]) as app:
+        handle = await app.enqueue(order())
+        with pytest.raises(WorkFailed, match="InputError"):
+            await handle.result(5)
+        assert await handle.progress() is None
+
+
+async def test_a_long_message_of_progress_is_cut() -> None:
+    @work
+    async def order(ctx: Context) -> None:
+        await ctx.progress(1, 2, "x" * 1_000_000)
+
+    async with Treadle(work=[order]) as app:
+        handle = await app.enqueue(order())
+        await handle.result(5)
+        progress = await handle.progress()
+        assert progress is not None
+        assert len(progress.message or "") <= 10_000
+
+
+async def test_steps_at_the_same_time_keep_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_records, "MAX_STEPS", 10)
+    monkeypatch.setattr(step_records, "MAX_BYTES", 3000)
+
+    async def of_size(size: int) -> str:
+        return "x" * size
+
+    @work
+    async def order(ctx: Context, count: int, size: int) -> int:
+        return len(await asyncio.gather(*(ctx.step(f"{n}", of_size, size) for n in range(count))))
+
+    async with Treadle(work=[order]) as app:
+        assert await app.enqueue(order(10, 1)).result(5) == 10
+        for count, size in ((11, 1), (8, 1000)):
+            handle = await app.enqueue(order(count, size))
+            with pytest.raises(WorkFailed, match="TooManySteps"):
+                await handle.result(5)
+            assert sum(len(str(step.value)) for step in await app.steps(handle)) <= 4000
+
+
+async def test_no_two_steps_have_the_same_key() -> None:
+    keys: list[str] = []
+    opened: list[int] = []
+
+    @work
+    async def refund(value: int) -> None: ...
+
+    async def pay(key: str) -> int:
+        keys.append(key)
+        return 1
+
+    @work
+    async def order(ctx: Context) -> None:
+        await ctx.step(Step("pay", undo=refund), pay, ctx.key("pay"))
+        for name in ("pay:1", "pay::1", "pay%3A1"):
+            await ctx.step(name, pay, ctx.key(name))
+        if not opened:
+            raise Abort("closed")
+
+    async with Treadle(work=[order, refund]) as app:
+        handle = await app.enqueue(order())
+        with pytest.raises(GroupFailed):
+            await handle.group(5)
+        opened.append(1)
+        await app.requeue(handle.id)
+        await handle.result(5)
+    assert len({*keys}) == len(keys) == 5
 
 
 async def test_suspensions_and_steps_are_counted() -> None:

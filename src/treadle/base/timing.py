@@ -65,6 +65,11 @@ def _timestamp(value: datetime, field: str) -> float:
     return value.timestamp()
 
 
+def finite(value: object, *, field: str) -> float:
+    """Check a number that is no time."""
+    return _number(value, field, "a number")
+
+
 def _number(value: object, field: str, wanted: str) -> float:
     # A bool is an int, but delay=True is a mistake.
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -220,7 +220,7 @@ def _defer(lease: Lease, error: Defer, retry: Retry, now: float) -> Decision:
         return Die("bad_result", failure_of(problem), problem)
     if retry.max_deferrals is not None and lease.deferrals >= retry.max_deferrals:
         failure = failure_of(error)
-        why = _cut(f"once more than max_deferrals={retry.max_deferrals} allows: {failure.message}")
+        why = cut_text(f"once more than max_deferrals={retry.max_deferrals} allows: {failure.message}")
         return Die("exhausted", msgspec.structs.replace(failure, message=why), error)
     due = now + delay if run_at is None else run_at
     if lease.deadline is not None and due > lease.deadline:
@@ -279,7 +279,9 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
 def failure_of(error: BaseException) -> ErrorInfo:
     """The error as it is stored: type, message and traceback."""
     return ErrorInfo(
-        _cut(class_path(error)), _cut(message_of(error)), _cut(traceback_text(error), keep_end=True)
+        cut_text(class_path(error)),
+        cut_text(message_of(error)),
+        cut_text(traceback_text(error), keep_end=True),
     )
 
 
@@ -289,7 +291,8 @@ def undecidable(error: BaseException) -> Die:
     return Die("bad_result", failure_of(error), error)
 
 
-def _cut(text: str, *, keep_end: bool = False) -> str:
+def cut_text(text: str, *, keep_end: bool = False) -> str:
+    """A text of at most `MAX_TEXT` bytes that can be stored."""
     data = text.encode(errors="backslashreplace")  # lone surrogates cannot be stored
     if len(data) <= MAX_TEXT:
         return data.decode()

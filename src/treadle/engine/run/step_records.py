@@ -164,6 +164,8 @@ class StepBook:
         self._recorder = recorder
         self.known = {step.name: step for step in recorded.steps}
         """By name: what the item has recorded."""
+        self._count = len(self.known)
+        """Steps that are recorded, or were begun in this attempt."""
         self._bytes = sum(len(step.value or b"") for step in recorded.steps)
         self._used: set[str] = set()
         self.writing: dict[asyncio.Future[Loss | None], tuple[StepRecord, ...]] = {}
@@ -199,6 +201,7 @@ class StepBook:
         if found is not None and found.kind != "forgotten":
             return found
         self._check_room(name)
+        self._count += found is None
         return None
 
     def check_running(self) -> None:
@@ -207,11 +210,15 @@ class StepBook:
             raise LeaseLost(held.lease.id, held.stop or "completed")
 
     def _check_room(self, name: str) -> None:
-        type = self._held.lease.type
-        if len(self.known) >= MAX_STEPS:
-            raise TooManySteps(type, f"has recorded {MAX_STEPS} steps, and {name!r} is one more")
+        if self._count >= MAX_STEPS:
+            raise TooManySteps(self._held.lease.type, f"has {MAX_STEPS} steps, and {name!r} is one more")
+        self._check_bytes()
+
+    def _check_bytes(self) -> None:
         if self._bytes > MAX_BYTES:
-            raise TooManySteps(type, f"has recorded {self._bytes} bytes, the limit is {MAX_BYTES}")
+            raise TooManySteps(
+                self._held.lease.type, f"has recorded {self._bytes} bytes, the limit is {MAX_BYTES}"
+            )
 
     def check_kind(self, found: StepRecord, kind: str) -> None:
         if found.kind != kind:
@@ -230,6 +237,8 @@ class StepBook:
             await self._write(self.record_of(step))
 
     def record_of(self, step: StepRecord, said: Said = SILENCE) -> Record:
+        self._check_bytes()
+        self._bytes += len(step.value or b"")
         passed = [each for name, each in self.passed.items() if name != step.name]
         return said.record(self._held.lease, (*passed, step))
 
@@ -255,7 +264,6 @@ class StepBook:
             self.passed.pop(each.name, None)
         before = self.known.get(step.name)
         self.known[step.name] = step if before is None else replace(step, times=before.times)
-        self._bytes += len(step.value or b"")
         self._held.progressed = True
         self._held.bound.metrics.steps += 1
 
@@ -292,8 +300,9 @@ class StepBook:
         found, lease = self.known.get(name), self._held.lease
         parts = [lease.id, name] if lease.tenant == DEFAULT_TENANT else [lease.tenant, lease.id, name]
         if found is not None and found.times:
-            parts.append(str(found.times))
-        return ":".join(parts)
+            parts += ["", str(found.times)]
+        # So that no two steps have the same key.
+        return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts)
 
 
 class StepOutput:

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, cast
 
 from msgspec.structs import replace
 
-from treadle.base.timing import SystemClock
+from treadle.base.timing import SystemClock, finite
 from treadle.codec import Shape, check_size
 from treadle.define.work import Work
 from treadle.engine.core import Core
@@ -30,7 +30,7 @@ from treadle.handler.steps import Suspend
 from treadle.item import GROUP_MARK, Recorded, StepRecord
 from treadle.records import Progress
 
-from .decide import Await, Die, WaitingFor, failure_of, unstorable
+from .decide import Await, Die, WaitingFor, cut_text, failure_of, unstorable
 from .held import HeldLease
 from .step_calls import StepCalls
 from .step_records import StepBook, StepReads, StepRecorder
@@ -86,7 +86,9 @@ class RunSteps:
 
     async def progress(self, done: float, total: float | None, message: str | None) -> None:
         self._book.check_running()
-        await self._book.output.progress(Progress(done, total, message))
+        whole = None if total is None else finite(total, field="total")
+        text = None if message is None else cut_text(str(message))
+        await self._book.output.progress(Progress(finite(done, field="done"), whole, text))
 
     async def emit(self, chunk: Any) -> None:
         self._book.check_running()
