@@ -15,11 +15,11 @@ import typer
 from treadle.base.timing import iso
 from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import Count, Filter, Status
+from treadle.item import Count, Status
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.filters import names_in, read_duration
 from treadle.operate.fleet_json import COUNTED, counts_json, unserved_json, worker_json
-from treadle.operate.store_look import QUICK_REACH
+from treadle.operate.store_look import SuspendedCount, count_suspended
 from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.store.fleet import Fleet
 
@@ -30,8 +30,6 @@ from .shown import ASCII_SHAPES, SHAPES, STATUS_STYLES
 from .text import WIDTH, Cell, clock, columns, speaks_unicode, styled, table_lines, terminal_width, wrapped
 
 MOST_ROWS: Final = 30
-SCHEDULED_LOOKED_AT: Final = 200
-"""Scheduled items, the newest, that are looked at for suspended ones."""
 
 
 def register(commands: typer.Typer) -> None:
@@ -95,18 +93,8 @@ class _Look:
     async def _suspended(self, overview: Overview) -> SuspendedCount:
         """How many of the scheduled items are suspended."""
         if not any(each.status == "scheduled" for each in overview.counts):
-            return SuspendedCount(0, False)
-        where = Filter(tenant=self._shell.tenant, status=("scheduled",))
-        page = await self._shell.backend.list(where, limit=SCHEDULED_LOOKED_AT, reach=QUICK_REACH)
-        return SuspendedCount(sum(each.suspended for each in page.items), page.cursor is not None)
-
-
-class SuspendedCount(NamedTuple):
-    """How many items are suspended."""
-
-    found: int
-    more: bool
-    """Whether not all scheduled items were looked at."""
+            return SuspendedCount()
+        return await count_suspended(self._shell.backend, self._shell.tenant)
 
 
 class StatusView(NamedTuple):
@@ -117,7 +105,7 @@ class StatusView(NamedTuple):
     problems: tuple[Problem, ...]
     by: By
     unseen: str = ""
-    suspended: SuspendedCount = SuspendedCount(0, False)
+    suspended: SuspendedCount = SuspendedCount()
 
     def json(self) -> dict[str, Any]:
         overview = self.overview
@@ -127,7 +115,7 @@ class StatusView(NamedTuple):
             "problems": [problem._asdict() for problem in self.problems],
             "unseen": self.unseen or None,
             "statuses": _row_json(overview.counts),
-            "suspended": {"count": self.suspended.found, "more": self.suspended.more},
+            "suspended": {"count": self.suspended.count, "more": self.suspended.more},
             "queues": [
                 {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
                 for queue, counts in counts_by(overview.counts, "queue").items()
@@ -234,9 +222,9 @@ def _wait(overview: Overview, by: By, name: str) -> tuple[str, str]:
 
 
 def _suspended_lines(suspended: SuspendedCount, width: int | None) -> list[str]:
-    if not suspended.found:
+    if not suspended.count:
         return []
-    counted = plural(suspended.found, "scheduled item", suspended.more)
+    counted = plural(suspended.count, "scheduled item", suspended.more)
     are = "is" if counted.startswith("1 ") else "are"
     return ["", *wrapped(f"{counted} {are} suspended: asleep, or waiting for a signal or children", width)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
@@ -22,8 +23,18 @@ RUNNING_LOOKED_AT: Final = 500
 """Running items that are looked at for those that run where a worker is blocked."""
 KILLERS_LOOKED_AT: Final = 100
 """Items that ended workers that are looked at, the oldest."""
+SCHEDULED_LOOKED_AT: Final = 1000
+"""Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest."""
 QUICK_REACH: Final = 10_000
 """Open items, the oldest, among which blocked ones are found in some milliseconds."""
+
+
+class SuspendedCount(msgspec.Struct, frozen=True):
+    """How many items are suspended."""
+
+    count: int = 0
+    more: bool = False
+    """Whether not all scheduled items were looked at."""
 
 
 class StoreLook(NamedTuple):
@@ -62,6 +73,25 @@ async def look_at(
         schedules = tuple(each for each in states if not each.ended)
     found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
     return StoreLook(overview, fleet, tuple(found), schedules, unseen)
+
+
+async def count_suspended(backend: Backend, tenant: str | None) -> SuspendedCount:
+    """How many of the scheduled items are suspended, by two reads at most."""
+    if "steps" not in backend.capabilities:
+        return SuspendedCount()
+    where, seen = Filter(tenant=tenant, status=("scheduled",)), dict[tuple[str, str], bool]()
+    looked_at, more = 0, True
+    for oldest_first in (False, True):
+        page = await backend.list(
+            where, limit=SCHEDULED_LOOKED_AT, oldest_first=oldest_first, reach=QUICK_REACH
+        )
+        looked_at += len(page.items)
+        seen |= {(each.tenant, each.id): each.suspended for each in page.items}
+        # If the newest and the oldest have met, there are no others between them.
+        more = page.cursor is not None and len(seen) == looked_at
+        if not more:
+            break
+    return SuspendedCount(sum(seen.values()), more)
 
 
 async def _read_items(

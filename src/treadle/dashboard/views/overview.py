@@ -20,14 +20,13 @@ from treadle.dashboard.queue_states import (
 )
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.views import View
-from treadle.dashboard.visit import REACH, Visit
+from treadle.dashboard.visit import Visit
+from treadle.operate.store_look import SuspendedCount, count_suspended
 from treadle.problems import Problem, ProblemKind
 
 from .limits import limit_rows
 
 MOST_QUEUES: Final = 12
-MOST_SCHEDULED: Final = 200
-"""Scheduled items, the newest, that are looked at for suspended ones."""
 BEYOND_STATUS: Final = ("paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
 
@@ -41,14 +40,6 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     """The page that shows what it is about. None: there is none for this visitor."""
     q: str = ""
     """The filter of that page."""
-
-
-class SuspendedItems(msgspec.Struct, frozen=True):
-    """How many of the scheduled items are suspended."""
-
-    count: int = 0
-    more: bool = False
-    """Not all scheduled items were looked at."""
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -65,7 +56,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
     """Limits that are reached now, by the type or name that they belong to."""
     throughput: Throughput | None
     """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
-    suspended: SuspendedItems = SuspendedItems()
+    suspended: SuspendedCount = SuspendedCount()
 
 
 async def read(visit: Visit) -> OverviewPage:
@@ -92,12 +83,11 @@ async def read(visit: Visit) -> OverviewPage:
     )
 
 
-async def _suspended(visit: Visit, depth: Depth | None) -> SuspendedItems:
+async def _suspended(visit: Visit, depth: Depth | None) -> SuspendedCount:
     if depth is None or not depth.of("scheduled"):
-        return SuspendedItems()
-    page = await visit.in_time(visit.client.list("scheduled", limit=MOST_SCHEDULED, reach=REACH))
-    found = () if page is None else page.items
-    return SuspendedItems(sum(item.suspended for item in found), page is None or page.cursor is not None)
+        return SuspendedCount()
+    found = await visit.in_time(count_suspended(visit.client.backend, visit.tenant))
+    return SuspendedCount(more=True) if found is None else found
 
 
 def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
