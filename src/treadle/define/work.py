@@ -77,11 +77,12 @@ def undo_parameter(work_type: WorkTypeBase) -> tuple[str, bool]:
     return work_type._undo_parameter  # pyright: ignore[reportPrivateUsage]  # for this package only
 
 
-def check_takes_value(undo: object) -> None:
-    """Raise TypeError if this cannot be the undo of a step."""
+def check_takes_value(undo: object) -> WorkTypeBase:
+    """Return this work type, or raise TypeError if it cannot be the undo of a step."""
     if not is_work_type(undo):
         raise TypeError(f"undo= takes a work type, not {undo!r:.80}")
     undo_parameter(undo)
+    return undo
 
 
 def check_takes_failure(work_type: WorkTypeBase) -> None:

@@ -16,15 +16,16 @@ from typing_extensions import TypeVar
 from treadle.base.callables import check_async, check_callable, check_may_block, check_plain, is_async
 from treadle.base.ids import check_name
 from treadle.base.timing import Duration, instant, seconds
-from treadle.define.work import Work, WorkTypeBase, check_takes_value, works_of
+from treadle.define.work import Work, check_takes_value, works_of
 from treadle.errors import InputError
+from treadle.flow_control import Undo
 from treadle.retry import Retry
 
 P = ParamSpec("P")
 T = TypeVar("T")
 X = TypeVar("X")
 """A connection, as the driver has it."""
-V = TypeVar("V", default=Any)
+V_contra = TypeVar("V_contra", contravariant=True, default=object)
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -43,31 +44,54 @@ class Suspend(BaseException):
     """
 
 
-class Step(Generic[V]):
+class Step(Generic[V_contra]):
     """A step with options: `ctx.step(CHARGE, pay, order)`. Make it once, as a constant of the module.
 
     retry: try the step again, within the attempt, when it raises. catch: exceptions that are its outcome: the
     failure is recorded, and raised again by each later attempt. undo: a work type that is queued if the item
     dies. Its only parameter is the step's value, or an `Undo`. timeout: seconds for one try. upcast: is given
     what a recorded value was stored as, and returns what it should be.
+
+    The parameter is the type of the value, as the undo takes it: a step of another type is an error. Without
+    an undo it fits every step.
     """
 
+    @overload
     def __init__(
         self,
         name: str,
         *,
         retry: Retry | None = None,
         catch: type[Exception] | tuple[type[Exception], ...] = (),
-        undo: WorkTypeBase | None = None,
+        undo: Callable[[Undo[V_contra]], Work[Any, Any]],
+        timeout: Duration | None = None,
+        upcast: Callable[[Any], Any] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        retry: Retry | None = None,
+        catch: type[Exception] | tuple[type[Exception], ...] = (),
+        undo: Callable[[V_contra], Work[Any, Any]] | None = None,
+        timeout: Duration | None = None,
+        upcast: Callable[[Any], Any] | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        retry: Retry | None = None,
+        catch: type[Exception] | tuple[type[Exception], ...] = (),
+        undo: Callable[..., Work[Any, Any]] | None = None,
         timeout: Duration | None = None,
         upcast: Callable[[Any], Any] | None = None,
     ) -> None:
         self.name = check_name(name, field="name")
         self.retry = retry
         self.catch = _exceptions(catch)
-        self.undo = undo
-        if undo is not None:
-            check_takes_value(undo)
+        self.undo = None if undo is None else check_takes_value(undo)
         self.timeout = None if timeout is None else seconds(timeout, field="timeout")
         self.upcast = None if upcast is None else check_plain(upcast, "upcast")
 
@@ -124,7 +148,11 @@ class AttemptSteps(Protocol):
 
 
 class StepRequests:
-    """The requests of a Context about steps."""
+    """The requests of a Context about steps.
+
+    Overloads are `async def`, and no type that is awaited names Any: mypy would take what `asyncio.gather`
+    returns for different requests as Any.
+    """
 
     __slots__ = ()
 
@@ -133,13 +161,13 @@ class StepRequests:
         raise NotImplementedError
 
     @overload
-    def step(
+    async def step(
         self, name: str | Step[T], fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, T]: ...
+    ) -> T: ...
     @overload
-    def step(
+    async def step(
         self, name: str | Step[T], fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, T]: ...
+    ) -> T: ...
     def step(
         self, name: str | Step[Any], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Coroutine[Any, Any, Any]:
@@ -154,18 +182,18 @@ class StepRequests:
         return self._steps("step").call(_step(name), check_callable(fn, "fn"), args, kwargs)
 
     @overload
-    def step_tx(
+    async def step_tx(
         self,
         name: str | Step[T],
         fn: Callable[Concatenate[X, P], Coroutine[Any, Any, T]],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Coroutine[Any, Any, T]: ...
+    ) -> T: ...
     @overload
-    def step_tx(
+    async def step_tx(
         self, name: str | Step[T], fn: Callable[Concatenate[X, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, T]: ...
+    ) -> T: ...
     def step_tx(
         self, name: str | Step[Any], fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Coroutine[Any, Any, Any]:
@@ -175,16 +203,24 @@ class StepRequests:
         check_async("step_tx")
         return self._steps("step_tx").call_in_transaction(_step(name), check_callable(fn, "fn"), args, kwargs)
 
-    def sleep(self, name: str, for_or_until: Until) -> Coroutine[Any, Any, None]:
+    def sleep(self, name: str, for_or_until: Until) -> Coroutine[object, object, None]:
         """Sleep for this long, or until this instant, without a worker. The instant is recorded, by the
         store's clock. After five seconds or more the handler starts again from the top."""
         check_async("sleep")
         delay, until = _wake_up(for_or_until)
         return self._steps("sleep").sleep(check_name(name, field="name"), delay, until)
 
-    def signal(
+    @overload
+    async def signal(
         self, name: str, type: type[T], timeout: Duration | None = None, *, step: str | None = None
-    ) -> Coroutine[Any, Any, T | None]:
+    ) -> T | None: ...
+    @overload
+    async def signal(  # a union or a Literal: checkers do not know it as a type
+        self, name: str, type: object, timeout: Duration | None = None, *, step: str | None = None
+    ) -> Any: ...
+    def signal(
+        self, name: str, type: Any, timeout: Duration | None = None, *, step: str | None = None
+    ) -> Coroutine[Any, Any, Any]:
         """Wait for the next signal of this name to this item, without a worker, and return its value as this
         type. None if none came within `timeout` seconds.
 
@@ -198,21 +234,21 @@ class StepRequests:
         return self._steps("signal").signal(own, type, limit, recorded)
 
     @overload
-    def run(  # pyright: ignore[reportOverlappingOverload]  # as asyncio.gather
+    async def run(  # pyright: ignore[reportOverlappingOverload]  # as asyncio.gather
         self, name: str, w1: Work[A, Any], /
-    ) -> Coroutine[Any, Any, tuple[A]]: ...
+    ) -> tuple[A]: ...
     @overload
-    def run(self, name: str, w1: Work[A, Any], w2: Work[B, Any], /) -> Coroutine[Any, Any, tuple[A, B]]: ...
+    async def run(self, name: str, w1: Work[A, Any], w2: Work[B, Any], /) -> tuple[A, B]: ...
     @overload
-    def run(
+    async def run(
         self, name: str, w1: Work[A, Any], w2: Work[B, Any], w3: Work[C, Any], /
-    ) -> Coroutine[Any, Any, tuple[A, B, C]]: ...
+    ) -> tuple[A, B, C]: ...
     @overload
-    def run(
+    async def run(
         self, name: str, w1: Work[A, Any], w2: Work[B, Any], w3: Work[C, Any], w4: Work[D, Any], /
-    ) -> Coroutine[Any, Any, tuple[A, B, C, D]]: ...
+    ) -> tuple[A, B, C, D]: ...
     @overload
-    def run(
+    async def run(
         self,
         name: str,
         w1: Work[A, Any],
@@ -221,9 +257,9 @@ class StepRequests:
         w4: Work[D, Any],
         w5: Work[E, Any],
         /,
-    ) -> Coroutine[Any, Any, tuple[A, B, C, D, E]]: ...
+    ) -> tuple[A, B, C, D, E]: ...
     @overload
-    def run(
+    async def run(
         self,
         name: str,
         w1: Work[A, Any],
@@ -233,9 +269,9 @@ class StepRequests:
         w5: Work[E, Any],
         w6: Work[F, Any],
         /,
-    ) -> Coroutine[Any, Any, tuple[A, B, C, D, E, F]]: ...
+    ) -> tuple[A, B, C, D, E, F]: ...
     @overload
-    def run(
+    async def run(
         self,
         name: str,
         w1: Work[A, Any],
@@ -246,9 +282,9 @@ class StepRequests:
         w6: Work[F, Any],
         w7: Work[G, Any],
         /,
-    ) -> Coroutine[Any, Any, tuple[A, B, C, D, E, F, G]]: ...
+    ) -> tuple[A, B, C, D, E, F, G]: ...
     @overload
-    def run(
+    async def run(
         self,
         name: str,
         w1: Work[A, Any],
@@ -260,9 +296,9 @@ class StepRequests:
         w7: Work[G, Any],
         w8: Work[H, Any],
         /,
-    ) -> Coroutine[Any, Any, tuple[A, B, C, D, E, F, G, H]]: ...
+    ) -> tuple[A, B, C, D, E, F, G, H]: ...
     @overload
-    def run(self, name: str, /, *works: Work[T, Any]) -> Coroutine[Any, Any, list[T]]: ...
+    async def run(self, name: str, /, *works: Work[T, Any]) -> list[T]: ...
     def run(self, name: str, /, *works: Work[Any, Any]) -> Coroutine[Any, Any, Any]:
         """Queue these works as children, wait for their ends without a worker, and return their values in a
         list, in order. A child that died raises `WorkFailed` here."""
@@ -320,12 +356,19 @@ class SyncStepRequests:
         """As `Context.sleep`."""
         self._ask("sleep", name, for_or_until)
 
+    @overload
     def signal(
         self, name: str, type: type[T], timeout: Duration | None = None, *, step: str | None = None
-    ) -> T | None:
+    ) -> T | None: ...
+    @overload
+    def signal(
+        self, name: str, type: object, timeout: Duration | None = None, *, step: str | None = None
+    ) -> Any: ...
+    def signal(
+        self, name: str, type: Any, timeout: Duration | None = None, *, step: str | None = None
+    ) -> Any:
         """As `Context.signal`."""
-        value: T | None = self._ask("signal", name, type, timeout, step=step)
-        return value
+        return self._ask("signal", name, type, timeout, step=step)
 
     @overload
     def run(  # pyright: ignore[reportOverlappingOverload]  # as above
