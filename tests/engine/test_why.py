@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until, until_status
-from treadle import Client, Context, Defer, Result, Retry, Treadle, group, work
+from treadle import Abort, Client, Context, Defer, Result, Retry, Step, Treadle, group, work
 from treadle.backend import Backend
 from treadle.cli.fleet import limit_used
 from treadle.doers import balanced, concurrency, rate_limited
@@ -871,3 +871,38 @@ async def test_steps_that_cannot_work_are_no_bad_result(make_app: MakeApp) -> No
     await until_status(app, handle.id, "dead")
     text = only(await app.why(handle), "ended").text
     assert "its handler used steps in a way that cannot work; the last error: StepError" in text
+
+
+@work(name="refund", retry=Retry(attempts=1))
+async def refund(charge: int) -> None:
+    if charge:
+        raise OSError("the bank is closed")
+
+
+@pytest.mark.parametrize("charge", [0, 12])
+async def test_undos_that_died_are_named(make_app: MakeApp, charge: int) -> None:
+    """A requeue would run the step again that was not undone."""
+
+    async def pay() -> int:
+        return charge
+
+    @work(retry=Retry(attempts=1))
+    async def buy(ctx: Context) -> None:
+        await ctx.step(Step("the payment", undo=refund), pay)
+        raise Abort("closed")
+
+    app = make_app(buy, refund)
+    handle = await app.enqueue(buy(), id="b-1")
+    await app.start()
+    await until_status(app, handle.id, "dead")
+    (undo,) = (await app.list(type="refund")).items
+    await until_status(app, undo.id, "dead" if charge else "success")
+    ended = only(await app.why(handle), "ended")
+    assert "; undos were queued for its step the payment, which a requeue runs again" in ended.text
+    if charge:
+        assert ended.text.endswith(f"; of these undos died {undo.id} (refund)")
+        assert ended.fix.startswith(f"undo it first: treadle requeue {undo.id}; then: treadle requeue b-1")
+        assert ended.refs == (undo.id,)
+    else:
+        assert "undos died" not in ended.text
+        assert ended.fix.startswith("treadle requeue b-1")

@@ -51,7 +51,9 @@ def _ended(facts: ItemFacts) -> Reason:
             text += f": {listed(worker_name(each, explained.workers) for each in killed)}" if killed else ""
             if item.error is not None and not facts.causes and item.reason != "lease_lost":
                 text += f"; the last error: {first_line(item.error)}"
-            refs = (*(each.id.removeprefix(GROUP_MARK) for each in causes), *killed)
+            text += _undone(facts)
+            undos = (each.id for each in facts.dead_undos)
+            refs = (*(each.id.removeprefix(GROUP_MARK) for each in causes), *killed, *undos)
             return Reason(kind="ended", text=text, refs=refs, fix=_requeue(facts))
 
 
@@ -98,6 +100,16 @@ def _unreadable(step: StepRecord) -> str:
     return f"the code cannot read what its step {plain(step.name)} recorded"
 
 
+def _undone(facts: ItemFacts) -> str:
+    if not facts.undone:
+        return ""
+    steps = f"{'step' if len(facts.undone) == 1 else 'steps'} {listed(facts.undone)}"
+    text = f"; undos were queued for its {steps}, which a requeue runs again"
+    if facts.dead_undos:
+        text += f"; of these undos died {listed(item_name(each.id, each.type) for each in facts.dead_undos)}"
+    return text
+
+
 def _read_again(item: ItemState, step: StepRecord) -> str:
     """How an item goes on that died because a step cannot be read."""
     tenant = tenant_option(item.tenant)
@@ -112,6 +124,14 @@ def _read_again(item: ItemState, step: StepRecord) -> str:
 
 
 def _requeue(facts: ItemFacts) -> str:
+    fix = _requeue_item(facts)
+    if not facts.dead_undos:
+        return fix
+    first = facts.dead_undos[0]
+    return f"undo it first: {command('requeue', first.id, tenant=tenant_option(first.tenant))}; then: {fix}"
+
+
+def _requeue_item(facts: ItemFacts) -> str:
     item = facts.explained.item
     tenant = tenant_option(item.tenant)
     cause = facts.root or next(iter(facts.causes), None)

@@ -57,6 +57,10 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How many signals of each name a suspended item has that no wait has taken."""
     unreadable: StepRecord | None = None
     """The step whose value the code could not read, if it died of that."""
+    undone: tuple[str, ...] = ()
+    """The steps for which undos were queued when it died."""
+    dead_undos: tuple[ItemState, ...] = ()
+    """Some of these that have died."""
     joins: Mapping[str, Explanation] = {}
     """By the signal that tells it: the items that wait for its children."""
 

@@ -12,6 +12,7 @@ from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in, named_causes
+from treadle.engine.submit.build_item import read_undo
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
@@ -179,6 +180,8 @@ async def _read(
         waits=waits,
         mailbox=recorded.mailbox,
         unreadable=_unreadable(item, recorded),
+        undone=tuple(step.name for step in recorded.steps if _was_undone(item, step)),
+        dead_undos=await _read_dead_undos(backend, item, recorded),
         joins=await _read_joins(backend, item.tenant, waits),
     )
 
@@ -191,7 +194,7 @@ async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]
 
 async def _read_recorded(backend: Backend, item: ItemState) -> Recorded:
     waits = item.suspended and item.status == "scheduled"
-    if not waits and not (item.has_steps and item.reason == "undecodable"):
+    if not waits and not (item.has_steps and item.status == "dead"):
         return Recorded()
     (found,) = await backend.steps([item.id], tenant=item.tenant)
     return found or Recorded()
@@ -202,6 +205,19 @@ def _unreadable(item: ItemState, recorded: Recorded) -> StepRecord | None:
     error = item.error or ""
     steps = recorded.steps if item.reason == "undecodable" else ()
     return next((step for step in steps if unreadable_step(step.name, "") in error), None)
+
+
+def _was_undone(item: ItemState, step: StepRecord) -> bool:
+    return item.status == "dead" and step.undo is not None
+
+
+async def _read_dead_undos(backend: Backend, item: ItemState, recorded: Recorded) -> tuple[ItemState, ...]:
+    types = {read_undo(step).wanted.type for step in recorded.steps if _was_undone(item, step)}
+    if not types:
+        return ()
+    where = Filter(tenant=item.tenant, group_id=item.group_id, status=("dead",))
+    page = await backend.list(where, oldest_first=True)
+    return tuple(each for each in page.items if each.parent == item.id and each.type in types)
 
 
 async def _read_limits(
