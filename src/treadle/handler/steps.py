@@ -34,6 +34,8 @@ E = TypeVar("E")
 F = TypeVar("F")
 G = TypeVar("G")
 H = TypeVar("H")
+W: TypeAlias = Work[T, Any]
+"""A work with a value of this type."""
 
 
 class Suspend(BaseException):
@@ -235,70 +237,32 @@ class StepRequests:
 
     @overload
     async def run(  # pyright: ignore[reportOverlappingOverload]  # as asyncio.gather
-        self, name: str, w1: Work[A, Any], /
+        self, name: str, a: W[A], /
     ) -> tuple[A]: ...
     @overload
-    async def run(self, name: str, w1: Work[A, Any], w2: Work[B, Any], /) -> tuple[A, B]: ...
+    async def run(self, name: str, a: W[A], b: W[B], /) -> tuple[A, B]: ...
+    @overload
+    async def run(self, name: str, a: W[A], b: W[B], c: W[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def run(self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], /) -> tuple[A, B, C, D]: ...
     @overload
     async def run(
-        self, name: str, w1: Work[A, Any], w2: Work[B, Any], w3: Work[C, Any], /
-    ) -> tuple[A, B, C]: ...
-    @overload
-    async def run(
-        self, name: str, w1: Work[A, Any], w2: Work[B, Any], w3: Work[C, Any], w4: Work[D, Any], /
-    ) -> tuple[A, B, C, D]: ...
-    @overload
-    async def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], /
     ) -> tuple[A, B, C, D, E]: ...
     @overload
     async def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        w6: Work[F, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], f: W[F], /
     ) -> tuple[A, B, C, D, E, F]: ...
     @overload
     async def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        w6: Work[F, Any],
-        w7: Work[G, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], f: W[F], g: W[G], /
     ) -> tuple[A, B, C, D, E, F, G]: ...
     @overload
     async def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        w6: Work[F, Any],
-        w7: Work[G, Any],
-        w8: Work[H, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], f: W[F], g: W[G], h: W[H], /
     ) -> tuple[A, B, C, D, E, F, G, H]: ...
     @overload
-    async def run(self, name: str, /, *works: Work[T, Any]) -> list[T]: ...
+    async def run(self, name: str, /, *works: W[T]) -> list[T]: ...
     def run(self, name: str, /, *works: Work[Any, Any]) -> Coroutine[Any, Any, Any]:
         """Queue these works as children, wait for their ends without a worker, and return their values in a
         list, in order. A child that died raises `WorkFailed` here."""
@@ -372,68 +336,30 @@ class SyncStepRequests:
 
     @overload
     def run(  # pyright: ignore[reportOverlappingOverload]  # as above
-        self, name: str, w1: Work[A, Any], /
+        self, name: str, a: W[A], /
     ) -> tuple[A]: ...
     @overload
-    def run(self, name: str, w1: Work[A, Any], w2: Work[B, Any], /) -> tuple[A, B]: ...
+    def run(self, name: str, a: W[A], b: W[B], /) -> tuple[A, B]: ...
     @overload
-    def run(self, name: str, w1: Work[A, Any], w2: Work[B, Any], w3: Work[C, Any], /) -> tuple[A, B, C]: ...
+    def run(self, name: str, a: W[A], b: W[B], c: W[C], /) -> tuple[A, B, C]: ...
     @overload
-    def run(
-        self, name: str, w1: Work[A, Any], w2: Work[B, Any], w3: Work[C, Any], w4: Work[D, Any], /
-    ) -> tuple[A, B, C, D]: ...
+    def run(self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], /) -> tuple[A, B, C, D]: ...
     @overload
-    def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        /,
-    ) -> tuple[A, B, C, D, E]: ...
+    def run(self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], /) -> tuple[A, B, C, D, E]: ...
     @overload
     def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        w6: Work[F, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], f: W[F], /
     ) -> tuple[A, B, C, D, E, F]: ...
     @overload
     def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        w6: Work[F, Any],
-        w7: Work[G, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], f: W[F], g: W[G], /
     ) -> tuple[A, B, C, D, E, F, G]: ...
     @overload
     def run(
-        self,
-        name: str,
-        w1: Work[A, Any],
-        w2: Work[B, Any],
-        w3: Work[C, Any],
-        w4: Work[D, Any],
-        w5: Work[E, Any],
-        w6: Work[F, Any],
-        w7: Work[G, Any],
-        w8: Work[H, Any],
-        /,
+        self, name: str, a: W[A], b: W[B], c: W[C], d: W[D], e: W[E], f: W[F], g: W[G], h: W[H], /
     ) -> tuple[A, B, C, D, E, F, G, H]: ...
     @overload
-    def run(self, name: str, /, *works: Work[T, Any]) -> list[T]: ...
+    def run(self, name: str, /, *works: W[T]) -> list[T]: ...
     def run(self, name: str, /, *works: Work[Any, Any]) -> Any:
         """As `Context.run`."""
         return self._ask("run", name, *works)
