@@ -118,7 +118,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
-from treadle.errors import BackendError
+from treadle.errors import BackendError, UnsupportedError
 from treadle.item import (
     AuditNote,
     Changed,
@@ -896,6 +896,12 @@ def carries_results(backend: object) -> bool:
     """Whether a backend has a true attribute `carries_results`: only those who can read its items can read
     its wake-ups. Then wake-ups have small results in them, and a waiter need not read them."""
     return bool(getattr(backend, "carries_results", False))
+
+
+def check_capable(backend: Backend, capability: str) -> None:
+    """Raise `UnsupportedError` if a backend cannot do this."""
+    if capability not in backend.capabilities:
+        raise UnsupportedError(capability, type(backend).__name__)
 
 
 __all__ = [

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import Unpack
 
+from treadle.backend import check_capable
 from treadle.base.callables import check_plain
 from treadle.base.ids import check_name
 from treadle.base.timing import Duration, Instant, instant, seconds
@@ -32,7 +33,7 @@ from treadle.engine.schedule.occurrence import (
 )
 from treadle.engine.schedule.occurrence import CatchUp as CatchUp
 from treadle.engine.schedule.occurrence import NextFn as NextFn
-from treadle.errors import InputError, NotFound, ScheduleError, UnsupportedError
+from treadle.errors import InputError, NotFound, ScheduleError
 from treadle.handle import EnqueueCall, Handle
 from treadle.item import DEFAULT_TENANT, AuditNote
 from treadle.operate.observer import begin_read
@@ -157,8 +158,7 @@ class Schedules:
         `ScheduleError` if the app has a schedule of that name already.
         """
         core = self._core
-        if "schedules" not in core.backend.capabilities:
-            raise UnsupportedError("schedules", type(core.backend).__name__)
+        check_capable(core.backend, "schedules")
         if not isinstance(schedule, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError.of("schedules", schedule, "must be a Schedule, as Schedule(...) makes one")
         name, full = schedule.name, self._full(schedule.name)

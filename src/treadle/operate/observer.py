@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from treadle.backend import check_capable
 from treadle.base.callables import check_list
 from treadle.base.ids import check_id, check_name, id_of
 from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
 from treadle.engine.timers import StoreClock
-from treadle.errors import InputError, UnsupportedError
+from treadle.errors import InputError
 from treadle.item import WorkerState
 from treadle.item_facts import MAX_WAIT, LimitUse, Overview
 from treadle.options import HasId
@@ -215,6 +216,5 @@ def _check_step(step: object) -> None:
 
 async def begin_read(core: Core, capability: str = "watching") -> None:
     """Open the backend, for a read that not all backends have."""
-    if capability not in core.backend.capabilities:
-        raise UnsupportedError(capability, type(core.backend).__name__)
+    check_capable(core.backend, capability)
     await core.connect()

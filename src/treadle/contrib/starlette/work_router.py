@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, Router
 
+from treadle.backend import check_capable
 from treadle.base.callables import call, check_callable
 from treadle.base.timing import Duration, seconds
 from treadle.client import Client
@@ -25,13 +26,11 @@ from treadle.errors import (
     PayloadTooLarge,
     Stopped,
     StoreUnavailable,
-    UnsupportedError,
 )
 from treadle.handle import Handle
 from treadle.sync import SyncHandle
 
 from .work_state import (
-    HAS_STEPS,
     TooManyWait,
     WorkAccess,
     WorkAccessFn,
@@ -109,8 +108,8 @@ class WorkAnswers:
             raise InputError.of("app", app, "must be a Treadle app or a Client")
         if isinstance(signals, str) and signals != "all":
             raise InputError.of("signals", signals, 'must be a list of names, or "all"')
-        if signals and HAS_STEPS not in app.backend.capabilities:
-            raise UnsupportedError("steps", type(app.backend).__name__)
+        if signals:
+            check_capable(app.backend, "steps")
         self._signals = signals if isinstance(signals, str) else frozenset(signals)
         self._states = WorkStates(app)
         self._max_wait = seconds(max_wait, field="max_wait")

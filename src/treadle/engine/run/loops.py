@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from treadle.backend import Backend
+from treadle.backend import Backend, check_capable
 from treadle.base.timing import SystemClock
 from treadle.base.wording import one_line
 from treadle.engine.core import Core
@@ -21,7 +21,7 @@ from treadle.engine.tasks import Tasks
 from treadle.engine.upkeep.backlog import Backlog
 from treadle.engine.upkeep.prune import Pruner
 from treadle.engine.upkeep.redrive import Redriver
-from treadle.errors import BackendError, UnsupportedError
+from treadle.errors import BackendError
 from treadle.flow_control import OnBacklog, Redrive
 from treadle.item import Wake
 from treadle.metrics import ProcessMetrics
@@ -97,11 +97,9 @@ class WorkerLoops:
             raise
 
     def redriver(self, redrive: Redrive) -> Redriver:
-        core = self._core
-        if "operating" not in core.backend.capabilities:
-            raise UnsupportedError("operating", type(core.backend).__name__)
+        check_capable(self._core.backend, "operating")
         return Redriver(
-            core,
+            self._core,
             self._worker,
             redrive,
             idle=lambda: self._is_quiet() and self._claimer.idle,
