@@ -14,7 +14,7 @@ are text of 1 to 255 UTF-8 bytes without control characters. The lane may be emp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -394,6 +394,8 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
 StepKind: TypeAlias = Literal["value", "failure", "sleep", "signal", "children", "forgotten"]
 """What a step is: a value, a failure that the handler wants to keep, or a wait. `forgotten`: a requeue has
 made it as if it had not run; only its name and `times` are left."""
+STEP_KINDS: Final[tuple[StepKind, ...]] = get_args(StepKind)
+"""All of them. Stores keep places in this tuple: a new kind comes last."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -462,6 +464,11 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def unread(self) -> int:
         """Signals that no wait has taken yet."""
         return sum(self.mailbox.values())
+
+    @property
+    def kept(self) -> tuple[StepRecord, ...]:
+        """The steps that no requeue has forgotten."""
+        return tuple(step for step in self.steps if step.kind != "forgotten")
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -666,7 +673,8 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     has_steps: bool = False
     """Whether steps of it are recorded."""
     suspended: bool = False
-    """Whether its handler waits without a worker: it sleeps, or waits for a signal or for children."""
+    """Whether its handler waits without a worker: it sleeps, or waits for a signal or for children. Still so
+    when the wait is over and it is ready, until it is claimed."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):

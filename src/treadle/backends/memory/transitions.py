@@ -171,7 +171,7 @@ def lease(
         begun,
         row.ready_at,
         row.deferrals,
-        row.steps is not None and bool(row.steps.steps),
+        row.has_steps,
         row.suspended,
     )
     row.suspended = False

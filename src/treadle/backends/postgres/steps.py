@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from treadle.item import (
     MOST_UNREAD,
+    STEP_KINDS,
     AuditNote,
     Chunk,
     Loss,
@@ -15,7 +16,6 @@ from treadle.item import (
     Recorded,
     Signal,
     Signalled,
-    StepKind,
     StepRecord,
 )
 from treadle.retry import Retry
@@ -35,11 +35,13 @@ NOTED: Final = text("audits", "noted_if_any")
 SIGNAL_NOTED: Final = statement("steps", "noted_signal", noted=NOTED)
 SIGNAL_IN_TRANSACTION: Final = statement("steps", "signal_in_transaction", store_identity=IDENTITY)
 SIGNAL_IN_TRANSACTION_NOTED: Final = statement(
-    "steps", "noted_signal_in_transaction", store_identity=IDENTITY, noted=NOTED
+    "steps",
+    "noted_signal",
+    signal=text("steps", "signal_in_transaction", store_identity=IDENTITY),
+    noted=NOTED,
 )
 
-KINDS: Final[tuple[StepKind, ...]] = ("value", "failure", "sleep", "signal", "children", "forgotten")
-KIND_CODES: Final = {kind: code for code, kind in enumerate(KINDS)}
+KIND_CODES: Final = {kind: code for code, kind in enumerate(STEP_KINDS)}
 STEP_COLUMNS: Final = (
     "name", "kind", "value", "took", "undo", "signal", "over", "until", "at", "attempt", "times",
 )  # fmt: skip
@@ -176,7 +178,7 @@ def _step(values: tuple[Any, ...]) -> StepRecord:
     name, kind, value, took, undo, signal, over, until, at, attempt, times = values
     return StepRecord(
         name=name,
-        kind=KINDS[int(kind)],
+        kind=STEP_KINDS[int(kind)],
         value=value,
         took=took,
         undo=undo,

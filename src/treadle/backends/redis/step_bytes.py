@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Bytes
 from typing import Any, Final, Literal
 
-from treadle.item import Chunk, Record, Recorded, Signal, Signalled, StepKind, StepRecord
+from treadle.item import STEP_KINDS, Chunk, Record, Recorded, Signal, Signalled, StepRecord
 
 from .item_bytes import STATUSES, Argument
 
-KINDS: Final[tuple[StepKind, ...]] = ("value", "failure", "sleep", "signal", "children", "forgotten")
-_KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
+_KIND_NUMBERS: Final = {kind: number for number, kind in enumerate(STEP_KINDS)}
 _KIND: Final = 7
 _OVER, _HAS_VALUE, _HAS_UNDO, _IS_DELAY, _HAS_UNTIL = (1 << bit for bit in range(3, 8))
 
@@ -125,7 +124,7 @@ def _read_step(name: bytes, data: bytes) -> StepRecord:
         undo = data[signal_ends + _LENGTH.size : value_at]
     return StepRecord(
         name=name.decode(),
-        kind=KINDS[int(flags) & _KIND],
+        kind=STEP_KINDS[int(flags) & _KIND],
         value=data[value_at:] if flags & _HAS_VALUE else None,
         took=took,
         undo=undo,

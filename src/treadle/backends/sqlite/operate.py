@@ -34,7 +34,19 @@ from .groups import SqliteGroups
 from .lists import oldest_numbers
 from .read import root
 from .retention import remove
-from .rows import BLOCKED, CANCELLED, DEAD, READY, SCHEDULED, STATUS, SUCCESS, decode_ids, numbers, states
+from .rows import (
+    BLOCKED,
+    CANCELLED,
+    DEAD,
+    HAS_STEPS,
+    READY,
+    SCHEDULED,
+    STATUS,
+    SUCCESS,
+    decode_ids,
+    numbers,
+    states,
+)
 from .statements import NULL, Tx, array, statements
 
 _SQL = statements("operate")
@@ -226,7 +238,7 @@ def requeue(
     opening = _Opening(tx, asked, alone=alone)
     before = states(tx, opening.opened)
     opening.write(redrives, backoff)
-    recorded = [one for one in asked if one.records & steps.HAS_STEPS and one.no in before]
+    recorded = [one for one in asked if one.records & HAS_STEPS and one.no in before]
     if recorded:
         dead = [one.no for one in recorded if one.outcome == DEAD]
         steps.requeue(tx, [one.no for one in recorded], dead, from_step)

@@ -104,8 +104,8 @@ def _state(row: Row) -> ItemState:
         error_type=error_type,
         error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
         mark=row[31] or "",
-        has_steps=row[33] & 1 == 1,
-        suspended=row[33] & 2 == 2,
+        has_steps=row[33] & HAS_STEPS > 0,
+        suspended=row[33] & SUSPENDED > 0,
     )
 
 
@@ -192,6 +192,10 @@ RUNNING: Final = 4
 SUCCESS: Final = 10
 DEAD: Final = 11
 CANCELLED: Final = 12
+
+HAS_STEPS: Final = 1
+SUSPENDED: Final = 2
+"""Flags of the column `records`. See the migration for the others."""
 
 STATUS: Final[dict[int, Status]] = {
     -3: "ready",

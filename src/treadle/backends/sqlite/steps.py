@@ -12,13 +12,10 @@ from treadle.store.rules.records import NotedChange
 from treadle.store.rules.steps import answered, requeued_steps, stored_step, suspended_until, takes_signal
 
 from .records import record as record_change
-from .rows import READY, SCHEDULED, STATUS, numbers
+from .rows import READY, SCHEDULED, STATUS, SUSPENDED, numbers
 from .statements import NULL, Row, Tx, array, blob, statements
 
 _SQL = statements("steps")
-
-HAS_STEPS = 1
-SUSPENDED = 2
 
 _REMOVALS = ("remove_steps", "remove_mail", "remove_chunks", "remove_progress")
 
@@ -62,6 +59,7 @@ def _columns(step: StepRecord) -> tuple[Any, ...]:
         NULL if step.until is None else step.until,
         step.at,
         step.attempt,
+        step.times,
     )
 
 
@@ -150,10 +148,10 @@ def without_step(tx: Tx, nos: Sequence[int], from_step: str) -> set[int]:
 def requeue(tx: Tx, nos: Iterable[int], dead: Iterable[int], from_step: str | None) -> None:
     """These items are requeued: forget what they have to do again. dead: those that were dead."""
     found, was_dead = _read(tx, nos), set(dead)
+    tx.run(_SQL["remove_steps"], array(found))
     for no, steps in found.items():
         kept = requeued_steps(steps, dead=no in was_dead, from_step=from_step) or ()
-        tx.run(_SQL["delete_steps"], no)
-        tx.run_rows(_SQL["keep_step"], [(no, *_columns(step), step.times) for step in kept])
+        tx.run_rows(_SQL["put_step"], [(no, *_columns(step)) for step in kept])
 
 
 def remove(tx: Tx, nos: str) -> None:
@@ -196,15 +194,13 @@ def steps(tx: Tx, ids: Sequence[str], tenant: str | None) -> list[Recorded | Non
     nos = numbers(tx, ids, tenant)
     found = _read(tx, nos.values())
     others = {row[0]: row[1:] for row in tx.rows(_SQL["recorded"], array(nos.values()))}
-    return [None if id not in nos else _recorded(found[nos[id]], *others[nos[id]]) for id in ids]
+    return [None if id not in nos else _recorded(found[nos[id]], others[nos[id]]) for id in ids]
 
 
-def _recorded(
-    steps: Sequence[StepRecord], progress: bytes | None, at: float | None, mailbox: str, chunks: int
-) -> Recorded:
-    return Recorded(
-        steps=tuple(steps), mailbox=json.loads(mailbox), progress=progress, progress_at=at, chunks=chunks
-    )
+def _recorded(steps: Sequence[StepRecord], others: Row) -> Recorded:
+    progress, at, mailbox, chunks = others
+    unread = json.loads(mailbox)
+    return Recorded(steps=tuple(steps), mailbox=unread, progress=progress, progress_at=at, chunks=chunks)
 
 
 def stream(tx: Tx, id: str, tenant: str | None, since: int, limit: int) -> list[Chunk]:

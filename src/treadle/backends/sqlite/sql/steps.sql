@@ -4,10 +4,10 @@ SELECT s.no, s.name, s.kind, s.value, s.took, s.undo, s.signal, s.over, s.until,
 FROM json_each(?) AS e CROSS JOIN treadle_step AS s ON s.no = e.value
 ORDER BY s.no, s.seq
 
--- A step that was forgotten is recorded first now. `times` stays.
+-- A step that was forgotten is recorded first now. `times` stays as it was.
 -- :name put_step
 INSERT INTO treadle_step (no, name, kind, value, took, undo, signal, over, until, at, attempt, times)
-VALUES (?, ?, ?, nullif(?, ''), ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, 0)
+VALUES (?, ?, ?, nullif(?, ''), ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, ?)
 ON CONFLICT (no, name) DO UPDATE SET
     seq = CASE kind WHEN 'forgotten' THEN (SELECT max(seq) + 1 FROM treadle_step) ELSE seq END,
     kind = excluded.kind, value = excluded.value, took = excluded.took, undo = excluded.undo, signal = excluded.signal,
@@ -90,13 +90,6 @@ FROM json_each(?) AS e LEFT JOIN treadle_progress AS p ON p.no = e.value
 
 -- :name stream
 SELECT number, value, at FROM treadle_chunk WHERE no = ? AND number > ? ORDER BY number LIMIT ?
-
--- :name delete_steps
-DELETE FROM treadle_step WHERE no = ?
-
--- :name keep_step
-INSERT INTO treadle_step (no, name, kind, value, took, undo, signal, over, until, at, attempt, times)
-VALUES (?, ?, ?, nullif(?, ''), ?, nullif(?, ''), ?, ?, nullif(?, ''), ?, ?, ?)
 
 -- The items among these that have rows here.
 -- :name with_records

@@ -33,9 +33,3 @@ with changed as materialized ({signal}),
 counted as (select treadle.clock() as now, s.stored as count from changed s),
 {noted}
 select * from changed
-
--- :name noted_signal_in_transaction
-with changed as materialized ({signal_in_transaction}),
-counted as (select treadle.clock() as now, s.stored as count from changed s),
-{noted}
-select * from changed

@@ -4,7 +4,7 @@
 --   sent    flags(1) time(8) took(8) length(2) signal [length(4) undo] [value]
 --   stored  number(6) times(4) at(8) attempt(4), then as sent
 --
--- The flags: its kind, as KINDS in step_bytes.py, and 8 over, 16 has a value, 32 has an undo, 64 time is a delay
+-- The flags: its kind, as STEP_KINDS in treadle.item, and 8 over, 16 has a value, 32 has an undo, 64 time is a delay
 -- (only sent), 128 time is when the wait is over at the latest.
 
 local StepBytes = {}

@@ -5,7 +5,7 @@ local Waits = {}
 
 do
   local NEVER = 253402300799 -- as in treadle.item
-  local SLEEP = 2 -- kinds of steps, as KINDS in step_bytes.py; those below are no waits
+  local SLEEP = 2 -- kinds of steps, as STEP_KINDS in treadle.item; those below are no waits
 
   -- Whether a row waits without a worker: a claim ends that.
   function Waits.is_suspended(row) return row.suspended and not row.owned and not row.ended_at end
