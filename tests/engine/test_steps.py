@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.engine.run import step_records
 from treadle.errors import DecodeError, GroupFailed, InputError
+from treadle.operate.operator import core_of
 from treadle.testing import FaultyBackend, ManualClock, crash_at, drain, run_inline, travel
 from treadle.testing.wrap import WrappedBackend
 
@@ -394,3 +396,32 @@ async def test_suspensions_and_steps_are_counted() -> None:
         assert 'treadle_suspended_total{type="counted"} 1' in text
         assert 'treadle_steps_total{type="counted"} 1' in text
         assert app.metrics.get("suspended", type="counted") == 1
+
+
+async def test_an_item_that_step_tx_changes_by_its_key_is_claimed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that it queues."""
+    told: list[tuple[str, str]] = []
+
+    @work
+    async def report() -> None: ...
+
+    @work
+    async def order(ctx: Context) -> None:
+        async def hurry(tx: Any) -> None:
+            await app.enqueue(report(), key="k", key_policy="replace", tx=tx)
+
+        await ctx.step_tx("hurry", hurry)
+
+    async with Treadle(f"sqlite:///{tmp_path / 'work.db'}", work=[order]) as app:
+        await app.enqueue(report(), key="k", delay=DAY)
+        ready = core_of(app).wakeups.ready
+
+        def tell(lines: Iterable[tuple[str, str]]) -> None:
+            told.extend(found := list(lines))
+            ready(found)
+
+        monkeypatch.setattr(core_of(app).wakeups, "ready", tell)
+        await app.enqueue(order()).result(5)
+    assert (report.name, "default") in told

@@ -8,7 +8,7 @@ from tests.mutants.kit import Patch, mutant
 from tests.mutants.store import plant
 from treadle.backends.memory import operate, settle, steps
 from treadle.backends.postgres import schema
-from treadle.engine.run.step_records import StepOutput, StepReads
+from treadle.engine.run.step_records import StepOutput, StepRecorder
 from treadle.engine.run.steps import RunSteps
 from treadle.engine.submit.build_children import CompensationBuilder
 from treadle.item import Recorded
@@ -43,7 +43,7 @@ def recorded_not_read(patch: Patch) -> None:
     async def read(self: Any, lease: Any) -> Recorded:
         return Recorded()
 
-    patch(StepReads, "read", read)
+    patch(StepRecorder, "read", read)
 
 
 @mutant("what a step has said is written after it")

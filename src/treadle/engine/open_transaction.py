@@ -58,6 +58,11 @@ class OpenTransaction:
         assert self._transaction is not None
         return self._transaction
 
+    @property
+    def lines(self) -> set[tuple[str, str]]:
+        """The types and queues that may have something to claim when it has committed."""
+        return {(item.type, item.queue) for item in (*(item for item, _ in self.stored), *self.changing)}
+
     def is_connection(self, tx: object) -> bool:
         """Whether `tx` is the connection that the handler was given."""
         return tx is self.given

@@ -10,36 +10,24 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from treadle import events
 from treadle.engine.core import Core
 from treadle.engine.wait.wakeups import Line
-from treadle.events import Cancelled, Dead, Deferred, Expired, Failed, LeaseLost, Succeeded, from_lease
-from treadle.item import (
-    Effects,
-    Ended,
-    EndedGroup,
-    GroupState,
-    ItemState,
-    Loss,
-    Outcome,
-    Ref,
-    Wake,
-    WakeResult,
+from treadle.events import (
+    Cancelled,
+    Dead,
+    Deferred,
+    Expired,
+    Failed,
+    LeaseLost,
+    Succeeded,
+    Suspended,
+    from_lease,
 )
+from treadle.item import Effects, Ended, EndedGroup, GroupState, ItemState, Loss, Ref, Wake, WakeResult
 from treadle.metrics.series import EndedAttempt, TypeMetrics
 from treadle.retry import retry_call
 
-from .decide import (
-    Await,
-    Die,
-    Drop,
-    GiveBack,
-    PendingSettlement,
-    RunAgain,
-    Succeed,
-    WaitingFor,
-    unbegun,
-)
+from .decide import Await, Die, Drop, GiveBack, PendingSettlement, RunAgain, Succeed, unbegun
 from .held import HeldLease, HeldLeases
 from .outcome_log import OutcomeLog
 from .settle import BACKOFF
@@ -204,9 +192,9 @@ class AfterCommit:
                 emit(from_lease(Dead, lease, at, reason=reason, error=error, text=str(failure)))
             case Drop(failure=failure):
                 emit(from_lease(Cancelled, unbegun(lease), at, error=str(failure)))
-            case Await(waits=waits):
-                until, signal = _waits_until(waits, at)
-                emit(from_lease(events.Suspended, lease, at, until=until, signal=signal))
+            case Await(waits=waits) as decision:
+                signal = next((step.signal for step, _ in waits if step.kind == "signal"), None)
+                emit(from_lease(Suspended, lease, at, until=decision.until(at), signal=signal))
             case GiveBack():
                 pass
 
@@ -289,14 +277,6 @@ def _with_own_deaths(batch: Sequence[PendingSettlement], effects: Effects) -> Ef
     return replace(effects, ended_groups=tuple(groups))
 
 
-def _waits_until(waits: Sequence[WaitingFor], now: float) -> tuple[float | None, str | None]:
-    """When a suspended item goes on at the latest, and the signal that it waits for."""
-    ends = [now + step.delay for step, _ in waits if step.delay is not None]
-    ends += [step.until for step, _ in waits if step.delay is None and step.until is not None]
-    signals = [step.signal for step, _ in waits if step.kind == "signal"]
-    return min(ends, default=None), signals[0] if signals else None
-
-
 def _results(batch: Sequence[PendingSettlement], effects: Effects) -> dict[Ref, WakeResult]:
     """The results of the items that succeeded, as far as they are small."""
     values = {(each.tenant, each.id): each.value for each in effects.ended_groups if each.failed == 0}
@@ -314,21 +294,16 @@ def _results(batch: Sequence[PendingSettlement], effects: Effects) -> dict[Ref, 
 
 def _claimable(pending: PendingSettlement) -> list[Line]:
     """The types and queues that may have something to claim after this settlement."""
-    if pending.outcome is not None and pending.outcome.verb == "stale":
+    outcome, decision = pending.outcome, pending.decision
+    if outcome is not None and outcome.verb == "stale":
         return []
     lines = [(child.type, child.queue) for child in pending.children]
-    decision = pending.decision
     limited = isinstance(decision, GiveBack) and decision.limited
-    waits = isinstance(decision, Await) and not _comes_back(decision, pending.outcome)
+    # A suspended item that is not ready at once, and has no time, is told of by the signal that wakes it.
+    waits = isinstance(decision, Await) and decision.until(0.0) is None and not (outcome and outcome.ready)
     if not isinstance(decision, ENDINGS) and not limited and not waits:
         lines.append((pending.lease.type, pending.lease.queue))
     return lines
-
-
-def _comes_back(decision: Await, outcome: Outcome | None) -> bool:
-    """Whether a suspended item is ready, or will be at a time that a claim has to know."""
-    ready = outcome is not None and outcome.ready
-    return ready or any(step.until is not None or step.delay is not None for step, _ in decision.waits)
 
 
 def _unknown_error() -> Exception:

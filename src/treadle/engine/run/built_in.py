@@ -23,7 +23,8 @@ from treadle.engine.submit.build_item import read_stored
 from treadle.engine.wait.wait_result import group_value
 from treadle.errors import PayloadError
 from treadle.handler.result_plan import NOTHING, PlannedContribution, ResultPlan
-from treadle.item import GROUP_MARK, GROUP_TYPE, JOIN_TYPE, GroupState, Item, Lease, Ref, Signal
+from treadle.item import GROUP_TYPE, JOIN_TYPE, GroupState, Item, Lease, Ref
+from treadle.store.rules.steps import children_ended
 
 from .decide import (
     NOT_STARTED_DELAY,
@@ -219,11 +220,8 @@ class ItemsWithoutAttempt:
         for lease in leases:
             by_tenant.setdefault(lease.tenant, []).append(lease)
         for tenant, joining in by_tenant.items():
-            signals = [
-                Signal(id=lease.parent or "", name=GROUP_MARK + lease.id, key=lease.id) for lease in joining
-            ]
             try:
-                answers = await self._core.backend.signal(signals, tenant=tenant)
+                answers = await self._core.backend.signal(list(map(children_ended, joining)), tenant=tenant)
             except Exception as error:  # noqa: BLE001  after any error: the leases must be settled
                 self._core.hooks.report(error, "claim", "could not tell that children ended; trying again")
                 for lease in joining:

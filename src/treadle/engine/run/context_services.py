@@ -13,7 +13,7 @@ from contextlib import (
     nullcontext,
 )
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from treadle.backend import Backend
 from treadle.base.callables import runs_here
@@ -29,14 +29,13 @@ from treadle.handler.context import Context, blocking_connection
 from treadle.item import ItemState, Lease
 
 from .decide import PendingSettlement
-from .held import HeldLease, HeldLeases
+from .held import HeldLease, HeldLeases, HeldSteps
 from .settle import Settler
-from .steps import RunSteps, StepServices
+from .step_calls import LOOP_CHECK
+from .steps import StepServices
 
 T = TypeVar("T")
 
-LOOP_CHECK: Final = 1.0
-"""So often a thread that waits for an answer checks whether the worker's event loop still exists."""
 _ONCE = "ctx.transaction() can be used once in an attempt, and not inside another one"
 
 
@@ -127,13 +126,13 @@ class EngineServices:
             raise InputError("ctx.extend() is for a handler that is running")
         return run_on_loop(self._core.loop, partial(self._extend, held, seconds))
 
-    def steps(self, lease: Lease, what: str) -> RunSteps:
+    def steps(self, lease: Lease, what: str) -> HeldSteps:
         held = self._held.by_token.get(lease.token)
         if held is None or held.over:
             raise LeaseLost(lease.id, "completed" if held is None or held.stop is None else held.stop)
         if held.steps is None:
             held.steps = self.attempt_steps.of(held, what)
-        return cast("RunSteps", held.steps)
+        return held.steps
 
     @contextmanager
     def sync_transaction(self, ctx: Context, session: Any = None) -> Generator[Any]:
@@ -250,8 +249,7 @@ class HandlerTransaction(OpenTransaction):
         for item, queued_at in self.stored:
             self._core.announcer.queued([item], queued_at)
         self._settler.committed([pending], answer)
-        stored = (item for item, _ in self.stored)
-        self._core.wakeups.ready((item.type, item.queue) for item in (*stored, *self.changing))
+        self._core.wakeups.ready(self.lines)
 
 
 class _Block(NamedTuple):

@@ -113,6 +113,11 @@ class Await(msgspec.Struct, frozen=True):
     waits: tuple[WaitingFor, ...]
     passed: tuple[StepRecord, ...] = ()
 
+    def until(self, now: float) -> float | None:
+        """When it goes on at the latest. None: there is no limit."""
+        ends = [step.until if step.delay is None else now + step.delay for step, _ in self.waits]
+        return min((end for end in ends if end is not None), default=None)
+
 
 Decision: TypeAlias = Succeed | RunAgain | Die | GiveBack | Drop | Await
 _VALUES: Final = frozenset((type(None), bool, int, float, str, bytes, dict))
@@ -405,7 +410,7 @@ _SHOWN: Final = (str, bytes, int, float)
 """Values of these classes are shown, and their subclasses are not. Others may hold anything."""
 
 
-def unstorable(error: PayloadError) -> Die:
+def unstorable(error: BaseException) -> Die:
     """What an attempt leads to cannot be stored: its result, its children, or the value of its group."""
     if isinstance(error, DecodeError):  # what the group had before
         return undecodable(error)

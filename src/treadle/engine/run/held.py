@@ -26,7 +26,8 @@ from treadle.engine.submit.build_item import ItemBuilder, ItemOptions
 from treadle.engine.timers import Timer
 from treadle.errors import class_name
 from treadle.handler.context import Context, InterruptReason
-from treadle.item import Lease, Ref, StepRecord
+from treadle.handler.steps import AttemptSteps
+from treadle.item import Lease, Ref
 from treadle.logs.lines import Seldom, field_name, log_error, repeated
 from treadle.metrics import TypeMetrics
 from treadle.options import RunIn
@@ -107,13 +108,8 @@ UNREAD: dict[str, Any] = {}
 """The input of an item whose stored input is large: its attempt decodes it, in a thread."""
 
 
-class HeldSteps(Protocol):
-    """The steps of an attempt: see `RunSteps`."""
-
-    @property
-    def known(self) -> Mapping[str, StepRecord]:
-        """By name: what the item has recorded."""
-        ...
+class HeldSteps(AttemptSteps, Protocol):
+    """The steps of an attempt, and how they end with it: see `RunSteps`."""
 
     def decide(self, error: BaseException | None) -> Any:
         """The decision that steps make of the end of the attempt. None: it ends as without them."""

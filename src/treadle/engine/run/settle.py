@@ -49,7 +49,6 @@ from treadle.item import (
     Rejected,
     Settled,
     Settlement,
-    StepRecord,
 )
 from treadle.logs.tracebacks import mark_of
 from treadle.retry import Retry, retry_call
@@ -236,6 +235,7 @@ class Settler:
         """Settle a batch, repeated while the store is unavailable. Returns the settlements that must be
         written once more, or the error with which the store refused, or kept failing."""
         settlements = self.builder.build(batch)
+        # Some of them may die only because their settlements could not be built.
         if dying := [each for each in batch if isinstance(each.decision, Die) and each.may_undo]:
             await self._read_undoable([each for each in dying if each.undoable is None])
             settlements = self.builder.build(batch)
@@ -262,7 +262,8 @@ class Settler:
                 clock=self.core.settings.clock,
                 random=self._draw,
             )
-            pending.undoable = undoable(() if found is None else found.steps)
+            steps = () if found is None else found.steps
+            pending.undoable = tuple(step for step in steps if step.undo is not None)
 
     async def commit(
         self, batch: list[PendingSettlement], settlements: list[Settlement]
@@ -335,11 +336,6 @@ class AttemptFailed(Exception):
 def _traces(batch: list[PendingSettlement]) -> Iterator[Trace | None]:
     """The spans of these attempts, where there are any."""
     return (None if pending.span is None else pending.span.trace for pending in batch)
-
-
-def undoable(steps: Iterable[StepRecord]) -> tuple[StepRecord, ...]:
-    """The steps to undo if their item dies, in the order in which they were recorded."""
-    return tuple(step for step in steps if step.undo is not None)
 
 
 def _take_transaction(held: HeldLease) -> Any:
@@ -417,18 +413,17 @@ class SettlementBuilder:
                 if not held.stored.compensates:
                     pending.contributions = plan.contributions
                 if plan.children:
-                    pending.children = self._children(held, plan)
+                    children = build_children(self.core.item_builder, self.core.settings, plan, lease)
+                    pending.children = self._carried(held, children)
             except PayloadError as error:
                 pending.decision = self._unstorable(held, pending, plan, error)
             except BaseException as error:  # noqa: BLE001  `options(input)` of a child is the user's code
-                pending.decision = Die("bad_result", failure_of(error), error)
+                pending.decision = unstorable(error)
         elif isinstance(decision, Await):
             try:
-                pending.children = self._suspended_children(held, decision)
-            except PayloadError as error:
-                pending.decision = unstorable(error)
+                pending.children = self._carried(held, self._awaited(held, decision))
             except BaseException as error:  # noqa: BLE001  as above
-                pending.decision = Die("bad_result", failure_of(error), error)
+                pending.decision = unstorable(error)
         pending.ran_steps = held.steps is not None
         commits = held.transaction is not None and isinstance(pending.decision, Succeed)
         if not commits and held.span is not None:
@@ -445,28 +440,22 @@ class SettlementBuilder:
             return Die("bad_result", failure_of(unfit), unfit)
         return unstorable(error)
 
-    def _children(self, held: HeldLease, plan: ResultPlan) -> tuple[Item, ...]:
-        lease, builder = held.lease, self.core.item_builder
-        children = build_children(builder, self.core.settings, plan, lease)
+    def _carried(self, held: HeldLease, children: Sequence[Item]) -> tuple[Item, ...]:
+        """The children of an attempt as they are stored."""
         children = silenced(children) if held.stored.compensates else children
-        carried = tuple(carry_on(children, lease, held.span))
-        builder.check_total(carried, f"what {lease.type!r} queued")
+        carried = tuple(carry_on(children, held.lease, held.span))
+        self.core.item_builder.check_total(carried, f"what {held.lease.type!r} queued")
         return carried
 
-    def _suspended_children(self, held: HeldLease, decision: Await) -> tuple[Item, ...]:
+    def _awaited(self, held: HeldLease, decision: Await) -> list[Item]:
         """The works that a suspended item waits for, and for each wait the item that ends it."""
         lease, builder = held.lease, self.core.item_builder
         children: list[Item] = []
         for wait, works in decision.waits:
             if works:
                 items = [builder.item(work, {}, tenant=lease.tenant, parent=lease) for work in works]
-                children += items
-                children.append(joining_item(wait, items, lease, self.core.settings))
-        if held.stored.compensates:
-            children = silenced(children)
-        carried = tuple(carry_on(children, lease, held.span))
-        builder.check_total(carried, f"what {lease.type!r} queued")
-        return carried
+                children += [*items, joining_item(wait, items, lease, self.core.settings)]
+        return children
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:
         # Folds in one batch start from each other's drafts. Other folds start from what the store has.
@@ -554,13 +543,9 @@ class SettlementBuilder:
         match decision:
             case Await(waits=waits, passed=passed):
                 steps = (*passed, *(wait.step for wait in waits))
+                children = pending.children
                 return Settlement(
-                    lease=lease,
-                    kind="suspend",
-                    steps=steps,
-                    children=pending.children,
-                    wait=False,
-                    ran=ran,
+                    lease=lease, kind="suspend", steps=steps, children=children, wait=False, ran=ran
                 )
             case RunAgain(kind=kind, delay=delay, run_at=run_at, failure=failure):
                 return Settlement(

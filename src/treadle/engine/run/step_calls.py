@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from msgspec.structs import replace
 
+from treadle.backend import check_capable
 from treadle.base.callables import is_async, is_awaitable
 from treadle.codec import Shape, check_size
 from treadle.define.signature import class_path
@@ -30,7 +31,6 @@ from treadle.errors import (
     StepError,
     StepFailed,
     Stopped,
-    UnsupportedError,
     message_of,
 )
 from treadle.handler.context import blocking_connection
@@ -43,14 +43,12 @@ from .held import HeldLease
 from .step_records import INSIDE, StepBook
 
 LOOP_CHECK: Final = 1.0
-"""So often a thread that waits for an answer checks whether the worker's event loop still exists."""
+"""Seconds after which a thread that waits for an answer checks that the worker's event loop still exists."""
 CYCLES: Final = 3
 """Cycles of the event loop in which a handler may begin its next step, before its attempt is suspended."""
 MORE_CYCLES: Final = 30
 """The same if several tasks have steps. The end of a task in a group is known two cycles later."""
 _shapes: WeakKeyDictionary[Any, Shape] = WeakKeyDictionary()
-
-
 _write_json: Final = msgspec.json.Encoder().encode
 _failures: Final = msgspec.json.Decoder(StoredFailure)
 
@@ -80,8 +78,7 @@ class StepCalls:
         self, step: Step[Any], fn: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         refuse_in_transaction(self._core.backend, "ctx.step_tx")
-        if "transactions" not in self._core.backend.capabilities:
-            raise UnsupportedError("transactions", type(self._core.backend).__name__)
+        check_capable(self._core.backend, "transactions")
         found = self._book.open(step.name)
         if found is not None:
             return self._replay(step, fn, found)
@@ -162,13 +159,13 @@ class StepCalls:
         """The same in a transaction of its own. It commits with the record of the step."""
         core = self._core
         transaction = OpenTransaction(core.backend)
-        async with self._book.output.held() as output, transaction.stack:
+        async with self._book.output.beside_transaction() as take_output, transaction.stack:
             connection = await transaction.open()
             try:
                 value = await this.call(functools.partial(call, connection))
                 made = self._made(step, fn, value, this.began)
                 transaction.is_open = False
-                record = self._book.record_of(made, await output())
+                record = self._book.record_of(made, await take_output())
                 (loss,) = await transaction.transaction.record([record])
                 if loss is not None:
                     self._book.lose(loss)
@@ -177,7 +174,7 @@ class StepCalls:
         self._book.note(record.steps)
         for item, queued_at in transaction.stored:
             core.announcer.queued([item], queued_at)
-        core.wakeups.ready((item.type, item.queue) for item, _ in transaction.stored)
+        core.wakeups.ready(transaction.lines)
         return value
 
     def _replay(self, step: Step[Any], fn: Callable[..., Any], found: StepRecord) -> Any:

@@ -14,13 +14,8 @@ from msgspec.structs import replace
 from treadle.engine.core import Core
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.tasks import Combiner, finish
-from treadle.errors import (
-    LeaseLost,
-    PayloadError,
-    StepError,
-    StoreUnavailable,
-    TooManySteps,
-)
+from treadle.engine.wait.read_results import CombinedReads
+from treadle.errors import LeaseLost, PayloadError, StepError, StoreUnavailable, TooManySteps
 from treadle.item import DEFAULT_TENANT, Lease, Loss, Record, Recorded, Ref, StepRecord
 from treadle.records import Progress
 from treadle.store.rules.steps import unreadable_step
@@ -50,7 +45,7 @@ class RecordRequest(msgspec.Struct, eq=False):
 
 
 class StepRecorder:
-    """Writes what attempts record, in natural batches."""
+    """Writes and reads what items record, for many attempts in one call."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -58,6 +53,16 @@ class StepRecorder:
             self._write, core.tasks, name="record", on_cancel=self._leave
         )
         self._unanswered: set[asyncio.Future[Loss | None]] = set()
+        self._reads: CombinedReads[Recorded | None] = CombinedReads(self._read, core.tasks)
+
+    async def read(self, lease: Lease) -> Recorded:
+        """What the item of a lease has recorded."""
+        (found,) = await self._reads.get([lease.id], tenant=lease.tenant)
+        return found or Recorded()
+
+    async def _read(self, ids: Sequence[str], tenant: str) -> Sequence[Recorded | None]:
+        core = self._core
+        return await retry_unavailable(lambda: core.backend.steps(ids, tenant=tenant), core.settings)
 
     def record(self, record: Record) -> asyncio.Future[Loss | None]:
         """Write it. The answer is why the lease is lost, if it is."""
@@ -97,46 +102,6 @@ class StepRecorder:
                 await self._write([request])
         elif not batch[0].answer.done():
             batch[0].answer.set_exception(error)
-
-
-class ReadRequest(msgspec.Struct, eq=False):
-    lease: Lease
-    answer: asyncio.Future[Recorded]
-
-
-class StepReads:
-    """Reads what items have recorded, many in one call."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._combiner: Combiner[ReadRequest] = Combiner(self._read, core.tasks, name="read")
-
-    async def read(self, lease: Lease) -> Recorded:
-        answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-        self._combiner.add(ReadRequest(lease, answer))
-        return await answer
-
-    async def _read(self, batch: list[ReadRequest]) -> None:
-        by_tenant: dict[str, list[ReadRequest]] = {}
-        for request in batch:
-            by_tenant.setdefault(request.lease.tenant, []).append(request)
-        for tenant, requests in by_tenant.items():
-            ids = [request.lease.id for request in requests]
-            try:
-                found = await self._ask(ids, tenant)
-            except Exception as error:  # noqa: BLE001  the attempts get it
-                for request in requests:
-                    if not request.answer.done():
-                        request.answer.set_exception(error)
-                continue
-            for request, recorded in zip(requests, found, strict=True):
-                if not request.answer.done():
-                    request.answer.set_result(recorded or Recorded())
-
-    async def _ask(self, ids: list[str], tenant: str) -> Sequence[Recorded | None]:
-        return await retry_unavailable(
-            lambda: self._core.backend.steps(ids, tenant=tenant), self._core.settings
-        )
 
 
 class Said(NamedTuple):
@@ -231,8 +196,8 @@ class StepBook:
         """Write a step. It is there when this returns. `LeaseLost` if another worker has the item."""
         self.check_running()
         if self.output.has_news:
-            async with self.output.written_within() as said:
-                await self._write(self.record_of(step, await said()))
+            async with self.output.taken() as said:
+                await self._write(self.record_of(step, said))
         else:
             await self._write(self.record_of(step))
 
@@ -270,13 +235,9 @@ class StepBook:
     async def record_output(self, said: Said) -> None:
         await self._write(said.record(self._held.lease))
 
-    async def read(self) -> Recorded:
-        """What is in the store about the item."""
-        lease, backend = self._held.lease, self._core.backend
-        (found,) = await retry_unavailable(
-            lambda: backend.steps([lease.id], tenant=lease.tenant), self._core.settings
-        )
-        return found or Recorded()
+    async def count_chunks(self) -> int:
+        """How many chunks the stream of the item has in the store."""
+        return (await self._recorder.read(self._held.lease)).chunks
 
     def lose(self, loss: Loss) -> NoReturn:
         held = self._held
@@ -340,44 +301,39 @@ class StepOutput:
 
     async def flush(self) -> None:
         """Write what was said so far."""
-        async with self.written_within() as said:
-            if (news := await said()) != SILENCE:
-                await self._book.record_output(news)
+        async with self.taken() as said:
+            if said != SILENCE:
+                await self._book.record_output(said)
 
     @asynccontextmanager
-    async def written_within(self) -> AsyncGenerator[Callable[[], Awaitable[Said]]]:
-        """Gives a function that returns what was said so far. The block writes it, or raises."""
-        taken = SILENCE
-
-        async def said() -> Said:
-            nonlocal taken
-            taken = await self._said()
-            return taken
-
+    async def taken(self) -> AsyncGenerator[Said]:
+        """What was said so far. The block writes it, or raises: then it is not written."""
         async with self._lock:
+            said = await self._said()
             yield said
-            if taken.progress is self._progress:
+            if said.progress is self._progress:
                 self._progress = None
-            if taken.chunks:
-                del self._chunks[: len(taken.chunks)]
-                self._written = (self._written or 0) + len(taken.chunks)
-        if taken != SILENCE:
+            if said.chunks:
+                del self._chunks[: len(said.chunks)]
+                self._written = (self._written or 0) + len(said.chunks)
+        if said != SILENCE:
             self._core.wakeups.emitted(self._book.ref)
 
     @asynccontextmanager
-    async def held(self) -> AsyncGenerator[Callable[[], Awaitable[Said]]]:
-        """While a transaction is open nothing is written beside it. Gives a function that returns what was
-        said so far, to be written with it: nothing if a write is under way, which may wait for it."""
+    async def beside_transaction(self) -> AsyncGenerator[Callable[[], Awaitable[Said]]]:
+        """While a transaction is open nothing is written beside it. Gives a function, to be called before the
+        commit: what was said so far, which the transaction writes. That is nothing while another write goes
+        on, since that one may wait for the transaction."""
         async with AsyncExitStack() as stack:
 
-            async def said() -> Said:
+            async def take() -> Said:
                 if self._lock.locked():
                     return SILENCE
-                return await (await stack.enter_async_context(self.written_within()))()
+                return await stack.enter_async_context(self.taken())
 
             self._transactions += 1
             try:
-                yield said
+                yield take
             finally:
                 self._transactions -= 1
                 if self.has_news:
@@ -385,7 +341,7 @@ class StepOutput:
 
     async def _said(self) -> Said:
         if self._chunks and self._written is None:
-            self._written = (await self._book.read()).chunks
+            self._written = await self._book.count_chunks()
         if not self._chunks:
             return Said(self._progress)
         return Said(self._progress, tuple(self._chunks), (self._written or 0) + 1)

@@ -1,9 +1,16 @@
 """Steps of an attempt: calls whose values are recorded, waits that suspend it, progress and streams.
 
 A step is looked up by its name in what the item has recorded, which is read once, before the handler begins.
-What is not there is called and recorded: `StepRecorder` writes the records of many attempts in one call. A
-wait that is not over suspends the attempt: it raises `Suspend` as soon as no step of the attempt runs. The
-attempt is then settled with all that it waits for.
+What is not there is called and recorded. A wait that is not over suspends the attempt: it raises `Suspend` as
+soon as no step of the attempt runs. The attempt is then settled with all that it waits for.
+
+    StepServices   of a worker: makes the `RunSteps` of its attempts
+    RunSteps       of an attempt: what its Context asks for, by
+      StepCalls      the functions of steps (step_calls)
+      StepWaits      sleeps, signals and children
+      StepBook       what is known of the steps, and what is written about them (step_records)
+      StepOutput     progress and the stream (step_records)
+    StepRecorder   of a worker: writes and reads for the books of many attempts in one call (step_records)
 """
 
 from __future__ import annotations
@@ -14,26 +21,23 @@ from typing import Any, Final, NoReturn, cast
 
 from msgspec.structs import replace
 
+from treadle.backend import check_capable
 from treadle.base.timing import SystemClock, finite
 from treadle.codec import Shape, check_size
 from treadle.define.work import Work
 from treadle.engine.core import Core
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.wait.read_results import ResultReader
-from treadle.errors import (
-    DecodeError,
-    NotFound,
-    StepError,
-    UnsupportedError,
-)
+from treadle.errors import DecodeError, NotFound, StepError
 from treadle.handler.steps import Suspend
-from treadle.item import GROUP_MARK, Recorded, StepRecord
+from treadle.item import Recorded, StepRecord
 from treadle.records import Progress
+from treadle.store.rules.steps import children_signal, join_of
 
 from .decide import Await, Die, WaitingFor, cut_text, failure_of, unstorable
 from .held import HeldLease
 from .step_calls import StepCalls
-from .step_records import StepBook, StepReads, StepRecorder
+from .step_records import StepBook, StepRecorder
 
 SHORT: Final = 5.0
 """A sleep of no more seconds stays in its worker, unless a test moves the clock."""
@@ -50,7 +54,6 @@ class RunSteps:
         self._book = StepBook(core, held, recorder, recorded)
         self._calls = calls = StepCalls(core, held, self._book)
         self._waits = StepWaits(core, held, self._book, calls, reader)
-        self.known = self._book.known
         self.key = self._book.key
         self.flush = self._book.output.flush
         self.call, self.call_in_transaction = calls.call, calls.call_in_transaction
@@ -104,20 +107,18 @@ class StepServices:
         self._core = core
         self._reader = reader
         self._recorder = StepRecorder(core)
-        self._reads = StepReads(core)
 
     def of(self, held: HeldLease, what: str) -> RunSteps:
         """The steps of an attempt whose item has recorded none before. what: the method of its context that
         asks."""
         if held.batch is not None:
             raise StepError(f"ctx.{what} is not for a batch: its items end one by one")
-        if "steps" not in self._core.backend.capabilities:
-            raise UnsupportedError("steps", type(self._core.backend).__name__)
+        check_capable(self._core.backend, "steps")
         return self._made(held, Recorded())
 
     async def read(self, held: HeldLease) -> RunSteps:
         """The steps of an attempt whose item has recorded some."""
-        return self._made(held, await self._reads.read(held.lease))
+        return self._made(held, await self._recorder.read(held.lease))
 
     def _made(self, held: HeldLease, recorded: Recorded) -> RunSteps:
         return RunSteps(self._core, held, self._recorder, self._reader, recorded)
@@ -197,8 +198,7 @@ class StepWaits:
         if not works:
             return []
         if found is None:
-            join = self._core.settings.generate_id()
-            signal = GROUP_MARK + join
+            signal = children_signal(self._core.settings.generate_id())
             wait = StepRecord(name=name, kind="children", signal=signal, over=False)
             await self._suspend(WaitingFor(wait, works))
         self._book.check_kind(found, "children")
@@ -210,7 +210,7 @@ class StepWaits:
         """The values of the children. The item that has waited for them names them: for one with a key, an
         earlier item may have answered."""
         lease, backend = self._held.lease, self._core.backend
-        join = found.signal.removeprefix(GROUP_MARK)
+        join = join_of(found.signal)
 
         async def read() -> list[Any]:
             (state,) = await backend.get([join], tenant=lease.tenant)

@@ -23,6 +23,7 @@ from treadle.flow_control import Failure
 from treadle.handler.result_plan import PlannedGroup, ResultPlan
 from treadle.handler.telemetry import Trace
 from treadle.item import GROUP_MARK, GROUP_TYPE, JOIN_TYPE, DeathReason, Item, Lease, StepRecord
+from treadle.store.rules.steps import join_of
 
 from .build_item import (
     NO_OPTIONS,
@@ -93,7 +94,7 @@ def joining_item(wait: StepRecord, children: Sequence[Item], lease: Lease, setti
     """The item that waits for children of a suspended item, however they end, and then ends its wait. It
     waits in the line of that item, so that a worker claims it that can claim that one."""
     return Item(
-        id=wait.signal.removeprefix(GROUP_MARK),
+        id=join_of(wait.signal),
         type=JOIN_TYPE,
         input=b"",
         tenant=lease.tenant,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from treadle.store.reads import closed_failed_group
 
 from .wait_result import decode_states, group_outcome, group_value, item_value
 
+T = TypeVar("T")
 Found: TypeAlias = ItemState | GroupState | None
 
 
@@ -31,7 +32,7 @@ class ResultReader:
     def __init__(self, backend: Backend, registry: Registry, tasks: Tasks) -> None:
         self._backend = backend
         self._registry = registry
-        self._combined = CombinedReads(backend, tasks)
+        self._combined = CombinedReads(lambda ids, tenant: backend.get(ids, tenant=tenant), tasks)
 
     async def states(
         self, within: Backend | OpenTransaction, tenant: str, ids: Sequence[str]
@@ -111,7 +112,7 @@ class ResultReader:
         """What `ids` name. failed: for an item that closes a failed group, the group."""
         plain = [id for id in ids if not isinstance(id, GroupRef)]
         source = self._combined if within is self._backend else within
-        states = iter(await source.get(plain, tenant=tenant) if plain else ())
+        states = map(_copy, await source.get(plain, tenant=tenant) if plain else ())
         found: list[Found] = [None if isinstance(id, GroupRef) else next(states) for id in ids]
         groups = [
             at
@@ -144,38 +145,43 @@ def _not_one(of: WorkTypeBase, chosen: Sequence[str], found: Mapping[str, Found]
     return InputError(f"ctx.result_of takes the one dependency that is a {of.name!r}, and {which}: {advice}")
 
 
+def _copy(state: ItemState | None) -> ItemState | None:
+    """Several handlers may read one state, and it is decoded in place."""
+    return None if state is None else replace(state)
+
+
 FEW: Final = 50
 """A read of more ids than this is not combined with others."""
 
 
-class _Read(NamedTuple):
+class _Read(NamedTuple, Generic[T]):
     tenant: str
     ids: Sequence[str]
-    answer: asyncio.Future[list[ItemState | None]]
+    answer: asyncio.Future[list[T]]
 
 
-class CombinedReads:
-    """Reads items as `Backend.get`, with few calls to the store."""
+class CombinedReads(Generic[T]):
+    """Reads something of items, such as `Backend.get`, with few calls to the store."""
 
-    def __init__(self, backend: Backend, tasks: Tasks) -> None:
-        self._backend = backend
-        self._combiner: Combiner[_Read] = Combiner(self._read, tasks, name="read")
+    def __init__(self, read: Callable[[Sequence[str], str], Awaitable[Sequence[T]]], tasks: Tasks) -> None:
+        self._read = read
+        self._combiner: Combiner[_Read[T]] = Combiner(self._read_all, tasks, name="read")
 
-    async def get(self, ids: Sequence[str], *, tenant: str) -> Sequence[ItemState | None]:
+    async def get(self, ids: Sequence[str], *, tenant: str) -> Sequence[T]:
         if len(ids) > FEW:
-            return await self._backend.get(ids, tenant=tenant)
-        answer: asyncio.Future[list[ItemState | None]] = asyncio.get_running_loop().create_future()
+            return await self._read(ids, tenant)
+        answer: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
         self._combiner.add(_Read(tenant, ids, answer))
         return await answer
 
-    async def _read(self, reads: list[_Read]) -> None:
-        by_tenant: dict[str, list[_Read]] = {}
+    async def _read_all(self, reads: list[_Read[T]]) -> None:
+        by_tenant: dict[str, list[_Read[T]]] = {}
         for read in reads:
             by_tenant.setdefault(read.tenant, []).append(read)
         for tenant, some in by_tenant.items():
             ids = list(dict.fromkeys(id for read in some for id in read.ids))
             try:
-                found = dict(zip(ids, await self._backend.get(ids, tenant=tenant), strict=True))
+                found = dict(zip(ids, await self._read(ids, tenant), strict=True))
             except BaseException as error:
                 for read in some:
                     if not read.answer.done():
@@ -185,9 +191,4 @@ class CombinedReads:
                 continue
             for read in some:
                 if not read.answer.done():
-                    # Each gets objects of its own: states are decoded in place.
-                    read.answer.set_result([_copy(found[id]) for id in read.ids])
-
-
-def _copy(state: ItemState | None) -> ItemState | None:
-    return None if state is None else replace(state)
+                    read.answer.set_result([found[id] for id in read.ids])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from treadle.item import NEVER, StepRecord
+from treadle.item import GROUP_MARK, NEVER, ItemState, Lease, Signal, StepRecord
 
 
 def stored_step(step: StepRecord, before: StepRecord | None, now: float, attempt: int) -> StepRecord:
@@ -50,6 +50,22 @@ def asked_for(step: StepRecord, waits: Sequence[StepRecord]) -> bool:
 def unreadable_step(name: str, problem: object) -> str:
     """What is said of a step whose value cannot be read or written."""
     return f"the step {name!r}: {problem}"
+
+
+def children_signal(join: str) -> str:
+    """The signal that a wait for children waits for. `join`: the id of the item (`JOIN_TYPE`) that sends it
+    when they have ended."""
+    return GROUP_MARK + join
+
+
+def join_of(signal: str) -> str:
+    """The id of the item that sends this signal when children have ended."""
+    return signal.removeprefix(GROUP_MARK)
+
+
+def children_ended(join: Lease | ItemState) -> Signal:
+    """What that item sends to its parent. It may be repeated."""
+    return Signal(id=join.parent or "", name=children_signal(join.id), key=join.id)
 
 
 def forgotten(step: StepRecord) -> StepRecord:
