@@ -18,7 +18,7 @@
     │   ├── StrictReturnError         it made a Result and did not return it
     │   ├── BadResultError            it returned something that is not a result
     │   ├── StepError                 a step has a name that was used before, or is inside another one
-    │   └── TooManySteps              it recorded more steps than `max_steps`
+    │   └── TooManySteps              it recorded too many steps, or too many bytes
     ├── NotFound                    no such item, group or schedule here (also LookupError)
     ├── ConflictError               the state of the item does not allow this
     │   ├── DuplicateIdError          the id is in use

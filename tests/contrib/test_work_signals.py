@@ -21,6 +21,7 @@ from treadle.contrib.starlette import WorkAccess, work_router, work_state
 from treadle.contrib.starlette.work_state import last_seen
 from treadle.errors import StoreUnavailable, UnsupportedError
 from treadle.item import MOST_UNREAD
+from treadle.operate.operator import core_of
 
 GO: dict[str, asyncio.Event] = {}
 ALL = WorkAccess(None)
@@ -237,11 +238,8 @@ async def test_chunks_do_not_wait_for_the_next_look(app: Treadle, monkeypatch: p
 async def test_chunks_are_found_where_nothing_is_published(
     app: Treadle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(receive: Any) -> Any:
-        raise UnsupportedError("wake-ups")
-
     handle = await app.enqueue(tokens(2, 1))
-    monkeypatch.setattr(app.backend, "subscribe", refuse)
+    monkeypatch.setattr(core_of(app).wakeups, "emitted", lambda item: None)
     monkeypatch.setattr(work_state, "LOOK_EVERY", 0.05)
     followed, names = Exchange(web_of(app), f"/work/{handle.id}/events"), list[str]()
     while names.count("chunk") < 2:
@@ -280,30 +278,31 @@ async def test_chunks_are_results(app: Treadle) -> None:
     assert [data for name, _, data in found if name == "chunk"] == ["***"] * 3
 
 
-async def test_a_stream_listens_only_while_it_is_open(app: Treadle) -> None:
+async def test_a_stream_listens_only_while_it_is_open(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = await app.enqueue(tokens(1, 1))
-    web, subscribed = web_of(app), list[str]()
-    subscribe = app.backend.subscribe
+    web, listening = web_of(app), list[object]()
+    wakeups = core_of(app).wakeups
+    listen = wakeups.listen
 
-    async def counted(receive: Any) -> Any:
-        subscribed.append("on")
-        stop = await subscribe(receive)
+    def counted(receive: Any, **options: Any) -> Any:
+        listening.append(receive)
+        stop = listen(receive, **options)
 
-        def unsubscribe() -> None:
-            subscribed.append("off")
+        def end() -> None:
+            listening.remove(receive)
             stop()
 
-        return unsubscribe
+        return end
 
-    app.backend.subscribe = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(wakeups, "listen", counted)
     several = [Exchange(web, f"/work/{handle.id}/events") for _ in range(3)]
     for each in several:
         await each.event()
-    assert subscribed == ["on"]
+    assert len(listening) == 3
     for each in several:
         each.leave()
         await each.ended()
-    await until(lambda: subscribed == ["on", "off"])
+    await until(lambda: not listening)
 
 
 @pytest.mark.parametrize(

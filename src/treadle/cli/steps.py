@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -14,8 +15,7 @@ from treadle.errors import AlreadyEnded, MailboxFull, NotFound
 from treadle.item import Chunk, ItemState, Recorded, StepRecord
 from treadle.operate.changes import Refusal
 from treadle.operate.steps import progress_of
-from treadle.records import Progress
-from treadle.store.rules.steps import is_over
+from treadle.records import Progress, StepState
 
 from .change_items import tell_refusal
 from .completion import complete_signal
@@ -75,11 +75,11 @@ async def signal(
 
 async def _remark_waits(shell: Shell, id: str, name: str) -> None:
     """Say that an item waits for other signals than the one that was sent: its name may be misspelt."""
-    (recorded,) = await shell.backend.steps([id], tenant=shell.tenant)
-    now = await shell.now()
-    steps = () if recorded is None else recorded.steps
-    waits = [step.signal for step in steps if step.kind == "signal" and not is_over(step, now)]
-    if waits and name not in waits and not any(step.signal == name for step in steps):
+    steps: Sequence[StepState] = ()
+    with suppress(NotFound):  # it has ended since
+        steps = await shell.client.steps(id)
+    waits = [step.signal for step in steps if step.signal and not step.over]
+    if waits and name not in {step.signal for step in steps}:
         shell.warn(f"{id} waits for the signal {listed(waits)}, and not for {name}, which is in its mailbox")
 
 
@@ -139,8 +139,7 @@ def show_recordings(shell: Shell, state: ItemState, recordings: Recordings, now:
         shell.print()
         some = f"the last {MOST_STEPS} of {len(steps):,}" if len(steps) > MOST_STEPS else f"{len(steps):,}"
         shell.print(f"Steps ({some})", "bold")
-        own = [each for each in recorded.steps if each.kind != "forgotten"]
-        rows = [_row(step, each, now) for step, each in zip(own, steps, strict=True)]
+        rows = [_row(step, each, now) for step, each in zip(recorded.kept, steps, strict=True)]
         shell.table(
             ("NAME", "KIND", "WHEN", "TOOK", "VALUE"),
             rows[-MOST_STEPS:],

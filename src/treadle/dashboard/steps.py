@@ -9,7 +9,6 @@ import msgspec
 
 from treadle.base.wording import duration, plain
 from treadle.item import TERMINAL, Chunk, ItemState, Recorded, StepKind, StepRecord
-from treadle.records import Progress
 
 from .payloads import json_text
 from .visit import Visit
@@ -56,7 +55,7 @@ class ItemSteps(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[ShownStep] = []
     earlier: int = 0
     """Steps before these."""
-    progress: Progress | None = None
+    progress: dict[str, Any] | None = None
     progress_at: float | None = None
     mailbox: dict[str, int] = {}
     """How many signals of each name no wait has taken."""
@@ -106,7 +105,7 @@ async def read_steps(visit: Visit, state: ItemState) -> ItemSteps | None:
 
 
 def _shown(visit: Visit, state: ItemState, found: Recorded, chunks: Sequence[Chunk]) -> ItemSteps:
-    kept = [step for step in found.steps if step.kind != "forgotten"]
+    kept = found.kept
     newest = [step for at, step in enumerate(kept, MOST_STEPS) if at >= len(kept) or not step.over]
     small = [_small(step) for step in newest]
     fields = visit.client.values.recorded(
@@ -121,9 +120,7 @@ def _shown(visit: Visit, state: ItemState, found: Recorded, chunks: Sequence[Chu
     return ItemSteps(
         steps=[_step(visit, *pair, ended=ended) for pair in zip(newest, fields["steps"], strict=True)],
         earlier=len(kept) - len(newest),
-        progress=None
-        if progress is None
-        else Progress(progress["done"], progress["total"], progress["message"]),
+        progress=progress,
         progress_at=found.progress_at,
         mailbox=found.mailbox,
         chunk_count=found.chunks,
@@ -182,14 +179,8 @@ def _words(step: StepRecord, over: bool, ended: bool, error: str | None) -> str:
             return f"{'slept' if over else 'was to sleep' if ended else 'sleeps'}{length} (step {name})"
         case "signal":
             own = "" if step.name == step.signal else f" (step {name})"
-            came = (
-                ""
-                if not over
-                else ", which came"
-                if step.value is not None
-                else ", which did not come in time"
-            )
-            return f"{waits} the signal {signal}{own}{came}"
+            came = ", which did not come in time" if step.value is None else ", which came"
+            return f"{waits} the signal {signal}{own}{came if over else ''}"
         case "children":
             return f"{waits} its children (step {name})"
         case _:

@@ -424,8 +424,7 @@ class Requeue:
         refused: list[Refusal] = []
         for item in items:  # one at a time: an item may have recorded very much
             (found,) = await backend.steps([item.id], tenant=item.tenant) if item.has_steps else (None,)
-            steps = () if found is None else found.steps
-            if not any(step.name == name and step.kind != "forgotten" for step in steps):
+            if found is None or not any(step.name == name for step in found.kept):
                 refused.append(Refusal(item.id, item.tenant, NoSuchStep(item, name)))
         return refused
 

@@ -34,10 +34,9 @@ from treadle.item import GROUP_TYPE, NEVER, Attempt, Chunk, GroupState, ItemStat
 from treadle.item_facts import DeadMark
 from treadle.logs.lines import error_text
 from treadle.logs.masking import MASK
-from treadle.store.rules.steps import is_over
 
 from .declared_steps import check_step, declared_steps
-from .steps import progress_of, read_step, step_error
+from .steps import progress_of, read_step, step_state
 
 INSTANTS: Final = frozenset(("queued_at", "due_at", "claimed_at", "started_at", "ended_at", "deadline"))
 LEFT_OUT: Final = frozenset(("options", "input", "result", "history", "waiting_for", "after", "headers"))
@@ -101,9 +100,7 @@ class Values:
         name are unread, and how many chunks its stream has. `recorded`: as `Backend.steps` returns it."""
         progress = progress_of(recorded)
         return {
-            "steps": [
-                self._step(state, each, now, reveal) for each in recorded.steps if each.kind != "forgotten"
-            ],
+            "steps": [self._step(state, each, now, reveal) for each in recorded.kept],
             "progress": None
             if progress is None
             else {**msgspec.structs.asdict(progress), "at": iso(recorded.progress_at)},
@@ -112,21 +109,10 @@ class Values:
         }
 
     def _step(self, state: ItemState, step: StepRecord, now: float, reveal: bool) -> dict[str, Any]:
-        registry = self._registry
-        read = functools.partial(read_step, step, registry, state.type)
+        read = functools.partial(read_step, step, self._registry, state.type)
         value, problem = self._untyped(state, None if step.kind == "failure" else step.value, read, reveal)
-        fields: dict[str, Any] = {
-            "name": step.name,
-            "kind": step.kind,
-            "at": iso(step.at),
-            "took": step.took,
-            "attempt": step.attempt,
-            "value": value,
-            "error": step_error(step),
-            "signal": step.signal if step.kind == "signal" else None,
-            "until": iso(step.until),
-            "over": is_over(step, now),
-        }
+        fields = msgspec.structs.asdict(step_state(step, value, now))
+        fields |= {"at": iso(step.at), "until": iso(step.until)}
         return {**fields, "unreadable": problem} if problem else fields
 
     def check_steps(self, state: ItemState, recorded: Recorded) -> Iterator[tuple[str, str]]:
@@ -135,13 +121,12 @@ class Values:
         registry, type = self._registry, self._registry.get(state.type)
         handler = None if type is None else registry.handler(type)
         declared = [] if handler is None else declared_steps(handler.fn)
-        for step in recorded.steps:
-            if step.kind != "forgotten":
-                try:
-                    problem = check_step(step, declared, registry, state.type)
-                except Exception as error:  # noqa: BLE001  as above
-                    problem = why_not(error)
-                yield step.name, problem
+        for step in recorded.kept:
+            try:
+                problem = check_step(step, declared, registry, state.type)
+            except Exception as error:  # noqa: BLE001  as above
+                problem = why_not(error)
+            yield step.name, problem
 
     def chunk(self, state: ItemState, chunk: Chunk, *, reveal: bool = False) -> dict[str, Any]:
         """A chunk of the stream of an item, for programs: as the store has it, or as a client has read it."""

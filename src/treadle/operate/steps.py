@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
+from treadle.backend import check_capable
 from treadle.base.ids import check_name, ids_of
 from treadle.codec import Codec, check_size
 from treadle.engine.core import Core
 from treadle.engine.registry import Registry
 from treadle.engine.timers import first_of
-from treadle.errors import AlreadyEnded, InputError, MailboxFull, NotFound, UnsupportedError
+from treadle.errors import AlreadyEnded, InputError, MailboxFull, NotFound
 from treadle.handler.steps import StoredFailure
 from treadle.item import (
-    GROUP_MARK,
     JOIN_TYPE,
     MOST_UNREAD,
     TERMINAL,
@@ -32,7 +33,7 @@ from treadle.item import (
 from treadle.options import HasId
 from treadle.records import Progress, StepState
 from treadle.store.audit_note import about, log_change, noted_about
-from treadle.store.rules.steps import is_over
+from treadle.store.rules.steps import children_ended, is_over
 
 POLL: Final = 1.0
 """Seconds between two looks at a stream of which no wake-up tells."""
@@ -59,8 +60,7 @@ class StepVerbs:
         (state,) = await core.backend.get([id], tenant=self._tenant)
         await core.store_clock.refresh()
         type, now = "" if state is None else state.type, core.store_clock.now()
-        own = (step for step in found.steps if step.kind != "forgotten")
-        return [step_state(step, core.registry, type, now) for step in own]
+        return [step_state(step, _readable(step, core.registry, type), now) for step in found.kept]
 
     async def signal(
         self, id: str | HasId, name: str, value: Any = None, *, key: str | None = None, tx: Any = None
@@ -76,27 +76,31 @@ class StepVerbs:
         check_name(name, field="name")
         if key is not None:
             check_name(key, field="key")
+        core, settings = self._core, self._core.settings
         if tx is None:
             await self._begin_change("signal")
         else:
-            self._core.check_unopened(tx)
-            await self._core.connect()
-        given = {"signal": name} if key is None else {"signal": name, "key": key}
-        note = noted_about(self._note, about(given))
-        sent = await send_signal(self._core, self._tenant, wanted, name, value, key, tx, note)
+            core.check_unopened(tx)
+            await core.connect()
+        check_capable(core.backend, "steps")
+        data = settings.codec.encode(value)
+        check_size(data, settings.max_payload, "the value of the signal", name)
+        signal = Signal(id=wanted, name=name, value=data, key=key)
+        note = noted_about(
+            self._note, about({"signal": name} if key is None else {"signal": name, "key": key})
+        )
+        (answer,) = await core.backend.signal([signal], tenant=self._tenant, tx=tx, note=note)
+        _check(answer, wanted)
+        if answer.woken is not None and tx is None:
+            core.wakeups.ready([answer.woken])
+        sent = answer.verb == "stored"
         log_change(self._note, "signal", [wanted], int(sent), self._tenant)
         return sent
 
 
-def check_steps(core: Core) -> None:
-    """Raise UnsupportedError if the backend has no steps."""
-    if "steps" not in core.backend.capabilities:
-        raise UnsupportedError("steps", type(core.backend).__name__)
-
-
 async def read_recorded(core: Core, id: str, tenant: str | None) -> Recorded:
     """What an item has recorded. `NotFound`."""
-    check_steps(core)
+    check_capable(core.backend, "steps")
     await core.connect()
     (found,) = await core.backend.steps([id], tenant=tenant)
     if found is None:
@@ -104,19 +108,23 @@ async def read_recorded(core: Core, id: str, tenant: str | None) -> Recorded:
     return found
 
 
-def step_state(step: StepRecord, registry: Registry, type: str, now: float) -> StepState:
-    """A step for people. What cannot be read is None."""
+def _readable(step: StepRecord, registry: Registry, type: str) -> Any:
+    """The value of a step. None if it cannot be read."""
     try:
-        value = read_step(step, registry, type)
+        return read_step(step, registry, type)
     except Exception:  # noqa: BLE001  a codec of the user may raise anything
-        value = None
+        return None
+
+
+def step_state(step: StepRecord, value: Any, now: float) -> StepState:
+    """A step for people. value: as it was read."""
     return StepState(
         name=step.name,
         kind=step.kind,
         at=step.at,
         took=step.took,
         value=value,
-        error=step_error(step),
+        error=_error(step),
         attempt=step.attempt,
         signal=step.signal if step.kind == "signal" else None,
         until=step.until,
@@ -136,7 +144,7 @@ def codec_for(step: StepRecord, registry: Registry, type: str) -> Codec:
     return registry.codec if step.kind == "signal" else registry.codec_of(type)
 
 
-def step_error(step: StepRecord) -> str | None:
+def _error(step: StepRecord) -> str | None:
     """The failure that a step has recorded."""
     if step.kind != "failure":
         return None
@@ -147,36 +155,12 @@ def step_error(step: StepRecord) -> str | None:
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
 
 
-async def send_signal(
-    core: Core,
-    tenant: str | None,
-    id: str,
-    name: str,
-    value: Any,
-    key: str | None,
-    tx: object,
-    note: AuditNote | None,
-) -> bool:
-    """Send a signal to an item. False: one of this name with this key was there."""
-    check_steps(core)
-    settings = core.settings
-    data = settings.codec.encode(value)
-    check_size(data, settings.max_payload, "the value of the signal", name)
-    signal = Signal(id=id, name=name, value=data, key=key)
-    (answer,) = await core.backend.signal([signal], tenant=tenant, tx=tx, note=note)
-    _check(answer, id)
-    if answer.woken is not None and tx is None:
-        core.wakeups.ready([answer.woken])
-    return answer.verb == "stored"
-
-
 async def end_joined_waits(core: Core, cancelled: Sequence[ItemState]) -> None:
     """Some of these items waited for the children of a suspended item, and would have told it: tell it now.
     It then finds the children as they are."""
     for join in cancelled:
         if join.type == JOIN_TYPE and join.parent is not None:
-            signal = Signal(id=join.parent, name=GROUP_MARK + join.id, key=join.id)
-            (answer,) = await core.backend.signal([signal], tenant=join.tenant)
+            (answer,) = await core.backend.signal([children_ended(join)], tenant=join.tenant)
             if answer.woken is not None:
                 core.wakeups.ready([answer.woken])
 
@@ -207,16 +191,10 @@ async def read_stream(core: Core, id: str, tenant: str | None, since: int) -> As
     """The chunks of an item after the number `since`, and those that come, until the item has ended."""
     if type(since) is not int or since < 0:
         raise InputError.of("since", since, "must be the number of a chunk, or 0")
-    check_steps(core)
+    check_capable(core.backend, "steps")
     await core.connect()
-    backend, news = core.backend, asyncio.Event()
-
-    def receive(wake: Wake) -> None:
-        if wake.everything or any(ref[1] == id for ref in (*wake.streams, *wake.items)):
-            news.set()
-
-    stop = core.wakeups.listen(receive, claims=False)
-    try:
+    backend = core.backend
+    with stream_news(core, id) as news:
         while True:
             news.clear()
             # Before the chunks: once the item has ended, all are there.
@@ -232,5 +210,20 @@ async def read_stream(core: Core, id: str, tenant: str | None, since: int) -> As
                 return
             if not chunks:
                 await first_of(news, core.settings.clock, POLL)
+
+
+@contextmanager
+def stream_news(core: Core, id: str) -> Generator[asyncio.Event]:
+    """An event that is set when an item has new chunks or new progress, or has ended. Where nothing is
+    published it is not set: look now and then."""
+    news = asyncio.Event()
+
+    def receive(wake: Wake) -> None:
+        if wake.everything or any(ref[1] == id for ref in (*wake.streams, *wake.items)):
+            news.set()
+
+    stop = core.wakeups.listen(receive, claims=False)
+    try:
+        yield news
     finally:
         stop()

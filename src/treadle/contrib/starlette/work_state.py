@@ -35,15 +35,13 @@ from treadle.item import (
     GroupState,
     ItemState,
     Recorded,
-    Ref,
     Status,
-    Wake,
 )
 from treadle.operate.filters import check_tenant
 from treadle.operate.item_json import Values, exact_json
-from treadle.operate.operator import tenant_of
+from treadle.operate.operator import core_of, tenant_of
 from treadle.operate.server_stop import server_stop
-from treadle.operate.steps import progress_of
+from treadle.operate.steps import progress_of, stream_news
 from treadle.store.reads import deaths_of, group_ended
 
 Outcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
@@ -303,12 +301,8 @@ MOST_OPEN: Final = 1000
 LAST: Final = "end"
 """The id of the last event, if there are no chunks. Else their number follows: `end.17`."""
 _LAST_SEEN: Final = re.compile(rf"({LAST})?\.?([0-9]{{1,9}})?")
-
-
 UNCOUNTED: Final = 2**31
 """More chunks than a stream has."""
-HAS_STEPS: Final = "steps"
-"""The capability."""
 NOTHING: Final = Recorded()
 
 
@@ -360,7 +354,6 @@ class WorkStates:
         self._stop = server_stop(app)
         self._reads: dict[str | None, SharedRead] = {}
         self._counts = MemberCounts(app.backend)
-        self._news = StreamNews(app.backend)
         self._open = 0
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -469,28 +462,28 @@ class WorkStates:
         not counted then."""
         now = asyncio.get_running_loop().time
         last_look, look_at = now() + STREAM_SECONDS, 0.0
-        with self._counted(), _cancelled(self._stop.future()) as stop:
-            async with self._news.of(found.item) as news:
-                yield found
-                while not found.state.ended:
-                    async with self._end_of(found) as end:
-                        while not end.done():
-                            look_at = now() + _until_look(now()) if look_at <= now() else look_at
-                            with _cancelled(asyncio.ensure_future(news.wait())) as new:
-                                await _first_of(end, stop, new, timeout=look_at - now())
-                            if stop.done() or now() >= last_look:
-                                return
-                            news.clear()
-                            if not end.done() and now() < look_at:
-                                yield found._replace(chunks=UNCOUNTED)
-                                continue
-                            try:
-                                found = await self.find(access, found.item.id)
-                            except (WorkNotShown, Stopped):
-                                return
-                            except StoreUnavailable:
-                                pass  # it looks again
-                            yield found
+        stream = stream_news(core_of(self._app), found.item.id)
+        with self._counted(), stream as news, _cancelled(self._stop.future()) as stop:
+            yield found
+            while not found.state.ended:
+                async with self._end_of(found) as end:
+                    while not end.done():
+                        look_at = now() + _until_look(now()) if look_at <= now() else look_at
+                        with _cancelled(asyncio.ensure_future(news.wait())) as new:
+                            await _first_of(end, stop, new, timeout=look_at - now())
+                        if stop.done() or now() >= last_look:
+                            return
+                        news.clear()
+                        if not end.done() and now() < look_at:
+                            yield found._replace(chunks=UNCOUNTED)
+                            continue
+                        try:
+                            found = await self.find(access, found.item.id)
+                        except (WorkNotShown, Stopped):
+                            return
+                        except StoreUnavailable:
+                            pass  # it looks again
+                        yield found
 
     async def _chunks(self, access: WorkAccess, found: FoundWork, since: int) -> Sequence[Chunk] | None:
         """The next chunks after the number `since`, as the store has them. None: they cannot be read now."""
@@ -505,48 +498,6 @@ class WorkStates:
         """A chunk as a server-sent event. Its id is its number."""
         shown = await read_value(chunk.value, self._app.values.chunk, item, chunk)
         return f"event: chunk\nid: {chunk.number}\ndata: {json_text(exact_json(shown['value']))}\n\n"
-
-
-class StreamNews:
-    """Tells streams of events that their items have new chunks. One subscription serves all of them. Where
-    nothing is published, each look finds them."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._waiting: dict[Ref, set[asyncio.Event]] = {}
-        self._unsubscribe: Callable[[], None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @contextlib.asynccontextmanager
-    async def of(self, item: ItemState) -> AsyncGenerator[asyncio.Event]:
-        """An event that is set when the stream of an item has news."""
-        ref, news = (item.tenant, item.id), asyncio.Event()
-        self._waiting.setdefault(ref, set()).add(news)
-        try:
-            await self._subscribe()
-            yield news
-        finally:
-            self._waiting[ref].discard(news)
-            if not self._waiting[ref]:
-                del self._waiting[ref]
-            if not self._waiting and self._unsubscribe is not None:
-                unsubscribe, self._unsubscribe = self._unsubscribe, None
-                unsubscribe()
-
-    async def _subscribe(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._unsubscribe is not None and self._loop is loop:
-            return
-        self._loop, self._unsubscribe = loop, lambda: None  # until it is subscribed, for others that come
-        try:
-            self._unsubscribe = await self._backend.subscribe(self._receive)
-        except TreadleError:
-            self._unsubscribe = None
-
-    def _receive(self, wake: Wake) -> None:
-        for ref in self._waiting if wake.everything else wake.streams:
-            for news in self._waiting.get(ref, ()):
-                news.set()
 
 
 class SharedRead:
@@ -583,9 +534,8 @@ class SharedRead:
         by_id = {group.id: group for group in groups if group is not None}
         # After the items: of one that has ended, all is there.
         begun = [item.id for item in found.values() if item.attempt or item.has_steps]
-        steps = (
-            await backend.steps(begun, tenant=tenant) if begun and HAS_STEPS in backend.capabilities else ()
-        )
+        has_any = begun and "steps" in backend.capabilities
+        steps = await backend.steps(begun, tenant=tenant) if has_any else ()
         recorded = {id: each for id, each in zip(begun, steps, strict=False) if each is not None}
         return {id: (found.get(id), by_id.get(id), recorded.get(id, NOTHING)) for id in self._wanted}
 

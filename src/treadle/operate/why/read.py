@@ -27,7 +27,7 @@ from treadle.item import (
 from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
 from treadle.operate.tenant_view import has_others, seen_limits, seen_workers
 from treadle.store.fleet import Fleet
-from treadle.store.rules.steps import is_over, unreadable_step
+from treadle.store.rules.steps import is_over, join_of, unreadable_step
 from treadle.why import Reason, Why
 
 from .blocked import open_prerequisites
@@ -132,7 +132,7 @@ def next_name(facts: ItemFacts | GroupFacts) -> str | None:
         return lost[0].id if lost else None
     for signal, join in facts.joins.items():
         waits_for = open_prerequisites(join)
-        return waits_for[0].id if waits_for else signal.removeprefix(GROUP_MARK)
+        return waits_for[0].id if waits_for else join_of(signal)
     waits_for = open_prerequisites(explained) if item.status == "blocked" else []
     return waits_for[0].id if waits_for else None
 
@@ -188,7 +188,7 @@ async def _read(
 
 async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]) -> dict[str, Explanation]:
     names = [wait.signal for wait in waits if wait.kind == "children"]
-    found = {name: await backend.explain(name.removeprefix(GROUP_MARK), tenant=tenant) for name in names}
+    found = {name: await backend.explain(join_of(name), tenant=tenant) for name in names}
     return {name: each for name, each in found.items() if each is not None}
 
 
