@@ -17,6 +17,7 @@ from treadle.item import (
     Limit,
     Schedule,
     Status,
+    StepRecord,
     WorkerState,
 )
 from treadle.item_facts import (
@@ -30,7 +31,7 @@ from treadle.item_facts import (
 from treadle.operate.tenant_view import seen_workers
 from treadle.operate.why.facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from treadle.operate.why.meaning import reasons_of
-from treadle.operate.why.read import next_name
+from treadle.operate.why.read import next_name, undo_types
 from treadle.operate.why.wording import since_text, until_text
 from treadle.why import Reason
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo, WorkerTrial
@@ -904,3 +905,10 @@ def test_a_hostile_id_is_quoted_for_the_shell() -> None:
     )
     dashed = facts("scheduled", id="-x", tenant="a b", due_at=NOW + 9)
     assert only(dashed, "due_at").fix == "treadle trigger --tenant 'a b' -- -x"
+
+
+def test_an_undo_that_cannot_be_read_is_left_out() -> None:
+    """A worker of another version may have written it."""
+    good = b'{"wanted": {"type": "refund"}}'
+    steps = [StepRecord(name="a", undo=undo) for undo in (b'{"wanted": 1}', b"\xff", good)]
+    assert list(undo_types(steps)) == ["refund"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from treadle.backend import Backend
@@ -211,8 +213,15 @@ def _was_undone(item: ItemState, step: StepRecord) -> bool:
     return item.status == "dead" and step.undo is not None
 
 
+def undo_types(steps: Iterable[StepRecord]) -> Iterator[str]:
+    """The types of the undos of these steps, as far as this version can read them."""
+    for step in steps:
+        with suppress(msgspec.MsgspecError):
+            yield read_undo(step).wanted.type
+
+
 async def _read_dead_undos(backend: Backend, item: ItemState, recorded: Recorded) -> tuple[ItemState, ...]:
-    types = {read_undo(step).wanted.type for step in recorded.steps if _was_undone(item, step)}
+    types = set(undo_types(step for step in recorded.steps if _was_undone(item, step)))
     if not types:
         return ()
     where = Filter(tenant=item.tenant, group_id=item.group_id, status=("dead",))
