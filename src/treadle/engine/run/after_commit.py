@@ -193,7 +193,7 @@ class AfterCommit:
             case Drop(failure=failure):
                 emit(from_lease(Cancelled, unbegun(lease), at, error=str(failure)))
             case Await(waits=waits) as decision:
-                signal = next((step.signal for step, _ in waits if step.kind == "signal"), None)
+                signal = next((step.signal for step, *_ in waits if step.kind == "signal"), None)
                 emit(from_lease(Suspended, lease, at, until=decision.until(at), signal=signal))
             case GiveBack():
                 pass

@@ -101,10 +101,13 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class WaitingFor(NamedTuple):
-    """A wait of a suspended attempt, and the works whose ends it waits for, if they are not queued yet."""
+    """A wait of a suspended attempt."""
 
     step: StepRecord
     works: tuple[Work[Any, Any], ...] = ()
+    """Works to queue. It waits for their ends."""
+    children: tuple[str, ...] = ()
+    """Or items that are open again."""
 
 
 class Await(msgspec.Struct, frozen=True):
@@ -115,7 +118,7 @@ class Await(msgspec.Struct, frozen=True):
 
     def until(self, now: float) -> float | None:
         """When it goes on at the latest. None: there is no limit."""
-        ends = [step.until if step.delay is None else now + step.delay for step, _ in self.waits]
+        ends = [step.until if step.delay is None else now + step.delay for step, *_ in self.waits]
         return min((end for end in ends if end is not None), default=None)
 
 

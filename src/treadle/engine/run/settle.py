@@ -451,10 +451,11 @@ class SettlementBuilder:
         """The works that a suspended item waits for, and for each wait the item that ends it."""
         lease, builder = held.lease, self.core.item_builder
         children: list[Item] = []
-        for wait, works in decision.waits:
-            if works:
-                items = [builder.item(work, {}, tenant=lease.tenant, parent=lease) for work in works]
-                children += [*items, joining_item(wait, items, lease, self.core.settings)]
+        for wait, works, requeued in decision.waits:
+            items = [builder.item(work, {}, tenant=lease.tenant, parent=lease) for work in works]
+            children += items
+            if awaited := (*(item.id for item in items), *requeued):
+                children.append(joining_item(wait, awaited, lease, self.core.settings))
         return children
 
     def build(self, batch: Sequence[PendingSettlement]) -> list[Settlement]:

@@ -28,7 +28,7 @@ from treadle.define.work import Work
 from treadle.engine.core import Core
 from treadle.engine.store_retry import retry_unavailable
 from treadle.engine.wait.read_results import ResultReader
-from treadle.errors import DecodeError, NotFound, StepError
+from treadle.errors import DecodeError, NotFound, StepError, WorkFailed
 from treadle.handler.steps import Suspend
 from treadle.item import Recorded, StepRecord
 from treadle.records import Progress
@@ -198,8 +198,7 @@ class StepWaits:
         if not works:
             return []
         if found is None:
-            signal = children_signal(self._core.settings.generate_id())
-            wait = StepRecord(name=name, kind="children", signal=signal, over=False)
+            wait = StepRecord(name=name, kind="children", signal=self._new_join(), over=False)
             await self._suspend(WaitingFor(wait, works))
         self._book.check_kind(found, "children")
         if not found.over:
@@ -208,18 +207,32 @@ class StepWaits:
 
     async def _results(self, found: StepRecord) -> list[Any]:
         """The values of the children. The item that has waited for them names them: for one with a key, an
-        earlier item may have answered."""
+        earlier item may have answered. One that was requeued since is waited for again, unless an operator
+        has cancelled that item."""
         lease, backend = self._held.lease, self._core.backend
         join = join_of(found.signal)
+        requeued: tuple[str, ...] = ()
 
         async def read() -> list[Any]:
+            nonlocal requeued
             (state,) = await backend.get([join], tenant=lease.tenant)
             if state is None:
                 raise NotFound(join)
+            requeued = tuple(state.after) if state.status == "success" else ()
             return await self._reader.results(backend, lease.tenant, state.after, return_exceptions=False)
 
-        with self._calls.at_work():
-            return await retry_unavailable(read, self._core.settings)
+        try:
+            with self._calls.at_work():
+                return await retry_unavailable(read, self._core.settings)
+        except WorkFailed as error:
+            if error.reason != "open" or not requeued:
+                raise
+        wait = replace(found, signal=self._new_join(), value=None, over=False)
+        return await self._suspend(WaitingFor(wait, children=requeued))
+
+    def _new_join(self) -> str:
+        """The name of the signal of a new item that waits for children."""
+        return children_signal(self._core.settings.generate_id())
 
     async def _suspend(self, wait: WaitingFor) -> NoReturn:
         """End the attempt as soon as none of its steps runs."""

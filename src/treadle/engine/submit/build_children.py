@@ -90,7 +90,7 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
     )
 
 
-def joining_item(wait: StepRecord, children: Sequence[Item], lease: Lease, settings: Settings) -> Item:
+def joining_item(wait: StepRecord, children: Sequence[str], lease: Lease, settings: Settings) -> Item:
     """The item that waits for children of a suspended item, however they end, and then ends its wait. It
     waits in the line of that item, so that a worker claims it that can claim that one."""
     return Item(
@@ -104,7 +104,7 @@ def joining_item(wait: StepRecord, children: Sequence[Item], lease: Lease, setti
         attempts=None,
         workflow=lease.workflow,
         workflow_type=lease.workflow_type,
-        after=tuple(child.id for child in children),
+        after=tuple(children),
         need=len(children),
         counting="done",
         keep=settings.keep,

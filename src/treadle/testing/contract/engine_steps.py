@@ -436,6 +436,35 @@ class EngineWaitCases:
         assert await app.enqueue(parent()).result(PATIENCE) == "ValueError"
 
     @needs("steps", "operating")
+    async def test_a_child_that_is_requeued_is_waited_for_again(self, fleet: Apps) -> None:
+        """Its parent, requeued too, does not die of what its child died of before."""
+        here, failing = Checkpoint(), [True]
+
+        @work(name="fragile", retry=Retry(attempts=1))
+        async def fragile(n: int) -> int:
+            if failing:
+                raise OSError("broken")
+            await here.arrive()
+            return n
+
+        @work(name="parent", retry=Retry(attempts=1))
+        async def parent(ctx: Context) -> list[int]:
+            return [*await ctx.run("pair", fragile(1), fragile(2))]
+
+        app = await fleet.app(parent, fragile)
+        handle = await app.enqueue(parent())
+        assert (await failure(handle.result(PATIENCE))).reason == "exhausted"
+        failing.clear()
+        children = [state.id for state in (await app.list(group_id=handle.id, type="fragile")).items]
+        await app.requeue(children)
+        await here.reached()
+        await app.requeue(handle.id)
+        await until_status(app, handle.id, "scheduled")
+        here.open()
+        assert await handle.result(PATIENCE) == [1, 2]
+        assert [step.name for step in await app.steps(handle.id)] == ["pair"]
+
+    @needs("steps", "operating")
     async def test_a_cancelled_join_does_not_leave_its_parent_waiting(self, fleet: Apps) -> None:
         """The item that waits for children is internal. To complete it is refused."""
 
