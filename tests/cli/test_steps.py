@@ -52,7 +52,11 @@ def test_a_signal_is_sent_once_for_a_key(memory: Store) -> None:
     assert state.status == "ready"
     (entry,) = memory.call("audit", "--json").objects
     assert (entry["verb"], entry["ids"], entry["count"]) == ("signal", ["o-1"], 1)
-    assert (entry["about"], entry["reason"]) == ("signal=approval key=k", "by phone")
+    assert (entry["about"], entry["reason"], entry["tenant"]) == (
+        "signal=approval key=k",
+        "by phone",
+        "default",
+    )
 
 
 def test_a_signal_that_nothing_waits_for_is_remarked_on(memory: Store) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from treadle.base.ids import check_id
 from treadle.base.wording import counted_names, duration, first_line, listed, plain, plural
+from treadle.client import bound_to
 from treadle.errors import AlreadyEnded, MailboxFull, NotFound
 from treadle.item import Chunk, ItemState, Recorded, StepRecord
 from treadle.operate.changes import Refusal
@@ -58,7 +59,9 @@ async def signal(
     check_id(id)
     given = read_json(value, "JSON")
     try:
-        sent = await shell.client.signal(id, name, given, key=key)
+        (item,) = await shell.client.get([id])
+        client = shell.client if item is None else bound_to(shell.client, item.tenant)  # the audit names it
+        sent = await client.signal(id, name, given, key=key)
     except (NotFound, AlreadyEnded, MailboxFull) as error:
         tell_refusal(shell, Refusal(id, shell.tenant, error))
         return REFUSED
