@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.mutants.kit import Patch, mutant
 from tests.mutants.store import plant
 from treadle.backends.memory import operate, settle, steps
 from treadle.backends.postgres import schema
+from treadle.engine.open_transaction import OpenTransaction
+from treadle.engine.run.step_calls import StepCalls
 from treadle.engine.run.step_records import StepOutput, StepRecorder
 from treadle.engine.run.steps import RunSteps
 from treadle.engine.submit.build_children import CompensationBuilder
@@ -49,6 +52,18 @@ def recorded_not_read(patch: Patch) -> None:
 @mutant("what a step has said is written after it")
 def said_after_step(patch: Patch) -> None:
     patch(StepOutput, "has_news", False)
+
+
+@mutant("a step is recorded after its transaction")
+def recorded_after_commit(patch: Patch) -> None:
+    async def once_within(self: Any, step: Any, fn: Any, call: Any, this: Any) -> Any:
+        transaction = OpenTransaction(self._core.backend)
+        async with transaction.stack:
+            value = await this.call(partial(call, await transaction.open()))
+        await self._book.record(self._made(step, fn, value, this.began))
+        return value
+
+    patch(StepCalls, "_once_within", once_within)
 
 
 @mutant("steps go on when their attempt has ended", tests="tests/engine/test_steps.py")

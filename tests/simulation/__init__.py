@@ -3,6 +3,7 @@
 plan             the actions of one seed: submits, operator calls, kills, stops, pauses, clock jumps
 program          the work types that a simulated fleet runs, and random works and options
 loop             the event loop: virtual time, a seeded order of callbacks, killed and paused processes
+threads          the threads of handlers: one runs at a time, or the loop
 network          between a process and the store: calls that fail, are late, lose their answer or come twice
 store            the memory backend, which passes every call and its answer to the checker
 step_program     the works with steps, and what they tell the world around them

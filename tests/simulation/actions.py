@@ -111,7 +111,10 @@ class FleetActions(Fleet):
 
     async def _journey(self, rng: random.Random, client: Client) -> None:
         """Enqueue an item with steps, and sometimes send it a signal at once."""
-        tenant, type = rng.choice(TENANTS), rng.choice(("journey", "journey", "doomed_journey"))
+        tenant, type = (
+            rng.choice(TENANTS),
+            rng.choice(("journey", "journey", "sync_journey", "doomed_journey")),
+        )
         work = STEP_MAKERS[type](rng)
         options = {"expires_in": rng.uniform(1, 20)} if rng.random() < 0.15 else {}
         await self._enqueue((self._client_process, client), tenant, work, options, waits=rng.random() < 0.3)

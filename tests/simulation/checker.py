@@ -73,6 +73,9 @@ class Checker(OperatorChecks):
     def signal(self, now: float, signals: Any, tenant: str | None, answers: Any) -> None:
         self.recorded.signal(now, signals, tenant, answers)
 
+    def committed(self, now: float, effects: Any) -> None:
+        self.recorded.committed(effects)
+
     def on_event(self, event: Any, worker: SimWorker) -> None:
         self.guard(self.event, event)
         if isinstance(event, Started):

@@ -65,6 +65,7 @@ OFTEN = (
     "dead lease_lost",
     "a step was recorded",
     "a step ran again",
+    "a step was committed",
     "suspended for sleep",
     "suspended for signal",
     "suspended for children",

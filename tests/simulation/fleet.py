@@ -19,6 +19,7 @@ from tests.simulation.program import TYPES, limited_types, tick
 from tests.simulation.reference import Violation
 from tests.simulation.step_program import STEP_TYPES
 from tests.simulation.store import CheckedStore
+from tests.simulation.threads import SimThread
 from treadle import Client, Context, StoreUnavailable, Treadle, Worker
 from treadle.doers import balanced, unlimited
 
@@ -127,10 +128,10 @@ class Fleet:
     # -- what handlers do to their process -----------------------------------------------------------------
 
     def block(self, ctx: Context, seconds: float) -> None:
-        self.loop.blocked = seconds
         process = PROCESS.get()
         assert process is not None
         self._check(lambda: self.handlers.block((ctx.tenant, ctx.id), process, seconds))
+        SimThread.current().sleep(seconds)
 
     def running(self, ctx: Context) -> contextlib.AbstractContextManager[None]:
         process = PROCESS.get()
@@ -207,6 +208,8 @@ class Fleet:
         """End all tasks, including those of killed processes, so that none runs in the next simulation."""
         self.faults.clear(*FAULTS)
         self.loop.steps = 0
+        for thread in list(self.loop.threads):
+            thread.abandon()
         # What waits for a task that was closed is woken once more. Its errors are of no interest any more.
         self.loop.set_exception_handler(lambda *_: None)
         for process, _ in self._workers:

@@ -28,6 +28,7 @@ from tests.simulation.network import FAULTS
 from tests.simulation.plan import LEASE, TENANTS
 from tests.simulation.reference import Violation, must
 from tests.simulation.simulation import TIME_TO_FINISH, Simulation
+from tests.simulation.threads import SimThread
 from treadle import Client, Context
 from treadle.item import GROUP_MARK, ItemState, Ref, Signal
 
@@ -146,7 +147,7 @@ class ForgetfulSimulation(Simulation):
     # -- what handlers do: nothing of it is checked ------------------------------------------------------
 
     def block(self, ctx: Context, seconds: float) -> None:
-        self.loop.blocked = seconds
+        SimThread.current().sleep(seconds)
 
     def running(self, ctx: Context) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

@@ -3,26 +3,19 @@
 When no callback is ready, time jumps to the next timer. Ready callbacks run in an order drawn from the seed.
 Every task belongs to the process in whose context it was created. The callbacks of a killed process are
 dropped, as if the machine had lost power between two steps. The callbacks of a paused process are delayed.
-A thread is a function that runs at once and whose result comes later. Nothing but the end of its process can
-stop it.
+The functions of an executor run at once. `threads` has the threads of handlers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 import selectors
-from collections.abc import Callable, Generator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import Context, ContextVar
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
-from unittest.mock import patch
-
-from treadle.engine.run.handler_pools import HandlerThreads
 
 STEPS = 400_000
 """More than any seed needs. A loop with more steps is stuck."""
@@ -89,8 +82,8 @@ class SimLoop(asyncio.SelectorEventLoop):
     def __init__(self, rng: random.Random) -> None:
         self.now = 0.0
         self.steps = 0
-        self.blocked = 0.0
-        """Set by the function that runs in a simulated thread: how long it takes."""
+        self.threads: list[Any] = []
+        """Simulated threads that have not ended."""
         self._draw = rng.random
         self.violation: Callable[[], BaseException | None] = lambda: None
         """Called after every iteration. An exception that it returns ends the run."""
@@ -123,6 +116,8 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._ready.append(handle)
         return handle
 
+    call_soon_threadsafe = call_soon
+
     def call_later(
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
@@ -137,14 +132,8 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         future = self.create_future()
-        self.run_in_thread(future, functools.partial(func, *args))
+        self.call_soon(_resolve, future, func(*args))
         return future
-
-    def run_in_thread(self, future: Any, call: Callable[[], Any]) -> None:
-        """Run a call in a simulated thread. The call sets `blocked` to the seconds that it takes."""
-        self.blocked = 0.0
-        result = call()
-        self.call_later(self.blocked, _resolve, future, result)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers are skipped when they are due."""
@@ -209,24 +198,6 @@ class SimLoop(asyncio.SelectorEventLoop):
 def _resolve(future: Any, result: Any) -> None:
     if not future.done():
         future.set_result(result)
-
-
-@contextmanager
-def simulated_threads() -> Generator[None]:
-    """Sync handlers run in threads of the event loop, not in real ones."""
-    with patch.object(HandlerThreads, "start", _start_thread):
-        yield
-
-
-def _start_thread(self: Any, call: Callable[[], Any]) -> Future[Any]:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimLoop)
-    future: Future[Any] = Future()
-    self._unfinished.add(future)
-    future.add_done_callback(self._ended)
-    future.set_running_or_notify_cancel()
-    loop.run_in_thread(future, call)
-    return future
 
 
 class SimClock:

@@ -307,7 +307,7 @@ ON_FULL = frozenset(("latest", "dropped"))
 """The types of which items may end cancelled because a limit is reached."""
 PER_LANE = frozenset(("single", "ordered", "latest"))
 BATCHES = frozenset(("batched", "patient"))
-IN_THREADS = frozenset(("threaded", "narrow"))
+IN_THREADS = frozenset(("threaded", "narrow", "sync_journey"))
 NAMES = sorted({*(type.name for type in TYPES), *_LIMITED})
 
 MAKERS: dict[str, Callable[[random.Random], Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ class ReferenceSteps:
         self.steps: dict[str, StepRecord] = {}
         self.mail: list[ReferenceMail] = []
         self.chunks: list[bytes] = []
+        self.effects: Counter[str] = Counter()
+        """How often each step has written in a transaction that was committed."""
         self.suspended = False
 
     def add(self, steps: Sequence[StepRecord], now: float) -> None:

@@ -11,11 +11,11 @@ import random
 
 from tests.simulation.actions import FleetActions
 from tests.simulation.checker import Checker
-from tests.simulation.loop import simulated_threads
 from tests.simulation.network import FAULTS
 from tests.simulation.plan import LEASE, Action
 from tests.simulation.program import RNG, WORLD
 from tests.simulation.reference import ReferenceItem, Violation, must
+from tests.simulation.threads import simulated_threads
 from treadle import Client
 from treadle.base.ids import set_id_generator
 from treadle.item import GROUP_MARK, Filter, Ref, Signal, Wake

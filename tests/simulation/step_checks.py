@@ -7,6 +7,7 @@
 | S5 | a suspended item has no lease; it is due at its first wait, or when a signal comes |
 | S6 | the settlement of a death undoes each step that can be undone, once, the last step first |
 | S7 | a stream has no gaps, and all that the recorded call of a step has said |
+| S8 | what a step writes in its transaction is there iff the step is recorded, once |
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tests.simulation.reference_steps import ReferenceMail, stored
 from treadle.item import GROUP_MARK, Loss, Outcome, Record, Ref, Settlement, Signal, Signalled, StepRecord
 
 MOST_UNREAD = 1000
+WITHIN = "within"
+"""Begin of the names of steps that write in a transaction."""
 
 
 class StepChecks:
@@ -65,6 +68,23 @@ class StepChecks:
         must(found == value, f"{expected}: the step {name} gave {value!r}, and {found!r} is recorded")
         over = step.over or (step.until is not None)
         must(over, f"{expected} went on behind {name}, which is not over")
+        if name.startswith(WITHIN):
+            self._check_effect(expected, name)
+
+    def committed(self, effects: Sequence[tuple[Ref, str]]) -> None:
+        """A transaction with these writes was committed (S8)."""
+        for ref, name in effects:
+            expected = self._reference.items.get(ref)
+            must(expected is not None, f"a step of {ref} wrote, and the item is gone")
+            assert expected is not None
+            expected.recorded.effects[name] += 1
+            self._check_effect(expected, name)
+            self._cover("a step was committed")
+
+    def _check_effect(self, expected: ReferenceItem, name: str) -> None:
+        step, times = expected.recorded.steps.get(name), expected.recorded.effects[name]
+        wanted = 0 if step is None else step.times + 1
+        must(times == wanted, f"{expected}: the step {name} wrote {times} times, not {wanted}")
 
     # -- recording -----------------------------------------------------------------------------------------
 

@@ -53,6 +53,18 @@ async def _call(ctx: Context, name: str, shape: random.Random, trouble: float) -
     WORLD.get().saw(ctx, name, await ctx.step(step, act, ctx, name, trouble))
 
 
+async def act_within(tx: Any, ctx: Context, name: str, trouble: float) -> str:
+    """Writes beside its record. The store knows how often."""
+    value = await act(ctx, name, trouble)
+    await tx.execute((ctx.tenant, ctx.id), name)
+    return value
+
+
+async def _within(ctx: Context, name: str, shape: random.Random, trouble: float) -> None:
+    step = Step(name, undo=undone if shape.random() < 0.6 else None)
+    WORLD.get().saw(ctx, name, await ctx.step_tx(step, act_within, ctx, name, trouble))
+
+
 async def _two_calls(ctx: Context, name: str, shape: random.Random, trouble: float) -> None:
     await asyncio.gather(
         _call(ctx, f"{name}:a", shape, trouble / 2), _call(ctx, f"{name}:b", shape, trouble / 2)
@@ -104,7 +116,7 @@ async def _run(ctx: Context, name: str, shape: random.Random, trouble: float) ->
 Part = Callable[[Context, str, random.Random, float], Awaitable[None]]
 PARTS: tuple[Part, ...] = (
     _call, _call, _call, _two_calls, _caught, _sleep, _signal, _signal, _two_waits, _waver, _call_beside_wait,
-    _run,
+    _run, _within,
 )  # fmt: skip
 
 
@@ -121,6 +133,53 @@ async def journey(ctx: Context, n: int, trouble: float) -> int:
     return parts
 
 
+@work(name="sync_journey", retry=Retry(attempts=3, base=0.1, factor=2.0, max=2.0, jitter=0.5))
+def sync_journey(ctx: Context, n: int, trouble: float) -> int:
+    """A journey in a thread."""
+    parts = n % 5 + 1
+    for number in range(parts):
+        _part_in_thread(ctx, number, random.Random(n * 100 + number), trouble)
+        ctx.sync.progress(number, parts)
+        if RNG.get().random() < trouble / 2:
+            raise RuntimeError(f"behind part {number}")
+    return parts
+
+
+def _part_in_thread(ctx: Context, number: int, shape: random.Random, trouble: float) -> None:
+    kind = shape.choice(("call", "call", "within", "within", "sleep", "signal", "run"))
+    name = f"{kind}:{number}"
+    step = Step(name, undo=undone if shape.random() < 0.6 else None)
+    saw = WORLD.get().saw
+    match kind:
+        case "call":
+            saw(ctx, name, ctx.sync.step(step, act_in_thread, ctx, name, trouble))
+        case "within":
+            saw(ctx, name, ctx.sync.step_tx(step, act_within_in_thread, ctx, name, trouble))
+        case "sleep":
+            ctx.sync.sleep(name, shape.choice((0.1, 2.0, 8.0)))
+        case "signal":
+            saw(ctx, name, ctx.sync.signal(shape.choice(SIGNALS), str, shape.choice((None, 0.5)), step=name))
+        case _:
+            assert ctx.sync.run(name, quick(7), quick(8)) == [7, 8]
+
+
+def act_in_thread(ctx: Context, name: str, trouble: float) -> str:
+    world, rng = WORLD.get(), RNG.get()
+    value = world.called(ctx, name)
+    for number in range(rng.choice((0, 0, 2))):
+        ctx.sync.emit(world.said(value, number))
+    world.block(ctx, rng.expovariate(10))
+    if rng.random() < trouble:
+        raise RuntimeError(f"{name} failed")
+    return value
+
+
+def act_within_in_thread(tx: Any, ctx: Context, name: str, trouble: float) -> str:
+    value = act_in_thread(ctx, name, trouble)
+    tx.execute((ctx.tenant, ctx.id), name)
+    return value
+
+
 @work(name="doomed_journey", retry=Retry(attempts=2, base=0.1))
 async def doomed_journey(ctx: Context, n: int) -> int:
     """Dies behind its steps, so that they are undone."""
@@ -131,9 +190,10 @@ async def doomed_journey(ctx: Context, n: int) -> int:
     raise RuntimeError("always")
 
 
-STEP_TYPES: list[Any] = [undone, journey, doomed_journey]
+STEP_TYPES: list[Any] = [undone, journey, sync_journey, doomed_journey]
 STEP_MAKERS: dict[str, Callable[[random.Random], Any]] = {
     "journey": lambda rng: journey(rng.randint(0, 10_000), rng.choice((0.0, 0.1, 0.4))),
+    "sync_journey": lambda rng: sync_journey(rng.randint(0, 10_000), rng.choice((0.0, 0.1, 0.4))),
     "doomed_journey": lambda rng: doomed_journey(rng.randint(0, 99)),
 }
 JOURNEYS = frozenset(STEP_MAKERS)

@@ -1,12 +1,16 @@
-"""The store of the simulated fleet: a memory backend that passes every call and its answer to the checker."""
+"""The store of the simulated fleet: a memory backend that passes every call and its answer to the checker. A
+step may write in a transaction of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from tests.simulation.checker import Checker
+from treadle.backend import Transaction
 from treadle.backends.memory import MemoryBackend
+from treadle.errors import StoreUnavailable
 from treadle.item import (
     Changed,
     Claim,
@@ -33,9 +37,11 @@ from treadle.item import (
     Submission,
     Submitted,
 )
+from treadle.testing.recorded import RecordedTransaction
 
 
 class CheckedStore(MemoryBackend):
+    capabilities = MemoryBackend.capabilities | {"transactions"}
     checker: Checker
 
     def _check_step(self, verb: str, *args: Any) -> None:
@@ -176,3 +182,22 @@ class CheckedStore(MemoryBackend):
         answer = await super().fire(fire)
         self._check_step("fire", fire, answer)
         return answer
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        return self._transaction()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncGenerator[Transaction]:
+        transaction = SimTransaction(self, None)
+        yield transaction
+        await transaction.commit()
+        self._check_step("committed", [one.arguments for one in transaction.connection.statements])
+
+
+class SimTransaction(RecordedTransaction):
+    """The transaction of a step. The store holds no lock for it: its commit fails if its lease is lost."""
+
+    async def commit(self) -> None:
+        if any(await self._memory.record([Record(lease=record.lease) for record in self._recorded])):
+            raise StoreUnavailable("simulated: a transaction could not be committed")
+        await super().commit()

@@ -64,7 +64,7 @@ def test_no_seed_of_many_violates_an_invariant(block: int, run_directory: Path) 
         assert not missing(total, BLOCK * BLOCKS)
 
 
-@pytest.mark.parametrize("seed", [1, 7, 14])
+@pytest.mark.parametrize("seed", [1, 7, 23])
 def test_a_seed_gives_the_same_history_twice(seed: int) -> None:
     first, second = Simulation(seed), Simulation(seed)
     first.run()
