@@ -176,6 +176,30 @@ async def test_a_lost_item_waits_until_enough_others_have_ended(make_app: MakeAp
     await handle.result(PATIENCE)
 
 
+async def test_of_two_lost_items_in_one_claim_one_runs_and_one_waits(make_app: MakeApp) -> None:
+    """The first may run beside one other item, and the second alone."""
+    barrier, suspects = Barrier(), Barrier()
+
+    @work(name="suspect")
+    async def suspect() -> None:
+        await suspects.wait()
+
+    @work(name="worse")
+    async def worse() -> None: ...
+
+    app = await start_busy(make_app, barrier, 1)
+    first, second = await app.enqueue_many([suspect(), worse()], priority=1)
+    await lose(app, 3, "suspect")
+    await lose(app, 4, "worse")
+    app.register(suspect, worse)
+    await suspects.reached()
+    assert [(await one.state()).attempt for one in (first, second)] == [4, 4]
+    suspects.go.set()
+    await first.result(PATIENCE)
+    barrier.go.set()
+    await second.result(PATIENCE)
+
+
 async def test_a_lost_item_does_not_stop_a_worker_with_long_handlers(
     make_timed: MakeApp, clock: ManualClock
 ) -> None:

@@ -83,6 +83,8 @@ class Isolation:
         self._trials: dict[int, Trial] = {}
         """By the tokens of their leases."""
         self._waiting: Waiting | None = None
+        self._will_wait: int | None = None
+        """Token of a lease that was admitted to wait, and is not started yet."""
         self._rest: Timer | None = None
         """Runs while no item may wait here."""
         self._in_vain: dict[Ref, int] = {}
@@ -129,7 +131,7 @@ class Isolation:
                 most, flying = most_now, flying + 1
                 taken.append(lease)
             elif lease.token in tokens and may_wait:
-                may_wait = False
+                may_wait, self._will_wait = False, lease.token
                 taken.append(lease)
             else:
                 refused.append(lease)
@@ -147,6 +149,8 @@ class Isolation:
         """Start an item on trial: now, or once enough of the others have ended."""
         self._held.on_drop = self._dropped
         self.is_idle = False
+        if self._will_wait == held.lease.token:
+            self._will_wait = None
         if self._fits(held.lease, others=self._in_flight() - 1):
             self._begin(held, start)
         else:
@@ -239,5 +243,6 @@ class Isolation:
         return min([trial.most for trial in self._trials.values()], default=math.inf)
 
     def _in_flight(self) -> int:
-        """Held items, without the one that waits."""
-        return len(self._held.by_token) - (self._waiting is not None)
+        """Held items, without the one that waits, or will."""
+        held = self._held.by_token
+        return len(held) - (self._waiting is not None) - (self._will_wait in held)
