@@ -78,6 +78,58 @@ async def test_a_worker_dies_after_a_step(name: str) -> None:
     assert done == ["charge", "ship"]
 
 
+@pytest.mark.parametrize("name", ["nap", "approval", "papers"])
+async def test_a_worker_dies_after_it_has_suspended_an_item(name: str) -> None:
+    clock = ManualClock()
+    done: list[int] = []
+
+    @work
+    async def paper(n: int) -> int:
+        done.append(n)
+        return n
+
+    @work
+    async def order(ctx: Context) -> list[int]:
+        await ctx.sleep("nap", timedelta(days=1))
+        await ctx.signal("approval", bool, timeout=timedelta(days=1))
+        return [*await ctx.run("papers", paper(1), paper(2))]
+
+    backend = FaultyBackend(MemoryBackend(clock))
+    async with run_inline(Treadle(backend, work=[order, paper], clock=clock, keep=30 * DAY)) as app:
+        crash = crash_at(app, f"after_step:{name}")
+        handle = await app.enqueue(order())
+        await travel(app, timedelta(days=3))
+        assert await handle.result(5) == [1, 2]
+        assert crash.hits == 1
+    assert done == [1, 2]
+
+
+async def test_what_is_no_step_is_refused_with_what_to_write() -> None:
+    @work
+    async def add(a: int) -> int:
+        return a
+
+    @work(retry=Retry(attempts=1))
+    async def wrong(ctx: Context, which: str) -> None:
+        match which:
+            case "several":
+                await ctx.run("papers", [add(1)])  # type: ignore[call-overload]
+            case "type":
+                await ctx.step("add", add, 1)
+            case _:
+                await ctx.step("add", add.fn(1))  # type: ignore[call-overload]
+
+    said = {
+        "several": r'ctx\.run\("papers", add\(1, 2\)\), not several of them: give each of them, ',
+        "type": r"is a work type: ctx\.run\(name, add\(\.\.\.\)\) runs an item of it, add\.fn is",
+        "coroutine": r"must be a function, its arguments after it, as in ctx\.step\(name, add, 1\)",
+    }
+    async with run_inline(Treadle(work=[wrong, add])) as app:
+        for which, message in said.items():
+            with pytest.raises(WorkFailed, match=message):
+                await app.enqueue(wrong(which)).result(5)
+
+
 async def test_a_short_sleep_waits_for_a_clock_that_a_test_moves() -> None:
     clock = ManualClock()
 

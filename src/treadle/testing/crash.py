@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from treadle.app import Treadle
 from treadle.engine.registry import AnyType
 from treadle.errors import InputError, LeaseLost
-from treadle.item import Claim, Lease, Record
+from treadle.item import Claim, Lease, Record, Settlement
 from treadle.operate.operator import core_of
 
 from .faults import Fault, FaultyBackend
@@ -39,7 +39,7 @@ def crash_at(app: Treadle, point: CrashPoint | str, type: AnyType | None = None,
     `FaultyBackend`.
 
     point: `claimed`, `returned`, `settled`, or `after_step:` and the name of a step, which is recorded then.
-    type: only in an attempt of this type.
+    A wait is recorded when it suspends its item. type: only in an attempt of this type.
 
     A handler that opens `ctx.transaction()` loses its item when the transaction begins, and the transaction
     is rolled back: as if the process had died before its commit. `settled` is after its commit.
@@ -67,14 +67,18 @@ class _Crash(Fault):
         self._inner = backend.inner
         self._point = point
         self._step = point.removeprefix(_AFTER_STEP) if point.startswith(_AFTER_STEP) else None
+        self._suspends = False
         self._names = None if type is None else {type.name, *type.aliases}
 
     def meets(self, verb: str, args: tuple[Any, ...]) -> bool:
         if self._left == 0 or self._point == "claimed":
             return False
         if self._step is not None:
-            records: Sequence[Record] = args[0] if verb == "record" else args[1] if verb == "commit" else ()
-            return self._concerns(one.lease for one in records if self._has_step(one)) and self._count()
+            # A wait is recorded by the settlement that suspends its item.
+            at = {"record": 0, "settle": 0, "commit": 1}.get(verb)
+            written: Sequence[Record | Settlement] = () if at is None else args[at]
+            self._suspends = verb == "settle"
+            return self._concerns(one.lease for one in written if self._has_step(one)) and self._count()
         if verb == "begin" and not args and self._point == "returned":  # of a handler's transaction
             return self._concerns(self._app.active()) and self._count()
         # A handler's transaction settles its item: the outcome is stored when it has committed.
@@ -82,8 +86,8 @@ class _Crash(Fault):
         leases = (settlement.lease for settlement in args[0]) if settles else ()
         return self._concerns(leases) and self._count()
 
-    def _has_step(self, record: Record) -> bool:
-        return any(step.name == self._step for step in record.steps)
+    def _has_step(self, written: Record | Settlement) -> bool:
+        return any(step.name == self._step for step in written.steps)
 
     def _concerns(self, leases: Iterable[Lease]) -> bool:
         return any(self._names is None or lease.type in self._names for lease in leases)
@@ -97,7 +101,7 @@ class _Crash(Fault):
             return await call()
         answer = await call()
         await self._die()
-        if self._step is None:
+        if self._step is None or self._suspends:
             return answer
         if answer is None:  # the commit of a transaction: the process would not have learned of it
             raise LeaseLost(self._app.worker.id, "taken")
