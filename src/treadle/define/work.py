@@ -155,9 +155,11 @@ def works_of(given: Iterable[Work[S, G]], where: str) -> list[Work[S, G]]:
     return works
 
 
-def no_work(value: object, where: str) -> TypeError:
+def no_work(
+    value: object, where: str, example: str = "add(1, 2)", several: str = "use enqueue_many"
+) -> TypeError:
     """The error for what was given instead of a Work. A coroutine is closed."""
-    start = f"{where} takes a Work, as in {where}(add(1, 2)), not"
+    start = f"{where} takes a Work, as in {where}({example}), not"
     if isinstance(value, WorkTypeBase):
         return TypeError(f"{start} the work type {value.name!r} itself: call it, as in {value.__name__}(...)")
     if inspect.iscoroutine(value):
@@ -167,5 +169,5 @@ def no_work(value: object, where: str) -> TypeError:
     if inspect.isroutine(value):
         return TypeError(f"{start} the function {value.__name__}: decorate it with @work, and call it")
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return TypeError(f"{start} several of them: use enqueue_many")
+        return TypeError(f"{start} several of them: {several}")
     return TypeError(f"{start} {value!r:.80}")

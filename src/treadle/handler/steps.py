@@ -6,6 +6,7 @@ its sync side. `treadle.engine.run.steps` carries them out.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, cast, overload
@@ -16,7 +17,7 @@ from typing_extensions import TypeVar
 from treadle.base.callables import check_async, check_callable, check_may_block, check_plain, is_async
 from treadle.base.ids import check_name
 from treadle.base.timing import Duration, instant, seconds
-from treadle.define.work import Work, check_takes_value, works_of
+from treadle.define.work import Work, check_takes_value, is_work, is_work_type, no_work
 from treadle.errors import InputError
 from treadle.flow_control import Undo
 from treadle.retry import Retry
@@ -181,7 +182,7 @@ class StepRequests:
         in an attempt: in a loop, put the item into it, as in `f"page:{n}"`.
         """
         check_async("step")
-        return self._steps("step").call(_step(name), check_callable(fn, "fn"), args, kwargs)
+        return self._steps("step").call(_step(name), _function(fn), args, kwargs)
 
     @overload
     async def step_tx(
@@ -203,7 +204,7 @@ class StepRequests:
         writes and the step commit together. So they happen exactly once. `UnsupportedError` where
         `transaction()` is."""
         check_async("step_tx")
-        return self._steps("step_tx").call_in_transaction(_step(name), check_callable(fn, "fn"), args, kwargs)
+        return self._steps("step_tx").call_in_transaction(_step(name), _function(fn), args, kwargs)
 
     def sleep(self, name: str, for_or_until: Until) -> Coroutine[object, object, None]:
         """Sleep for this long, or until this instant, without a worker. The instant is recorded, by the
@@ -267,7 +268,7 @@ class StepRequests:
         """Queue these works as children, wait for their ends without a worker, and return their values in a
         list, in order. A child that died raises `WorkFailed` here."""
         check_async("run")
-        return self._steps("run").run(check_name(name, field="name"), tuple(works_of(works, "ctx.run")))
+        return self._steps("run").run(check_name(name, field="name"), _works(works))
 
     def progress(
         self, done: float, total: float | None = None, message: str | None = None
@@ -377,8 +378,27 @@ def _step(name: str | Step[Any]) -> Step[Any]:
     return name if isinstance(name, Step) else Step(name)
 
 
+def _works(given: tuple[Work[Any, Any], ...]) -> tuple[Work[Any, Any], ...]:
+    for each in given:
+        if not is_work(each):
+            raise no_work(each, "ctx.run", '"papers", add(1, 2)', "give each of them, as in *works")
+    return given
+
+
+def _function(fn: Any) -> Callable[..., Any]:
+    if is_work_type(fn):
+        name = fn.__name__
+        problem = f"is a work type: ctx.run(name, {name}(...)) runs an item of it, {name}.fn is its function"
+        raise InputError.of("fn", fn, problem)
+    if inspect.iscoroutine(fn):
+        fn.close()
+        problem = f"must be a function, its arguments after it, as in ctx.step(name, {fn.__name__}, 1)"
+        raise InputError.of("fn", fn, problem)
+    return cast("Callable[..., Any]", check_callable(fn, "fn"))
+
+
 def _plain(fn: Any) -> Callable[..., Any]:
-    if is_async(check_callable(fn, "fn")):
+    if is_async(_function(fn)):
         raise TypeError("ctx.sync.step takes a plain function: an async one needs an async handler")
     return cast("Callable[..., Any]", fn)
 
