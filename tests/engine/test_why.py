@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until, until_status
-from treadle import Abort, Client, Context, Defer, Result, Retry, Step, Treadle, group, work
+from treadle import Abort, Client, Context, Defer, Result, Retry, Step, Treadle, WorkFailed, group, work
 from treadle.backend import Backend
 from treadle.cli.fleet import limit_used
 from treadle.doers import balanced, concurrency, rate_limited
@@ -828,6 +828,34 @@ async def a_price() -> int:
 
 async def a_list_of_prices() -> list[int]:
     return [12]
+
+
+async def test_a_child_that_died_is_to_run_before_its_parent(make_app: MakeApp) -> None:
+    """A requeue of the parent alone would raise the same error: its children are recorded."""
+    broken = [True]
+
+    @work(retry=Retry(attempts=1))
+    async def paper(n: int) -> int:
+        if n == 2 and broken:
+            raise ValueError("no paper")
+        return n
+
+    @work(retry=Retry(attempts=1))
+    async def order(ctx: Context) -> list[int]:
+        return [*await ctx.run("papers", paper(1), paper(2))]
+
+    async with make_app(order, paper) as app:
+        handle = await app.enqueue(order())
+        with pytest.raises(WorkFailed, match="no paper"):
+            await handle.result(5)
+        (ended, *_) = (await app.why(handle)).reasons
+        (child,) = ended.refs
+        assert ended.fix == f"run what died first: treadle requeue {child}; then: treadle requeue {handle.id}"
+        broken.clear()
+        await app.requeue(child)
+        await app.handle(child).result(5)
+        await app.requeue(handle)
+        assert await handle.result(5) == [1, 2]
 
 
 @pytest.mark.parametrize("then", ["value", "signal"])

@@ -135,9 +135,10 @@ def _requeue_item(facts: ItemFacts) -> str:
     item = facts.explained.item
     tenant = tenant_option(item.tenant)
     cause = facts.root or next(iter(facts.causes), None)
-    if cause is not None:
-        return f"run what died first: {run_again(cause, tenant)}"
     again = command("requeue", item.id, tenant=tenant)
+    if cause is not None:
+        first = f"run what died first: {run_again(cause, tenant)}"
+        return first if item.reason == "unsatisfiable" else f"{first}; then: {again}"
     if item.reason == "lease_lost":
         return f"it may end the next worker too: see the logs of these workers before you run {again}"
     if facts.unreadable is not None:

@@ -43,7 +43,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[LimitFact, ...] | None = None
     """The limits of its type. None: not known, because the code of the type is not here."""
     causes: tuple[Prerequisite, ...] = ()
-    """For an item that died `unsatisfiable`: the prerequisites that ended without counting."""
+    """For an item that died `unsatisfiable`: the prerequisites that ended without counting. For one that died
+    because a child of `ctx.run` did: this child."""
     root: Prerequisite | None = None
     """For an item that died, or can only die, because of another: the first that ended without counting. It
     has to run again before those after it can."""

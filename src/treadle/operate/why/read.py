@@ -169,8 +169,8 @@ async def _read(
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
-    causes = await _read_causes(backend, item)
     recorded = await _read_recorded(backend, item)
+    causes = await _read_causes(backend, item) or await _read_dead_children(backend, item, recorded)
     waits = tuple(step for step in recorded.steps if not is_over(step, explained.now))
     return ItemFacts(
         explained=explained,
@@ -282,7 +282,7 @@ async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite,
         return ()
     named = item.after[:PREREQUISITES]
     items = await backend.get([name for name in named if not name.startswith(GROUP_MARK)], tenant=item.tenant)
-    causes = [Prerequisite(each.id, each.status, each.type) for each in items if each and _is_lost(each)]
+    causes = _lost(items)
     groups = [name[1:] for name in named if name.startswith(GROUP_MARK)]
     if groups:
         found = await backend.group(groups, tenant=item.tenant)
@@ -291,8 +291,22 @@ async def _read_causes(backend: Backend, item: ItemState) -> tuple[Prerequisite,
     return tuple(causes)
 
 
-def _is_lost(state: ItemState) -> bool:
-    return state.status in ("dead", "cancelled")
+async def _read_dead_children(
+    backend: Backend, item: ItemState, recorded: Recorded
+) -> tuple[Prerequisite, ...]:
+    """The child that an item died of: `ctx.run` raises its error in each attempt, which names it."""
+    error = item.error if item.status == "dead" else None
+    joins = [join_of(step.signal) for step in recorded.steps if step.kind == "children"]
+    if error is None or not joins:
+        return ()
+    found = await backend.get(joins, tenant=item.tenant)
+    named = [name for join in found if join is not None for name in join.after if name in error]
+    return tuple(_lost(await backend.get(named, tenant=item.tenant))) if named else ()
+
+
+def _lost(states: Sequence[ItemState | None]) -> list[Prerequisite]:
+    lost = [each for each in states if each is not None and each.status in ("dead", "cancelled")]
+    return [Prerequisite(each.id, each.status, each.type) for each in lost]
 
 
 async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFacts | None:
