@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.backends.redis_store import RedisSubject
+from tests.support.valkey import ValkeyServer
 from treadle.backends.redis import settle, stage, steps
 from treadle.errors import UnsupportedError
 from treadle.item import (
@@ -27,7 +30,23 @@ OF_STEPS = {"steps", "recorded", "signal_keys", "step_numbers"}
 
 @pytest.fixture
 async def subject(valkey_url: str) -> AsyncIterator[RedisSubject]:
-    subject = RedisSubject(valkey_url)
+    async with opened(valkey_url) as subject:
+        yield subject
+
+
+@pytest.fixture
+async def alone(tmp_path: Path) -> AsyncIterator[RedisSubject]:
+    """On a server of its own: no other test is among its commands."""
+    server = ValkeyServer(tmp_path / "valkey")
+    server.start()
+    async with opened(server.url) as subject:
+        yield subject
+    server.remove()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[RedisSubject]:
+    subject = RedisSubject(url)
     await subject.backend.open()
     await subject.backend.beat(Heartbeat(worker="w", lease=1e6))
     yield subject
@@ -130,8 +149,10 @@ async def test_records_are_written_in_portions(
         assert [one.name for one in found.steps] == [f"s{n}" for n in range(10)]
 
 
-async def test_a_record_takes_few_commands(subject: RedisSubject) -> None:
+@pytest.mark.usefixtures("processes")
+async def test_a_record_takes_few_commands(alone: RedisSubject) -> None:
     """After the first one of an attempt the row of its item is not written."""
+    subject = alone
     leases = await start(subject, *(f"i{n}" for n in range(50)))
     used: list[dict[str, int]] = []
     for name in ("one", "two"):
