@@ -91,6 +91,11 @@ class RowSteps(Struct, eq=False, gc=False):
     chunks: list[Chunk] = []
 
     @property
+    def last_chunk(self) -> int:
+        """The number of the last chunk."""
+        return self.chunks[-1].number if self.chunks else 0
+
+    @property
     def unread(self) -> int:
         return sum(not mail.taken for mail in self.mail)
 

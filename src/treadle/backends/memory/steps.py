@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 
 from treadle.item import (
     KILLING,
@@ -47,7 +47,7 @@ def _write(store: MemoryTables, row: Row, record: Record, now: float) -> None:
     if record.progress is not None:
         found.progress, found.progress_at = record.progress, now
     for number, value in enumerate(record.chunks, record.first_chunk):
-        if number > len(found.chunks):
+        if number > found.last_chunk:
             found.chunks.append(Chunk(number, value, now))
 
 
@@ -152,11 +152,12 @@ def recorded(row: Row) -> Recorded:
         mailbox=Counter(mail.name for mail in found.mail if not mail.taken),
         progress=found.progress,
         progress_at=found.progress_at,
-        chunks=len(found.chunks),
+        chunks=found.last_chunk,
     )
 
 
 def stream(row: Row | None, since: int, limit: int) -> list[Chunk]:
     if row is None or row.steps is None:
         return []
-    return list(islice(row.steps.chunks, max(0, since), max(0, since) + limit))
+    first = bisect_right(row.steps.chunks, since, key=lambda chunk: chunk.number)
+    return row.steps.chunks[first : first + limit]

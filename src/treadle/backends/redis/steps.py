@@ -58,7 +58,8 @@ class RedisSteps(RedisWorkers):
         found: list[Chunk] = []
         while (most := min(first + limit - since, PORTION)) > 0:
             chunks = await self._link.run(_STREAM, [tenant or "", id, since, most], on="read")
-            found += [read_chunk(number, data) for number, data in enumerate(chunks, since + 1)]
+            numbered = enumerate(chunks, since + 1)  # None: the store has lost it
+            found += [read_chunk(number, data) for number, data in numbered if data is not None]
             since += most
             if len(chunks) < most:
                 break

@@ -807,6 +807,20 @@ class StreamCases:
         assert [one.value for one in await backend.stream("a")] == [b"a", b"b", b"c"]
 
     @needs("steps")
+    async def test_a_stream_whose_chunks_the_store_has_forgotten(self, backend: Backend) -> None:
+        """As after a crash that lost the last commits. What is there is read, in order and once."""
+        lease = await start_one(backend, item("a"))
+        await record(backend, lease, chunks=(b"a",), first_chunk=1)
+        for _ in range(2):
+            await record(backend, lease, chunks=(b"d", b"e"), first_chunk=4)
+        assert [one.number for one in await backend.stream("a")] == [1, 4, 5]
+        assert [one.number for one in await backend.stream("a", since=4)] == [5]
+        assert (await recorded(backend)).chunks == 5
+        await backend.cancel(["a"])
+        await backend.delete(["a"])
+        assert await backend.stream("a") == []
+
+    @needs("steps")
     async def test_a_reader_goes_on_where_it_was(self, backend: Backend) -> None:
         lease = await start_one(backend, item("a"))
         await record(backend, lease, chunks=tuple(b"%d" % n for n in range(10)), first_chunk=1)
