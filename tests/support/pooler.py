@@ -74,8 +74,10 @@ class Server:
         self.send(Message(b"Q", sql.encode() + b"\0"))
         await self.answers()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
 
 class Pooler:
@@ -91,6 +93,7 @@ class Pooler:
         self._servers: list[Server] = []
         self._freed = asyncio.Condition()
         self._clients = 0
+        self._serving: set[asyncio.Task[None]] = set()
         self.refused: list[str] = []
         self.transactions = 0
 
@@ -117,21 +120,35 @@ class Pooler:
         for _ in range(self._size):
             self._servers.append(await Server.connect(self._socket, self._user, self._parts.path[1:]))
         self._idle = list(self._servers)
-        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._listening = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """A stream that is still open would be found as garbage in a later test."""
         self._listening.close()
-        await self._listening.wait_closed()
+        for task in self._serving:
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving)
         for server in self._servers:
-            server.close()
+            await server.close()
+        await self._listening.wait_closed()
+
+    def _begin(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(client, back))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         self._clients += 1
-        with suppress(OSError, asyncio.IncompleteReadError):
-            if await self._welcome(client, back):
-                await self._transactions(client, back, self._clients)
-        back.close()
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                if await self._welcome(client, back):
+                    await self._transactions(client, back, self._clients)
+        finally:
+            back.close()
+            with suppress(OSError):
+                await back.wait_closed()
 
     async def _welcome(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> bool:
         (length, code) = struct.unpack("!ii", await client.readexactly(8))
