@@ -13,14 +13,14 @@ from tests.backends.postgres_store import connected, opened
 from tests.backends.test_postgres import PostgresSubject, shared_database, shared_url
 from tests.support.pooler import Pooler
 from treadle import Context, Result, Treadle, work
-from treadle.backends.postgres import PostgresBackend
+from treadle.backends.postgres import PostgresBackend, wakeups
 from treadle.errors import StoreUnavailable
 from treadle.item import Wake
 from treadle.store import listening
 from treadle.testing.contract import BackendContract
 from treadle.testing.contract.build import apply, beat, claim, item, submit, succeed
 from treadle.testing.contract.check import consistent
-from treadle.testing.contract.wakeups import WakeRecorder
+from treadle.testing.contract.wakeups import PATIENCE, WakeRecorder
 
 __all__ = ["shared_database", "shared_url"]
 
@@ -88,11 +88,29 @@ async def test_listening_through_the_pooler(prepared_url: str, monkeypatch: pyte
     monkeypatch.setattr(listening, "PROBE_SECONDS", 0.3)
     async with Pooler(prepared_url) as pooler, opened(pooler.url, prepare=False) as backend:
         await backend.subscribe(WakeRecorder())
-        async with asyncio.timeout(5):
-            while not (problems := await backend.inspect()):  # noqa: ASYNC110  it has no event
-                await asyncio.sleep(0.02)
-        assert "needs listen_url= past it" in str(problems[0])
+        await _is_told_of_silence(backend)
         assert not await backend.inspect()
+
+
+async def test_a_check_that_could_not_be_sent_is_sent_again(
+    prepared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "PROBE_SECONDS", 0.3)
+    async with (
+        Pooler(prepared_url) as pooler,
+        opened(prepared_url, listen_url=pooler.url, prepare=False) as backend,
+    ):
+        with monkeypatch.context() as slow:
+            slow.setattr(wakeups, "ECHO_SECONDS", 0.0)
+            await backend.subscribe(WakeRecorder())
+        await _is_told_of_silence(backend)
+
+
+async def _is_told_of_silence(backend: PostgresBackend) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not (problems := await backend.inspect()):  # noqa: ASYNC110  it has no event
+            await asyncio.sleep(0.02)
+    assert "needs listen_url= past it" in str(problems[0])
 
 
 async def test_listening_past_the_pooler_is_no_problem(

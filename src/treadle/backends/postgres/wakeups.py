@@ -68,6 +68,8 @@ SIGNATURE: Final = 64
 """Length of a signature, in hexadecimal digits."""
 UNSIGNED: Final = '{"ready":true}'
 """Payload of a user's transaction, from a function in the database: there may be something to claim."""
+ECHO_SECONDS: Final = ANSWER_SECONDS / 2
+"""Seconds that sending an echo may take: less than a check of the connection, which may send one."""
 CARRIER: Final = "LISTEN/NOTIFY"
 UNHEARD: Final = (
     "none came back (behind a pooler in transaction mode, PostgresBackend needs listen_url= past it)"
@@ -146,7 +148,7 @@ class ListeningSession:
         connection: Connection,
         channel: Callable[[Connection], Awaitable[str]],
         on_notify: Callable[[str], None],
-        probed: Callable[[], None],
+        probed: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
         self._channel = channel
@@ -168,7 +170,7 @@ class ListeningSession:
 
     async def probe(self) -> None:
         await self._connection.execute(PROBE)
-        self._probed()
+        await self._probed()
 
     async def close(self) -> None:
         self._connection.terminate()
@@ -197,8 +199,9 @@ class NotifyWakeups(WakeListener):
         self._channel = channel
         self._send = send
         self._signature = signature
-        self._echo = ""
-        """A text of its own that has not come back. A pooler may accept LISTEN, and pass nothing on."""
+        self._echo: str | None = None
+        """A text of its own that has not come back: a pooler may accept LISTEN, and pass nothing on. Empty if
+        it has. None if it could not be sent."""
         self._silence = WakeupsAbsence(CARRIER)
         self.problems = self._silence.news
         """Only that nothing comes back: what keeps the listener away shows in the calls too."""
@@ -219,15 +222,20 @@ class NotifyWakeups(WakeListener):
     async def _began(self, missed: bool) -> None:
         if missed:
             self._receivers.deliver(EVERYTHING)
+        await self._send_echo()
+
+    async def _send_echo(self) -> None:
         self._echo = f"echo {secrets.token_hex(8)}"
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ECHO_SECONDS):
                 await self._send([self._echo])
         except (TreadleError, TimeoutError):  # nothing can come back
-            self._echo = ""
+            self._echo = None
 
-    def _probed(self) -> None:
-        if self._echo:
+    async def _probed(self) -> None:
+        if self._echo is None:
+            await self._send_echo()
+        elif self._echo:
             self._silence.begin(UNHEARD)
 
     def _on_notify(self, text: str) -> None:
