@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -45,6 +46,10 @@ async def tokens(ctx: Context, first: int, rest: int) -> str:
 
 
 WORK = [approve, tokens]
+
+
+class Answer(msgspec.Struct):
+    ok: bool
 
 
 @pytest.fixture
@@ -116,6 +121,24 @@ async def test_a_caller_signals_only_what_it_may_see(
     handle = await app.tenant("acme").enqueue(approve())
     assert (await send(web_of(app, access), handle.id)).status_code == status
     assert (await send(web_of(app, access), "unknown")).status_code == (403 if status == 403 else 404)
+
+
+async def test_a_value_of_another_type_is_refused_before_it_is_sent(app: Treadle) -> None:
+    await app.pause("default")
+    handle, web = await app.enqueue(approve()), web_of(app, signals={"approval": Answer, "stop": None})
+    for name, body, status in (
+        ("approval", b'"maybe"', 422),
+        ("approval", b'{"ok": "maybe"}', 422),
+        ("approval", b'{"ok": true}', 202),
+        ("stop", b"1", 422),
+        ("stop", b"", 202),
+        ("other", b"1", 404),
+    ):
+        answer = await send(web, handle.id, name, body)
+        assert answer.status_code == status, answer.text
+    (found,) = await app.backend.steps([handle.id])
+    assert found is not None
+    assert found.unread == 2
 
 
 async def test_what_is_wrong_is_told(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:

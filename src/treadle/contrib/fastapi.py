@@ -77,6 +77,7 @@ SIGNAL_ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     409: _refusal("The work has ended"),
     413: _refusal("The value is too large"),
     415: _refusal("The value is not sent as JSON"),
+    422: _refusal("The value is not of the type of the signal"),
     429: _refusal("Too many signals wait for the work"),
 }
 SIGNAL_BODY: Final[dict[str, Any]] = {
@@ -118,7 +119,8 @@ def work_router(
     access: a dependency that returns what a caller may see: a `WorkAccess`, or None for nothing (403). It may
         ask for other dependencies, and raise `HTTPException`. There is no default: the routes are closed.
     max_wait: the longest wait. Longer ones are cut to it: choose less than proxies allow.
-    signals: the names of the signals that callers may send, or `"all"`. Without it there is no such route.
+    signals: the types of the signals that callers may send, by name, or their names, or `"all"`. Without it
+        there is no such route.
     """
     allowed: Any = Depends(check_callable(access, "access"))
     answers = WorkAnswers(app, max_wait, signals)

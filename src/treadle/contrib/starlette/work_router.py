@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -17,8 +17,10 @@ from treadle.backend import check_capable
 from treadle.base.callables import call, check_callable
 from treadle.base.timing import Duration, seconds
 from treadle.client import Client
+from treadle.codec.shape import Shape
 from treadle.errors import (
     AlreadyEnded,
+    DecodeError,
     InputError,
     MailboxFull,
     NotFound,
@@ -52,8 +54,8 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
-SignalNames: TypeAlias = Literal["all"] | Collection[str]
-"""The names of the signals that callers may send."""
+SignalNames: TypeAlias = Literal["all"] | Collection[str] | Mapping[str, Any]
+"""The names of the signals that callers may send, or their types by name."""
 
 
 def work_router(
@@ -74,8 +76,9 @@ def work_router(
     access: `access(request)` returns what a caller may see: a `WorkAccess`, or None for nothing (403). It may
         be async, and it may return a response, such as 401. There is no default: the routes are closed.
     max_wait: the longest wait. Longer ones are cut to it: choose less than proxies allow.
-    signals: the names of the signals that callers may send to the items that they see, or `"all"`. `access`
-        knows from `request.method` that a signal is sent.
+    signals: the signals that callers may send to the items that they see: their types by name, as
+        `{"approval": bool}`, their names alone, or `"all"`. A value of another type is refused: it would kill
+        the item. `access` knows from `request.method` that a signal is sent.
     """
     check_callable(access, "access")
     answers = WorkAnswers(app, max_wait, signals)
@@ -107,10 +110,12 @@ class WorkAnswers:
         if not isinstance(app, Client):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError.of("app", app, "must be a Treadle app or a Client")
         if isinstance(signals, str) and signals != "all":
-            raise InputError.of("signals", signals, 'must be a list of names, or "all"')
+            raise InputError.of("signals", signals, 'must be types by name, a list of names, or "all"')
         if signals:
             check_capable(app.backend, "steps")
         self._signals = signals if isinstance(signals, str) else frozenset(signals)
+        typed = signals if isinstance(signals, Mapping) else {}
+        self._shapes = {name: Shape.for_type(type) for name, type in typed.items()}
         self._states = WorkStates(app)
         self._max_wait = seconds(max_wait, field="max_wait")
 
@@ -157,10 +162,14 @@ class WorkAnswers:
                 return _message(415, "send the value as application/json")
             try:
                 value = msgspec.json.decode(await _body(request) or b"null")
+                if name in self._shapes:
+                    self._shapes[name].decode(msgspec.json.encode(value))
                 key = request.headers.get("idempotency-key")
                 sent = await self._states.send(allowed, id, name, value, key)
             except (msgspec.DecodeError, RecursionError, InputError) as error:
                 return _message(400, str(error))
+            except DecodeError as error:
+                return _message(422, str(error))
             except PayloadError as error:
                 return _message(413, str(error))
             except MailboxFull:
