@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 import msgspec
@@ -114,8 +114,10 @@ class WorkAnswers:
         if signals:
             check_capable(app.backend, "steps")
         self._signals = signals if isinstance(signals, str) else frozenset(signals)
-        typed = signals if isinstance(signals, Mapping) else {}
-        self._shapes = {name: Shape.for_type(type) for name, type in typed.items()}
+        self._shapes: dict[str, Shape] = {}
+        if isinstance(signals, Mapping):
+            typed = cast("Mapping[str, Any]", signals)
+            self._shapes = {name: Shape.for_type(type) for name, type in typed.items()}
         self._states = WorkStates(app)
         self._max_wait = seconds(max_wait, field="max_wait")
 
