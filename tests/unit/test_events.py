@@ -15,6 +15,8 @@ EXTRA: dict[type[ItemEvent], dict[str, object]] = {
     events.Queued: {},
     events.Released: {},
     events.Started: {},
+    events.Suspended: {"until": 20.0, "signal": "approval"},
+    events.Resumed: {},
     events.Succeeded: {"result": 3},
     events.Failed: {"error": KeyError("k"), "will_retry": True},
     events.Deferred: {"run_at": 20.0},

@@ -28,9 +28,12 @@ def backend() -> FaultyBackend:
     return FaultyBackend(MemoryBackend())
 
 
+WITHIN = ("settle", "submit", "record", "get", "claim_key")
+
+
 def test_every_verb_is_wrapped() -> None:
     """A verb that is not wrapped would return None."""
-    steps = {"begin", "commit", *(f"{verb}_within" for verb in ("settle", "submit", "get", "claim_key"))}
+    steps = {"begin", "commit", *(f"{verb}_within" for verb in WITHIN)}
     wrapped = set(vars(WrappedBackend))
     assert wrapped >= VERBS - steps
     assert len(VERBS) > 30

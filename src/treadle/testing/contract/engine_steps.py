@@ -155,6 +155,7 @@ class EngineStepCases:
 
     @needs("steps")
     async def test_a_step_has_its_own_retries_and_timeout(self, fleet: Apps) -> None:
+        """`Step(retry=, timeout=)` hold within the attempt."""
         tries: list[int] = []
 
         async def flaky() -> int:
@@ -204,6 +205,8 @@ class EngineStepCases:
 
     @needs("steps")
     async def test_a_value_that_cannot_be_stored_ends_the_item(self, fleet: Apps) -> None:
+        """Another attempt could not store it either."""
+
         async def bad() -> int:
             return object()  # type: ignore[return-value]
 
@@ -224,6 +227,7 @@ class EngineStepCases:
 
     @needs("steps")
     async def test_a_key_is_the_same_in_every_attempt(self, fleet: Apps) -> None:
+        """So that an API that is called twice can tell it."""
         keys: list[str] = []
 
         @work(name="keyed", retry=NOW)
@@ -266,6 +270,7 @@ class EngineWaitCases:
 
     @needs("steps")
     async def test_a_short_sleep_stays_in_its_worker(self, fleet: Apps) -> None:
+        """It is not worth a settlement and a claim."""
         starts: list[int] = []
 
         @work(name="nap")
@@ -416,6 +421,8 @@ class EngineWaitCases:
 
     @needs("steps")
     async def test_a_child_that_died_raises_in_its_parent(self, fleet: Apps) -> None:
+        """`ctx.run` raises `WorkFailed`, which the handler may catch."""
+
         @work(name="bad", retry=Retry(attempts=1))
         async def bad() -> None:
             raise ValueError("no")
@@ -491,6 +498,8 @@ class EngineWaitCases:
 
     @needs("steps")
     async def test_a_handler_that_catches_the_end_of_its_attempt(self, fleet: Apps) -> None:
+        """The attempt ends all the same, and the item is suspended."""
+
         @work(name="greedy", retry=NOW)
         async def greedy(ctx: Context) -> str:
             try:
@@ -505,6 +514,8 @@ class EngineWaitCases:
 
     @needs("steps")
     async def test_signals_that_cannot_be_sent(self, fleet: Apps) -> None:
+        """Each has an error that says why."""
+
         @work(name="once")
         async def once() -> None: ...
 
@@ -523,6 +534,7 @@ class EngineWaitCases:
 
     @needs("steps")
     async def test_events_say_that_an_item_is_suspended_and_resumed(self, fleet: Apps) -> None:
+        """Hooks see both, with what it waits for."""
         events: list[Any] = []
 
         @work(name="quiet")
@@ -586,6 +598,7 @@ class EngineSagaCases:
 
     @needs("steps")
     async def test_an_item_that_expires_while_it_waits_is_undone(self, fleet: Apps) -> None:
+        """Its death is a death like any other: undos are queued."""
         done: list[str] = []
 
         @work(name="undo")
@@ -648,6 +661,7 @@ class EngineSagaCases:
 
     @needs("steps", "operating")
     async def test_a_requeue_from_a_step_runs_it_and_what_follows(self, fleet: Apps) -> None:
+        """Steps before it keep their values."""
         effects = EffectLog()
 
         @work(name="pipeline")

@@ -164,6 +164,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_a_lease_of_an_item_that_does_not_exist_records_nothing(self, backend: Backend) -> None:
+        """It is answered as lost, and nothing is left behind."""
         lease = await start_one(backend, item("a"))
         await apply(backend, succeed(lease))
         await backend.delete(["a"])
@@ -188,6 +189,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_a_step_ends_the_row_of_losses(self, backend: Backend) -> None:
+        """To record a step is progress: workers that died before do not count any more."""
         await submit(backend, item("a"))
         await claim_one(backend)
         await backend.remove_worker("w")
@@ -201,6 +203,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_progress_alone_gives_no_attempt_back(self, backend: Backend) -> None:
+        """Only a step is progress in this sense: failures before stay counted."""
         await submit(backend, item("a"))
         await apply(backend, retry(await claim_one(backend)))
         lease = await claim_one(backend)
@@ -210,6 +213,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_a_claim_says_whether_there_are_steps(self, backend: Backend) -> None:
+        """The engine reads steps only of items that have some."""
         plain, lease = await start(backend, item("b"), item("a"))
         assert not lease.has_steps
         await record(backend, lease, step("one"))
@@ -222,6 +226,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_steps_stay_after_the_end_and_go_with_the_item(self, subject: Subject) -> None:
+        """They can be read until the item is deleted or pruned."""
         backend = subject.backend
         lease = await start_one(backend, item("a", keep=10.0))
         await record(backend, lease, step("one"), progress=b"p", chunks=(b"c",), first_chunk=1)
@@ -240,6 +245,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_many_records_in_one_call(self, backend: Backend) -> None:
+        """Each is answered on its own, in order."""
         leases = await start(backend, *(item(f"i{n}") for n in range(200)))
         asked = [Record(lease=lease, steps=(step("s", lease.id.encode()),)) for lease in leases]
         assert await backend.record(asked) == [None] * 200
@@ -258,6 +264,7 @@ class RecordCases:
 
     @needs("steps", "transactions")
     async def test_steps_are_undone_with_their_transaction(self, backend: Backend) -> None:
+        """A step that was recorded in a transaction is there only if it commits."""
         lease = await start_one(backend, item("a"))
         async with backend.transaction() as tx:
             assert await tx.record([Record(lease=lease, steps=(step("kept"),))]) == [None]
@@ -271,6 +278,7 @@ class RecordCases:
 
     @needs("steps")
     async def test_names_are_any_text(self, backend: Backend) -> None:
+        """A store does not read meaning into the names of steps."""
         lease = await start_one(backend, item("a"))
         names = ["a b", "é", "page:1", "'; drop table x", "%", "1"]
         await record(backend, lease, *(step(name) for name in names))
@@ -309,6 +317,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_a_wait_without_limit_is_due_never(self, subject: Subject) -> None:
+        """The item stays suspended until a signal comes."""
         backend = subject.backend
         await suspended(backend, awaits())
         found = await state(backend, "a")
@@ -319,6 +328,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_an_item_is_due_at_its_earliest_wait(self, subject: Subject) -> None:
+        """It goes on when the first of its waits is over."""
         backend = subject.backend
         await suspended(backend, sleep("long", 1000), awaits("go", seconds=100), sleep("short", 500))
         assert (await state(backend, "a")).due_at == near(await backend.now() + 100)
@@ -331,6 +341,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_suspending_ends_failures_and_losses(self, backend: Backend) -> None:
+        """To suspend is progress, as to record a step is."""
         await submit(backend, item("a"))
         await apply(backend, retry(await claim_one(backend)))
         await claim_one(backend)
@@ -343,6 +354,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_a_suspend_records_other_steps_too(self, backend: Backend) -> None:
+        """Steps that are over come in the same settlement as the wait."""
         lease = await start_one(backend, item("a"))
         await record(backend, lease, step("one"))
         await apply(backend, suspend(lease, step("two"), awaits()))
@@ -385,6 +397,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_children_that_cannot_be_stored_refuse_the_suspend(self, backend: Backend) -> None:
+        """Nothing of the settlement is applied: the item still runs."""
         lease = await start_one(backend, item("a"))
         outcome = await settle_one(backend, suspend(lease, awaits(), children=(item("a"),)))
         assert (outcome.verb, outcome.rejected is not None) == ("rejected", True)
@@ -405,6 +418,7 @@ class SuspendCases:
 
     @needs("steps", "operating")
     async def test_an_item_that_waits_for_a_signal_cannot_be_triggered(self, backend: Backend) -> None:
+        """A trigger ends sleeps. It does not stand for a signal."""
         await suspended(backend, awaits(seconds=HOUR))
         with pytest.raises(NotTriggerable, match="item 'a' waits for a signal or for its children"):
             await backend.trigger(["a"])
@@ -412,6 +426,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_a_deadline_dooms_a_suspended_item(self, subject: Subject) -> None:
+        """The deadline of an item holds while it waits."""
         backend = subject.backend
         await suspended(backend, awaits(), expires_in=60.0)
         await subject.advance(61)
@@ -423,6 +438,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_an_item_that_is_suspended_after_its_deadline_is_doomed(self, subject: Subject) -> None:
+        """It is not left to wait: the next claim hands it out with its verdict."""
         backend = subject.backend
         lease = await start_one(backend, item("a", expires_in=60.0))
         await subject.advance(61)
@@ -433,6 +449,7 @@ class SuspendCases:
 
     @needs("steps", "operating")
     async def test_a_suspended_item_can_be_cancelled_and_completed(self, backend: Backend) -> None:
+        """Operators end it as any item that is scheduled."""
         leases = await start(backend, item("a"), item("b"))
         await apply(backend, *(suspend(lease, awaits()) for lease in leases))
         await backend.cancel(["a"])
@@ -454,6 +471,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_a_paused_queue_holds_a_woken_item(self, backend: Backend) -> None:
+        """A signal makes it ready. It is handed out when the queue is resumed."""
         await suspended(backend, awaits())
         await backend.pause("default")
         await send(backend)
@@ -463,6 +481,7 @@ class SuspendCases:
 
     @needs("steps", "order")
     async def test_a_woken_item_goes_to_the_end_of_its_line(self, backend: Backend) -> None:
+        """It has no right of way before items that were ready earlier."""
         await suspended(backend, awaits())
         await submit(backend, item("b"))
         await send(backend)
@@ -470,6 +489,7 @@ class SuspendCases:
 
     @needs("steps")
     async def test_a_suspended_item_has_no_worker(self, backend: Backend) -> None:
+        """No lease is left of the attempt that suspended it."""
         await suspended(backend, awaits())
         assert (await state(backend, "a")).worker is None
         assert await backend.unknown_leases("w", []) == []
@@ -478,6 +498,7 @@ class SuspendCases:
 
     @needs("steps", "listing")
     async def test_a_list_shows_what_is_suspended(self, backend: Backend) -> None:
+        """A list says so without a look at the steps."""
         await suspended(backend, awaits())
         await submit(backend, item("b", delay=60.0))
         page = await backend.list(Filter(status=("scheduled",)))
@@ -493,6 +514,7 @@ class SuspendCases:
 class SignalCases:
     @needs("steps")
     async def test_a_signal_wakes_the_item_that_waits_for_it(self, backend: Backend) -> None:
+        """The wait is over with the value of the signal, and the item is ready."""
         await suspended(backend, awaits("go"))
         answer = await send(backend, "go", b"yes")
         assert (answer.verb, answer.status, answer.woken) == ("stored", "ready", ("work", "default"))
@@ -506,6 +528,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_another_signal_does_not_wake_it(self, backend: Backend) -> None:
+        """A signal of another name waits in the mailbox."""
         await suspended(backend, awaits("go"))
         answer = await send(backend, "stop")
         assert (answer.verb, answer.status, answer.woken) == ("stored", "scheduled", None)
@@ -539,6 +562,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_signals_are_taken_in_order_each_by_one_wait(self, backend: Backend) -> None:
+        """The first that came is taken first, and never again."""
         lease = await start_one(backend, item("a"))
         for value in (b"1", b"2", b"3"):
             await send(backend, "go", value)
@@ -549,6 +573,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_two_waits_for_one_name_take_two_signals(self, backend: Backend) -> None:
+        """Each wait of a suspended item takes a signal of its own."""
         await suspended(backend, awaits("go", "x"), awaits("go", "y"))
         assert (await send(backend, "go", b"1")).woken is not None
         assert (await send(backend, "go", b"2")).woken is None  # it is ready already
@@ -568,6 +593,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_a_wait_whose_time_has_passed_takes_no_signal(self, subject: Subject) -> None:
+        """The signal stays in the mailbox, for a later wait."""
         backend = subject.backend
         await suspended(backend, awaits("go", seconds=10))
         await subject.advance(11)
@@ -600,6 +626,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_signals_without_keys_are_each_stored(self, backend: Backend) -> None:
+        """Only a key makes two signals the same."""
         await start_one(backend, item("a"))
         answers = await backend.signal([Signal(id="a", name="go", value=b"x")] * 3)
         assert [answer.verb for answer in answers] == ["stored"] * 3
@@ -607,6 +634,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_each_signal_of_a_call_is_answered_by_itself(self, backend: Backend) -> None:
+        """One that is refused does not keep the others from being stored."""
         await suspended(backend, awaits("go"))
         ended = await start_one(backend, item("b"))
         await apply(backend, succeed(ended))
@@ -632,6 +660,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_signals_of_a_tenant(self, backend: Backend) -> None:
+        """With a tenant, items of others are not found."""
         await submit(backend, item("a", tenant="x"), item("b", tenant="y"))
         answers = await backend.signal([Signal(id=id, name="go") for id in "ab"], tenant="x")
         assert [answer.verb for answer in answers] == ["stored", "not_found"]
@@ -663,6 +692,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_a_doomed_item_takes_a_signal_and_stays_doomed(self, subject: Subject) -> None:
+        """A signal does not save an item whose end is decided."""
         backend = subject.backend
         await suspended(backend, awaits("go"), expires_in=10.0)
         await subject.advance(11)
@@ -686,6 +716,7 @@ class SignalCases:
 
     @needs("steps")
     async def test_a_clock_that_is_set_back_keeps_signals(self, subject: Subject) -> None:
+        """Their order is that of arrival, not that of the clock."""
         backend = subject.backend
         await subject.advance(HOUR)
         await suspended(backend, awaits("go"))
@@ -755,6 +786,7 @@ class StepRequeueCases:
 
     @needs("steps", "operating")
     async def test_an_item_without_that_step_is_skipped(self, backend: Backend) -> None:
+        """A requeue from a step leaves items alone that have not recorded it."""
         leases = await start(backend, item("a"), item("b"))
         await record(backend, leases[0], step("one"))
         await apply(backend, *(die(lease) for lease in leases))
@@ -767,6 +799,7 @@ class StepRequeueCases:
 
     @needs("steps", "operating")
     async def test_signals_stay_after_a_requeue(self, backend: Backend) -> None:
+        """Unread signals are for the next attempt."""
         lease = await start_one(backend, item("a"))
         await send(backend, "go", b"kept", key="k")
         await apply(backend, die(lease))
@@ -777,6 +810,7 @@ class StepRequeueCases:
 
     @needs("steps", "operating")
     async def test_other_ways_to_give_an_item_back_keep_its_steps(self, backend: Backend) -> None:
+        """Only a requeue from a step forgets any."""
         leases = await start(backend, *(item(id) for id in "abc"))
         for lease in leases:
             await record(backend, lease, step("one"))
@@ -790,6 +824,7 @@ class StepRequeueCases:
 class StreamCases:
     @needs("steps")
     async def test_chunks_have_numbers_without_gaps(self, backend: Backend) -> None:
+        """1, 2, 3, ..., in the order in which they were recorded."""
         lease = await start_one(backend, item("a"))
         await record(backend, lease, chunks=(b"a", b"b"), first_chunk=1)
         await record(backend, lease, chunks=(b"c",), first_chunk=3)
@@ -800,6 +835,7 @@ class StreamCases:
 
     @needs("steps")
     async def test_a_repeated_chunk_is_not_written_again(self, backend: Backend) -> None:
+        """A record whose answer was lost is sent again with the same numbers."""
         lease = await start_one(backend, item("a"))
         for _ in range(2):
             await record(backend, lease, chunks=(b"a", b"b"), first_chunk=1)
@@ -822,6 +858,7 @@ class StreamCases:
 
     @needs("steps")
     async def test_a_reader_goes_on_where_it_was(self, backend: Backend) -> None:
+        """It gives the last number that it has, and gets what follows."""
         lease = await start_one(backend, item("a"))
         await record(backend, lease, chunks=tuple(b"%d" % n for n in range(10)), first_chunk=1)
         assert [one.number for one in await backend.stream("a", limit=4)] == [1, 2, 3, 4]
@@ -832,6 +869,7 @@ class StreamCases:
 
     @needs("steps")
     async def test_a_stream_goes_on_in_the_next_attempt(self, backend: Backend) -> None:
+        """The numbers of an item go on over its attempts."""
         lease = await start_one(backend, item("a"))
         await record(backend, lease, chunks=(b"a",), first_chunk=1, progress=b"1")
         await apply(backend, retry(lease))
