@@ -171,7 +171,7 @@ async def test_the_doer_limits_batches_not_items(make_app: MakeApp) -> None:
 async def test_the_timeout_of_one_item_is_named_by_every_item_of_the_batch(make_app: MakeApp) -> None:
     """The call was stopped after the shortest timeout. Items with none said "its timeout of 0 s"."""
 
-    @work.batch(size=2, max_wait=0.05, name="slow", retry=Retry(attempts=1))
+    @work.batch(size=2, max_wait=PATIENCE, name="slow", retry=Retry(attempts=1))
     async def slow(numbers: list[int]) -> list[int]:
         await asyncio.sleep(PATIENCE)
         return numbers
