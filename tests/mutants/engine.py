@@ -258,8 +258,10 @@ def no_poll(patch: Patch) -> None:
 def compensated_without_attempt(patch: Patch) -> None:
     real = CompensationBuilder.items
 
-    def items(self: Any, lease: Any, reason: Any, error: str, attempts: int, *, computed: bool) -> Any:
-        return real(self, lease, reason, error, max(attempts, 1), computed=computed)
+    def items(
+        self: Any, lease: Any, reason: Any, error: str, attempts: int, undoable: Any, report: Any
+    ) -> Any:
+        return real(self, lease, reason, error, max(attempts, 1), undoable, report)
 
     patch(CompensationBuilder, "items", items)
 
@@ -269,9 +271,9 @@ def compensated_without_attempt(patch: Patch) -> None:
     tests="tests/engine/test_compensation.py::test_the_options_of_a_compensation_are_applied",
 )
 def compensation_options_ignored(patch: Patch) -> None:
-    real = CompensationBuilder.items
+    real = CompensationBuilder._item
 
-    def items(self: Any, lease: Any, reason: Any, error: str, attempts: int, *, computed: bool) -> Any:
-        return real(self, lease, reason, error, attempts, computed=False)
+    def item(self: Any, lease: Any, wanted: Any, argument: Any, *, computed: bool) -> Any:
+        return real(self, lease, wanted, argument, computed=False)
 
-    patch(CompensationBuilder, "items", items)
+    patch(CompensationBuilder, "_item", item)

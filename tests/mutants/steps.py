@@ -168,9 +168,9 @@ def undos_first_first(patch: Patch) -> None:
     real = CompensationBuilder.items
 
     def items(
-        self: Any, lease: Any, reason: Any, error: Any, attempts: Any, undoable: Any = (), *, computed: bool
+        self: Any, lease: Any, reason: Any, error: str, attempts: int, undoable: Any, report: Any
     ) -> Any:
-        return real(self, lease, reason, error, attempts, tuple(reversed(undoable)), computed=computed)
+        return real(self, lease, reason, error, attempts, tuple(reversed(undoable)), report)
 
     patch(CompensationBuilder, "items", items)
 
