@@ -40,6 +40,8 @@ async def backend(path: Path) -> AsyncIterator[SqliteBackend]:
 WORK = """
     name = arguments[0]
     await backend.beat(Heartbeat(worker=name, lease=1000))
+    while len(await backend.workers()) < 3 and await backend.counts():
+        await asyncio.sleep(0.01)
     fairness, done = None, 0
     while True:
         found = await backend.claim(Demand(worker=name, limit=10, fairness=fairness))
