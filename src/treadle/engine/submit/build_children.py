@@ -61,28 +61,18 @@ def build_children(builder: ItemBuilder, settings: Settings, plan: ResultPlan, l
 
 
 def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: Sequence[str]) -> Item:
-    """The item that ends with the nested group. It waits in the line of the item that queued it, so that a
-    worker claims it that can claim that one. If other works follow, these take the value of the group.
+    """The item that ends with the nested group. If other works follow, these take the value of the group.
 
     keyed: the works of the group that have a key. For each an earlier item may answer, which is no member.
     The store leaves out the names of those that it stores as members: see `Item.closes_group`.
     """
     after = (f"{GROUP_MARK}{group.id}", *keyed)
-    return Item(
-        id=group.id,
-        type=GROUP_TYPE,
-        input=b"",
-        tenant=lease.tenant,
-        queue=lease.queue,
-        lane=lease.lane,
-        priority=lease.priority,
-        attempts=None,
-        workflow=lease.workflow,
-        workflow_type=lease.workflow_type,
-        after=after,
-        need=len(after),
-        keep=settings.keep,
-        keep_dead=settings.keep_dead,
+    return _item_that_waits(
+        group.id,
+        GROUP_TYPE,
+        after,
+        lease,
+        settings,
         group_id=group.group_id,
         closes_group=True,
         contributes=not group.followed,
@@ -91,11 +81,27 @@ def _closing_item(group: PlannedGroup, lease: Lease, settings: Settings, keyed: 
 
 
 def joining_item(wait: StepRecord, children: Sequence[str], lease: Lease, settings: Settings) -> Item:
-    """The item that waits for children of a suspended item, however they end, and then ends its wait. It
-    waits in the line of that item, so that a worker claims it that can claim that one."""
+    """The item that waits for children of a suspended item, however they end, and then ends its wait."""
+    return _item_that_waits(
+        join_of(wait.signal),
+        JOIN_TYPE,
+        children,
+        lease,
+        settings,
+        counting="done",
+        contributes=False,
+        options=SILENT,
+    )
+
+
+def _item_that_waits(
+    id: str, type: str, after: Sequence[str], lease: Lease, settings: Settings, **other: Any
+) -> Item:
+    """An item of the engine that waits for all of `after`, in the line of the item that queued it, so that a
+    worker claims it that can claim that one."""
     return Item(
-        id=join_of(wait.signal),
-        type=JOIN_TYPE,
+        id=id,
+        type=type,
         input=b"",
         tenant=lease.tenant,
         queue=lease.queue,
@@ -104,13 +110,11 @@ def joining_item(wait: StepRecord, children: Sequence[str], lease: Lease, settin
         attempts=None,
         workflow=lease.workflow,
         workflow_type=lease.workflow_type,
-        after=tuple(children),
-        need=len(children),
-        counting="done",
+        after=tuple(after),
+        need=len(after),
         keep=settings.keep,
         keep_dead=settings.keep_dead,
-        contributes=False,
-        options=SILENT,
+        **other,
     )
 
 
