@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -144,16 +144,30 @@ async def complete(visit: Visit) -> Response:
     item = await read_item(visit, form)
     type = visit.client.types.get(item.type)
     page = CompletePage(brief(item), "" if type is None else result_text(type))
-    error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
         page = msgspec.structs.replace(page, value=form.text("value"), reason=reason_of(form))
+    return await _ask_or_act(visit, item, form, "ask_complete.html", page, _complete)
+
+
+async def _ask_or_act(
+    visit: Visit,
+    item: ItemState,
+    form: Form,
+    template: str,
+    page: msgspec.Struct,
+    act: Callable[[Visit, ItemState, Form], Awaitable[Response]],
+) -> Response:
+    """Do what the form says. Ask for it, with what is wrong, if it was not sent, cannot be done, or the item
+    has ended."""
+    error: InputError | ConflictError | PayloadError | None = None
+    if visit.request.method == "POST":
         try:
-            return await _complete(visit, item, form)
+            return await act(visit, item, form)
         except (InputError, ConflictError, PayloadError) as refused:
             error = refused
     elif item.status in TERMINAL:
         error = AlreadyEnded(item.id, item.status)
-    return asking(visit, "ask_complete.html", "items", page, error=error)
+    return asking(visit, template, "items", page, error=error)
 
 
 async def _complete(visit: Visit, item: ItemState, form: Form) -> Response:
@@ -184,18 +198,11 @@ async def signal(visit: Visit) -> Response:
     found = await read_steps(visit, item) or ItemSteps()
     name = visit.query("name") or (found.awaited or [""])[0]
     page = SignalPage(brief(item), found.awaited, found.mailbox, name)
-    error: InputError | ConflictError | PayloadError | None = None
     if visit.request.method == "POST":
         page = msgspec.structs.replace(
             page, name=form.get("name"), value=form.text("value"), key=form.get("key"), reason=reason_of(form)
         )
-        try:
-            return await _signal(visit, item, form)
-        except (InputError, ConflictError, PayloadError) as refused:
-            error = refused
-    elif item.status in TERMINAL:
-        error = AlreadyEnded(item.id, item.status)
-    return asking(visit, "ask_signal.html", "items", page, error=error)
+    return await _ask_or_act(visit, item, form, "ask_signal.html", page, _signal)
 
 
 async def _signal(visit: Visit, item: ItemState, form: Form) -> Response:
