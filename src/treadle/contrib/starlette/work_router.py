@@ -163,9 +163,10 @@ class WorkAnswers:
             if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
                 return _message(415, "send the value as application/json")
             try:
-                value = msgspec.json.decode(await _body(request) or b"null")
+                body = await _body(request) or b"null"
+                value = msgspec.json.decode(body)
                 if name in self._shapes:
-                    self._shapes[name].decode(msgspec.json.encode(value))
+                    self._shapes[name].decode(body)
                 key = request.headers.get("idempotency-key")
                 sent = await self._states.send(allowed, id, name, value, key)
             except (msgspec.DecodeError, RecursionError, InputError) as error:
