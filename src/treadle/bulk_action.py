@@ -10,7 +10,7 @@ portions of the tenant `OPERATORS`, which no client can be bound to, change item
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -34,7 +34,7 @@ BULK_RETRY: Final = Retry(attempts=8, base=0.5, factor=2.0, max=60.0, jitter=0.5
 KEPT: Final = 7 * 86_400.0
 """Seconds for which a bulk action can be looked at after its end."""
 
-ActionVerb: TypeAlias = Literal["requeue", "cancel", "delete", "trigger"]
+ActionVerb: TypeAlias = Literal["requeue", "cancel", "delete", "trigger", "update"]
 BulkStanding: TypeAlias = Literal["waiting", "running", "canary", "held_back", "done", "stopped", "failed"]
 """`waiting`: no portion has run yet. `canary`: it waits for the end of the first items. `held_back`: not all
 of these succeeded, and the others stay as they are. `failed`: a portion failed too often."""
@@ -67,6 +67,8 @@ class BulkOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     where: Filter | None = None
     items: tuple[BulkItem, ...] = ()
     open: bool = False
+    changes: dict[str, Any] = {}
+    """For `update`: what it changes, as `UpdateOptions` in plain form."""
     rate: float | None = None
     canary: int = 0
     canary_wait: float = 0.0
@@ -115,6 +117,8 @@ class BulkState(msgspec.Struct, frozen=True, kw_only=True):
     state: BulkStanding
     where: str
     """Which items it changes, as text."""
+    changes: str = ""
+    """For `update`: what it changes, as text: `queue=slow priority=-5`."""
     tenant: str | None
     """Whose items it may change. None: those of all tenants."""
     actor: str = ""
@@ -144,6 +148,11 @@ class BulkState(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last portion failed, if it did."""
     waits: str = ""
     """Why the next portion does not run, if no process runs it."""
+
+    @property
+    def asked(self) -> str:
+        """Which items it changes and, for `update`, what about them."""
+        return f"{self.changes} for {self.where}" if self.changes else self.where
 
     @property
     def in_vain(self) -> bool:

@@ -407,3 +407,29 @@ def test_ctrl_c_stops_between_portions_and_says_how_far_it_came(store: Store) ->
     assert done < 20
     process.stdout.close()
     process.stderr.close()
+
+
+def test_update_by_filters(store: Store) -> None:
+    ids, started = store.fill(_half_started)
+    given = ("update", "--type", "report", "--from-queue", "default", "--queue", "slow", "--priority", "-5")
+    tried = store.call(*given, "--dry-run")
+    assert (tried.code, tried.out) == (
+        0,
+        "would update 5 items, and skip 5 (5 NotUpdatable); nothing was changed\n",
+    )
+    refused = store.call(*given)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    done = store.call(*given, "--yes", "--because", "flood")
+    assert (done.code, done.out) == (0, "updated 5 items, skipped 5 (5 NotUpdatable)\n")
+    found = {each.id: (each.queue, each.priority) for each in states(store, ids) if each is not None}
+    assert found == {id: ("default", 1) if id in started else ("slow", -5) for id in ids}
+    (entry,) = store.call("audit", "--json").objects
+    assert (entry["verb"], entry["count"], entry["reason"]) == ("update", 5, "flood")
+    assert entry["about"].startswith("priority=-5 queue=slow for status:")
+    action = store.call(
+        "update", "--from-queue", "slow", "--queue", "default", "--yes", "--background", "--json"
+    )
+    assert (action.objects[0]["verb"], action.objects[0]["changes"]) == ("update", "queue=default")
+    nothing = store.call("update", "--queue", "slow", "--yes")
+    assert (nothing.code, "say which items" in nothing.err) == (2, True)

@@ -263,3 +263,32 @@ async def test_a_bulk_action_is_started_again_as_it_was(
     assert "Scheduled items run now. It becomes a bulk action" in re.sub(r"\s+", " ", asked)
     wrong = await ann.post("/act/trigger", data={**form, "rate": "fast"})
     assert "write 50/s, 600/min or 1000/h" in wrong.text
+
+
+async def test_a_flood_is_parked_in_another_queue(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, send, report)
+    await app.enqueue_many([send(f"{at}") for at in range(120)])
+    chosen = (await app.enqueue(report(DAY, 1))).id
+    ann = visitor(app)
+    assert "Update all…" in (await ann.get("/items", params={"q": "type:mail.send"})).text
+    page = await ann.get("/act/update", params={"q": "type:mail.send"})
+    assert "Update 120 items" in page.text
+    assert 'name="queue"' in page.text
+    form = {"q": "type:mail.send", "confirmed": "1", "reason": "flood"}
+    answer = await ann.post("/act/update", data=form)
+    assert (answer.status_code, "nothing to change" in answer.text) == (400, True)
+    answer = await ann.post("/act/update", data={**form, "queue": "parked", "priority": "-5"})
+    assert answer.status_code == 303
+    shown = await ended(ann, answer.headers["location"].partition("?")[0])
+    assert (shown["changed"], shown["changes"]) == (120, "priority=-5 queue=parked")
+    assert {(each.queue, each.priority) for each in (await app.list(type="mail.send")).items} == {
+        ("parked", -5)
+    }
+    # A few: after a question, at once.
+    asked = await ann.post("/act/update", data={"id": chosen})
+    assert (asked.status_code, 'name="lane"' in asked.text) == (200, True)
+    answer = await ann.post("/act/update", data={"id": chosen, "confirmed": "1"})
+    assert answer.status_code == 400
+    answer = await ann.post("/act/update", data={"id": chosen, "confirmed": "1", "lane": "x"})
+    assert said(answer) == (303, "/items?done=update.1")
+    assert (await visitor(app, can={"requeue"}).get("/act/update", params={"id": chosen})).status_code == 403

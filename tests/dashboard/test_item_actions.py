@@ -348,6 +348,7 @@ async def test_an_item_offers_what_can_be_done_with_it(
             can[status] += [verb] if answer.status_code == 303 else []
         assert offered == can[status], status
         listed = (await ann.get("/items", params={"q": f"status:{status}"})).text
-        assert re.findall(r'formaction="/act/(\w+)"', listed) == can[status], status
+        offered = [verb for verb in re.findall(r'formaction="/act/(\w+)"', listed) if verb != "update"]
+        assert offered == can[status], status
     assert can["blocked"] == ["cancel", "delete"]
     assert can["dead"] == ["requeue", "delete"]

@@ -28,8 +28,9 @@ from treadle.bulk_action import (
 from treadle.bulk_runner import BulkRunner
 from treadle.engine.upkeep.prune import UnservedTypes
 from treadle.errors import ConflictError, DefinitionError
-from treadle.item import Filter, Heartbeat, Item, Submission
+from treadle.item import Demand, Filter, Heartbeat, Item, Submission
 from treadle.operate.operator import core_of
+from treadle.options import UpdateOptions
 from treadle.testing import Faults, ManualClock
 from treadle.testing.counting import CountingBackend
 from treadle.worker_info import WorkerInfo
@@ -437,3 +438,41 @@ async def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
         victim.kill()
         victim.communicate()
         await client.close()
+
+
+async def test_a_flood_is_parked_and_what_has_started_stays(make_app: MakeApp, sound: None) -> None:
+    app = make_app(ship)
+    await app.connect()
+    handles = await app.enqueue_many([ship(n) for n in range(600)])
+    other = await app.enqueue(ship(5), queue="mail")
+    # One was begun, and waits again: an update refuses it.
+    await app.backend.beat(Heartbeat(worker="w1", lease=60.0, types=("ship",)))
+    (begun,) = (await app.backend.claim(Demand(worker="w1", limit=1, queues=("default",)))).leases
+    await app.backend.begin([begun])
+    await app.backend.remove_worker("w1")
+    ann = app.by("ann", reason="flood")
+    changes: UpdateOptions = {"queue": "parked", "priority": -5}
+    action = await ann.bulk.start("update", queue="default", changes=changes)
+    assert (action.total, action.asked) == (600, "priority=-5 queue=parked for queue:default")
+    await BulkRunner(app).run(until_done=True)
+    state = await ended(app, action)
+    assert (state.state, state.changed, state.skipped) == ("done", 599, {"NotUpdatable": 1})
+    found = Counter((item.queue, item.priority) for item in (await app.list(type="ship", limit=1000)).items)
+    assert found == {("parked", -5): 599, ("mail", 0): 1, ("default", 0): 1}
+    states = {item.id: item for item in await app.get([handles[7], other, begun]) if item is not None}
+    assert (states[other.id].queue, states[begun.id].queue) == ("mail", "default")
+    (entry,) = [each for each in (await app.audits()).entries if each.verb == "bulk update"]
+    assert (entry.actor, entry.reason, entry.about) == ("ann", "flood", action.asked)
+    portions = (await app.audits(bulk=action.id)).entries
+    assert {each.about for each in portions} == {action.asked}
+    assert sum(each.count for each in portions) == 599
+
+
+async def test_an_update_says_what_is_wrong_with_it(make_app: MakeApp) -> None:
+    app = make_app(ship)
+    with pytest.raises(InputError, match="nothing to change"):
+        await app.bulk.start("update", type="ship")
+    with pytest.raises(InputError, match="changes"):
+        await app.bulk.start("cancel", type="ship", changes={"queue": "slow"})
+    with pytest.raises(InputError, match="only items that have not started"):
+        await app.bulk.start("update", status="running", changes={"queue": "slow"})

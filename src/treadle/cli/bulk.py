@@ -62,7 +62,7 @@ async def bulk(
                 capped(action.total, action.more),
                 ago(action.started_at, now),
                 action.actor,
-                action.where,
+                action.asked,
             )
             for action in actions
         ],
@@ -101,7 +101,7 @@ async def _show(shell: Shell, action: BulkState) -> None:
         shell.emit(bulk_json(action))
         return
     now = await shell.now()
-    shell.print(f"{action.id}  {action.verb} {action.where}")
+    shell.print(f"{action.id}  {action.verb} {action.asked}")
     by = f" by {action.actor}" if action.actor else ""
     reason = f" ({action.reason})" if action.reason else ""
     shell.print(f"started {ago(action.started_at, now)}{by}{reason}")

@@ -48,6 +48,8 @@ from treadle.operate.filters import filter_text, read_rate
 from treadle.operate.fleet_json import bulk_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import command, tenant_option
+from treadle.options import UpdateOptions
+from treadle.store.audit_note import about
 from treadle.store.reads import by_tenant
 
 from .exit_codes import INTERRUPTED, REFUSED
@@ -109,7 +111,7 @@ class Selection:
 CanaryOption = Annotated[
     int,
     typer.Option(
-        "--canary", metavar="N", min=0, help="requeue N items, and the others only if all of those succeed"
+        "--canary", metavar="N", min=0, help="change N items, and the others only if all of those succeed"
     ),
 ]
 CanaryWaitOption = Annotated[
@@ -192,6 +194,8 @@ class BulkVerb(NamedTuple):
     """Why an item cannot be changed, apart from its status. None: it can."""
     foreground: str = ""
     """The option with which it cannot be a bulk action. Empty: it can."""
+    changes: UpdateOptions | None = None
+    """For an update: what it changes."""
 
     def refusal(self, item: ItemState) -> Refusal | None:
         """Why an item cannot be changed, as far as it is known before."""
@@ -247,7 +251,8 @@ async def change_items(
         total = None if counted.more else counted.count
     if selection.background:
         return await start_background(shell, verb, where, selection, filters, canary, canary_wait)
-    shell.note_about(filter_text(where))
+    text = filter_text(where)
+    shell.note_about(f"{about(verb.changes)} for {text}" if verb.changes else text)
     code = await bulk.run(_source(shell, where, selection), total, canary=canary, canary_wait=canary_wait)
     if not bulk.matched:
         await remark_filters(shell, filters.type, filters.queue)
@@ -418,7 +423,7 @@ class PortionedChange:
         while progress.phase == "change" and not self._stop.is_set():
             progress = await self._step(changes, progress)
             if progress.phase == "canary":
-                end = await watch_canary(self._shell, changes, progress, wait, self._stop)
+                end = await watch_canary(self._shell, changes, progress, wait, self._stop, self._verb.past)
                 return after_canary(progress, end)
         return progress
 
@@ -477,13 +482,18 @@ class PortionedChange:
 
 
 async def watch_canary(
-    shell: Shell, changes: ItemChanges, progress: BulkProgress, seconds: float, stop: asyncio.Event
+    shell: Shell,
+    changes: ItemChanges,
+    progress: BulkProgress,
+    seconds: float,
+    stop: asyncio.Event,
+    past: str = "requeued",
 ) -> CanaryEnd:
     """Wait until the first items have ended, and say how."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + seconds, FIRST_LOOK
     count = plural(len(progress.tried), "item")
-    shell.print(f"canary: requeued {count}, waiting for up to {duration(seconds)}")
+    shell.print(f"canary: {past} {count}, waiting for up to {duration(seconds)}")
     end = await changes.read_canary(progress)
     await _warn_unserved(shell, [*end.succeeded, *end.failed, *end.open])
     shell.flush()
@@ -563,6 +573,8 @@ async def start_background(
         where = {"ids": which, "open": name == "delete"}
     if canary:
         where["canary_wait"] = canary_wait
+    if verb.changes:
+        where["changes"] = verb.changes
     rate = read_rate(selection.rate, "--rate")
     action = await shell.client.bulk.start(name, rate=rate, canary=canary, **where)
     if shell.json:

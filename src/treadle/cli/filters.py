@@ -114,6 +114,31 @@ class ItemFilters:
         return replace(found, tenant=tenant)
 
 
+@dataclass(frozen=True)
+class UpdateFilters:
+    """The options that select items for `treadle update`, where `--queue` names another queue."""
+
+    status: StatusOption = None
+    type: TypeOption = None
+    from_queue: Annotated[
+        str | None,
+        typer.Option("--from-queue", help="only items of this queue", autocompletion=complete_queue),
+    ] = None
+    workflow: WorkflowOption = None
+    group: GroupOption = None
+    key: KeyOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+
+    def __post_init__(self) -> None:
+        self.plain()
+
+    def plain(self) -> ItemFilters:
+        """The same as other commands have it."""
+        given = asdict(self)
+        return ItemFilters(queue=given.pop("from_queue"), **given)
+
+
 PAGE: Final = 500
 """Items per call of the store."""
 

@@ -12,7 +12,7 @@ import typer
 from treadle.base.ids import check_name
 from treadle.base.wording import plural
 from treadle.client import Client, bound_to
-from treadle.errors import ConflictError, EncodeError, InputError, NotFound, NotUpdatable
+from treadle.errors import ConflictError, EncodeError, InputError, NotFound, TreadleError
 from treadle.item import ItemState, Ref, Status
 from treadle.operate.changes import (
     COUNT_CAP,
@@ -25,17 +25,19 @@ from treadle.operate.changes import (
     all_or_none,
     allowed,
     cancel_items,
+    refuse_verb,
     trigger_items,
+    update_items,
 )
 from treadle.operate.filters import OPEN_STATUSES, read_duration, read_start
 from treadle.operate.why.wording import command, tenant_option
+from treadle.options import UpdateOptions
 from treadle.store.reads import group_members
 
 from .change_items import (
     BulkVerb,
     CanaryOption,
     CanaryWaitOption,
-    IdsArgument,
     Preview,
     Selection,
     change_items,
@@ -43,10 +45,9 @@ from .change_items import (
     tell_refusal,
 )
 from .exit_codes import REFUSED
-from .filters import DelayOption, ItemFilters, PriorityOption, RunAtOption
+from .filters import DelayOption, ItemFilters, PriorityOption, RunAtOption, UpdateFilters
 from .shell import Shell, operator_command
 
-WAITING_STATUSES: Final[tuple[Status, ...]] = ("blocked", "scheduled", "ready")
 MOST_GROUPS: Final = 200
 """Groups whose members are counted before they are deleted."""
 
@@ -234,7 +235,8 @@ class RequeuePreview(Preview):
 
 async def update(
     shell: Shell,
-    ids: IdsArgument = None,
+    selection: Selection,
+    filters: UpdateFilters,
     delay: DelayOption = None,
     run_at: RunAtOption = None,
     priority: PriorityOption = None,
@@ -246,21 +248,24 @@ async def update(
             "--deadline", metavar="TIME", help="dead if it has not succeeded by then; none: no deadline"
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="say what would happen, and change nothing")
-    ] = False,
+    canary: CanaryOption = 0,
+    canary_wait: CanaryWaitOption = "60s",
 ) -> int | None:
-    """Change when and where items run that have not started. What is not given stays as it is."""
-    if not ids:
-        raise InputError("say which items: give their ids")
+    """Change when and where items run that have not started. What is not given stays as it is.
+
+    With filters: --from-queue names the queue that they are in, --queue another one.
+    """
+    wait = read_duration(canary_wait, "--canary-wait")
     if delay is not None and run_at is not None:
         raise InputError("--delay and --run-at exclude each other")
     now = await shell.now()
-    changes: dict[str, Any] = {
-        name: value
-        for name, value in (("priority", priority), ("lane", lane), ("queue", queue))
-        if value is not None
-    }
+    changes: UpdateOptions = {}
+    if priority is not None:
+        changes["priority"] = priority
+    if lane is not None:
+        changes["lane"] = lane
+    if queue is not None:
+        changes["queue"] = queue
     if delay is not None:
         changes["run_at"] = now + read_duration(delay, "--delay")
     if run_at is not None:
@@ -269,18 +274,32 @@ async def update(
         changes["deadline"] = None if deadline == "none" else read_start(deadline, now, "--deadline")
     if not changes:
         raise InputError("say what to change: --delay, --run-at, --priority, --lane, --queue or --deadline")
+    rules = VERBS["update"]
+    verb = BulkVerb(
+        "update",
+        "updated",
+        partial(update_items, changes),
+        rules.allowed,
+        rules.advice,
+        preview=UpdatePreview,
+        check=_started,
+        changes=changes,
+    )
+    return await change_items(shell, verb, selection, filters.plain(), canary=canary, canary_wait=wait)
 
-    async def change(client: Client, items: Sequence[ItemState]) -> PortionOutcome:
-        return await all_or_none(items, lambda ids: client.update(ids, **changes))
 
-    advice = "only items that have not started can be updated"
-    verb = BulkVerb("update", "updated", change, WAITING_STATUSES, advice, check=_unstarted)
-    return await change_items(shell, verb, Selection(ids=ids, dry_run=dry_run), ItemFilters())
+def _started(item: ItemState) -> TreadleError | None:
+    refusal = refuse_verb("update", item, ())
+    return None if refusal is None else refusal.error
 
 
-def _unstarted(item: ItemState) -> NotUpdatable | None:
-    waits = item.status in WAITING_STATUSES
-    return NotUpdatable(item.id, item.status) if waits and item.attempt else None
+class UpdatePreview(Preview):
+    """Leaves out items that have started."""
+
+    async def add(self, shell: Shell, client: Client, items: Sequence[ItemState]) -> None:
+        started = [why for item in items if (why := _started(item)) is not None]
+        self.refused.update(type(each).__name__ for each in started)
+        await super().add(shell, client, [item for item in items if _started(item) is None])
 
 
 # ------------------------------------------------------------------------------------------------ repair

@@ -44,13 +44,13 @@ from treadle.engine.core import Core
 from treadle.engine.open_transaction import refuse_in_transaction
 from treadle.errors import ConflictError, InputError, NotFound, UnsupportedError
 from treadle.item import OPEN, Filter, GroupState, ItemState, Ref, Rejected, Submission
-from treadle.options import HasId
-from treadle.store.audit_note import check_recording, log_change
+from treadle.options import HasId, UpdateOptions, check_update
+from treadle.store.audit_note import about, check_recording, log_change
 from treadle.store.reads import get_refs, group_refs
 from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.submission import rejection_error
 
-from .bulk_portion import STOP_TTL, next_portion, stop_key
+from .bulk_portion import STOP_TTL, next_portion, order_text, stop_key
 from .changes import VERBS, ItemCount, filter_source
 from .filters import FilterOptions, filter_text, item_filter
 from .operator import Operator, core_of, note_of, tenant_of
@@ -88,6 +88,7 @@ class Bulk:
         ids: Iterable[str | HasId] | None = None,
         everything: bool = False,
         open: bool = False,
+        changes: UpdateOptions | None = None,
         rate: float | None = None,
         canary: int = 0,
         canary_wait: Duration = CANARY_WAIT,
@@ -101,14 +102,17 @@ class Bulk:
         ended. One that no process begins within a day fails, and changes nothing.
 
         verb: `requeue` (dead items, and cancelled ones with `status=`), `cancel` (open items), `trigger`
-            (scheduled items) or `delete` (items in any status, with their whole groups).
+            (scheduled items), `update` (items that have not started) or `delete` (items in any status, with
+            their whole groups).
         ids: ids or items, up to 10,000, instead of a filter.
         everything: needed if there is no filter: all items that the verb can change.
         open: for `delete`: also groups that are still open. A filter that names an open status says so too.
+        changes: for `update`: what `Client.update` changes, as `{"queue": "slow", "priority": -5}`.
         rate: the most items per second.
         canary: how many to change first. It goes on only if all of them succeed within `canary_wait` seconds.
         """
         self._check(verb, rate, canary, open=open)
+        checked = _checked_changes(verb, changes)
         wait = seconds(canary_wait, field="canary_wait")
         refuse_in_transaction(self._core.backend, "bulk.start()")
         named = None if ids is None else _named(ids, where, everything)
@@ -124,6 +128,7 @@ class Bulk:
             about=filter_text(given, everything) if named is None else plural(len(named), "named item"),
             items=named or (),
             open=open or not OPEN.isdisjoint(given.status),
+            changes=checked,
             total=len(named or ()),
             rate=rate,
             canary=canary,
@@ -232,7 +237,7 @@ class Bulk:
             item = replace(item, key=f"actor:{hashlib.blake2s(order.actor.encode()).hexdigest()}")
         note = note_of(self._operator)
         if note is not None:
-            note = replace(note, verb=f"bulk {order.verb}", about=order.about)
+            note = replace(note, verb=f"bulk {order.verb}", about=order_text(order))
         (answer,) = await core.submitter.submit_repeatedly([Submission((item,), note=note)])
         if isinstance(answer, Rejected):
             raise rejection_error(answer)
@@ -247,6 +252,17 @@ class Bulk:
         state = await self.state(item.id)
         assert state is not None  # it was stored, and is kept for days
         return state
+
+
+def _checked_changes(verb: ActionVerb, changes: UpdateOptions | None) -> dict[str, Any]:
+    """What an update changes, in plain form."""
+    if verb != "update":
+        if changes is not None:
+            raise InputError.of("changes", changes, f"is for update, not for {verb}")
+        return {}
+    checked = check_update({} if changes is None else changes)
+    found = {name: getattr(checked, name) for name in checked.__struct_fields__}
+    return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
 
 def _named(ids: Iterable[str | HasId], where: FilterOptions, everything: bool) -> tuple[BulkItem, ...]:
@@ -338,6 +354,7 @@ def _state(root: ItemState, group: GroupState | None, portion: ItemState | None)
         verb=order.verb,
         state=_standing(progress, group, portion),
         where=order.about,
+        changes=about(order.changes),
         tenant=None if root.tenant == OPERATORS else root.tenant,
         actor=order.actor,
         reason=order.reason,

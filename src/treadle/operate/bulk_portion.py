@@ -30,6 +30,7 @@ from treadle.engine.wait.wait_result import encode_group_value
 from treadle.errors import DecodeError
 from treadle.handler.result_plan import NOTHING, PlannedContribution
 from treadle.item import AuditNote, Item, ItemState, Lease
+from treadle.store.audit_note import about
 
 from .changes import (
     VERBS,
@@ -42,7 +43,7 @@ from .changes import (
     after_canary,
     change_of,
     filter_source,
-    refuse_status,
+    refuse_verb,
 )
 from .operator import Operator
 
@@ -55,6 +56,11 @@ STOP_TTL: Final = 86_400.0
 def stop_key(portion: str) -> str:
     """The key that decides whether another portion follows: that of its first claimer."""
     return f"treadle:bulk:{portion}"
+
+
+def order_text(order: BulkOrder) -> str:
+    """What was asked for, for the audit: which items, and for an update what it changes."""
+    return f"{about(order.changes)} for {order.about}" if order.changes else order.about
 
 
 async def run_portion(core: Core, lease: Lease) -> PendingSettlement:
@@ -157,6 +163,7 @@ class BulkPortion:
             cancelled="cancelled" in self._statuses,
             open=order.open,
             advice="cancel them first, or delete with open=True",
+            changes=order.changes,
         )
         return ItemChanges(
             self._core.backend,
@@ -184,9 +191,9 @@ class BulkPortion:
                 reason=order.reason,
                 address=order.address,
                 bulk=self._bulk,
-                about=order.about if self._tenant is None else "",  # so that each tenant can read it
+                about=order_text(order) if self._tenant is None else "",  # so that each tenant can read it
             )
         return Operator(self._core, tenant, note)
 
     def _refusal(self, item: ItemState) -> Refusal | None:
-        return refuse_status(item, self._statuses, VERBS[self._order.verb].advice)
+        return refuse_verb(self._order.verb, item, self._statuses)

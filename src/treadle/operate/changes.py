@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ from treadle.bulk_action import (
     BulkRefusal,
 )
 from treadle.engine.run.unsatisfied import read_roots
-from treadle.errors import AlreadyEnded, ConflictError, InputError, NotFound, TreadleError
+from treadle.errors import AlreadyEnded, ConflictError, InputError, NotFound, NotUpdatable, TreadleError
 from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
 from treadle.store.reads import by_tenant, get_refs, outermost_groups
 from treadle.store.rules.listing import LARGEST_PAGE
@@ -336,14 +336,36 @@ VERBS: Final[dict[ActionVerb, VerbRules]] = {
     "cancel": VerbRules(OPEN_STATUSES, OPEN_STATUSES, "only open items can be cancelled", False),
     "delete": VerbRules((), STATUSES, "", False),
     "trigger": VerbRules(("scheduled",), ("scheduled",), "only scheduled items can be triggered", True),
+    "update": VerbRules(
+        ("blocked", "scheduled", "ready"),
+        ("blocked", "scheduled", "ready"),
+        "only items that have not started can be updated",
+        True,
+    ),
 }
 
 
-def change_of(verb: ActionVerb, *, cancelled: bool = True, open: bool = False, advice: str = "") -> Change:
+def refuse_verb(verb: ActionVerb, item: ItemState, statuses: tuple[Status, ...]) -> Refusal | None:
+    """Why an item cannot be changed with a verb, as far as it is known before. statuses: those that were
+    asked for."""
+    refusal = refuse_status(item, statuses, VERBS[verb].advice)
+    if refusal is None and verb == "update" and item.attempt:
+        return Refusal(item.id, item.tenant, NotUpdatable(item.id, item.status))
+    return refusal
+
+
+def change_of(
+    verb: ActionVerb,
+    *,
+    cancelled: bool = True,
+    open: bool = False,
+    advice: str = "",
+    changes: Mapping[str, Any] | None = None,
+) -> Change:
     """The function that changes items with a verb.
 
     cancelled: requeue cancelled items too. open: delete groups that are still open too. advice: what is said
-    of these otherwise.
+    of these otherwise. changes: what an update changes.
     """
     match verb:
         case "requeue":
@@ -354,6 +376,8 @@ def change_of(verb: ActionVerb, *, cancelled: bool = True, open: bool = False, a
             return trigger_items
         case "delete":
             return Deletion(open=open, advice=advice).change
+        case "update":
+            return partial(update_items, changes or {})
 
 
 async def cancel_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
@@ -378,6 +402,13 @@ async def trigger_items(client: Operator, items: Sequence[ItemState]) -> Portion
         return len(ids)
 
     return await all_or_none(items, call)
+
+
+async def update_items(
+    changes: Mapping[str, Any], client: Operator, items: Sequence[ItemState]
+) -> PortionOutcome:
+    """Change when and where items run."""
+    return await all_or_none(items, lambda ids: client.update(ids, **changes))
 
 
 class PrerequisiteFailed(ConflictError):

@@ -138,6 +138,7 @@ def bulk_json(action: BulkState) -> dict[str, Any]:
         "verb": action.verb,
         "state": action.state,
         "where": action.where,
+        "changes": action.changes,
         "tenant": action.tenant,
         "actor": action.actor,
         "reason": action.reason,

@@ -18,8 +18,10 @@ from treadle.errors import ConflictError, InputError
 from treadle.item import Status
 from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source
 from treadle.operate.filters import ItemFilter, parse_filter, read_rate
+from treadle.options import UpdateOptions, check_update
 
 from .answers import asking, back_of, finished, reason_of
+from .edit import FIELDS, read_changes
 from .item_verbs import NO_FORM, ItemBrief, brief, change_items, read_items, refused_items, tell_refused
 
 WITHOUT_ASKING: Final = ("requeue", "trigger")
@@ -35,6 +37,9 @@ COUNT_SECONDS: Final = 2.0
 REACH: Final = 20_000
 """Items that are looked at, at most, to count and to show examples."""
 EXAMPLES: Final = 5
+
+
+TYPED: Final = ("reason", "rate", "canary", "open", "back", *FIELDS)
 
 
 class ActPage(msgspec.Struct, frozen=True):
@@ -97,17 +102,16 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         is_bulk=chosen.filter is not None or chosen.is_large,
         has_canary=VERBS[verb].canary,
         asks_open=verb == "delete" and chosen.filter is None and not chosen.is_large,
-        typed={
-            name: form.get(name) or visit.query(name) for name in ("reason", "rate", "canary", "open", "back")
-        },
+        typed={name: form.get(name) or visit.query(name) for name in TYPED},
     )
 
 
 async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, form: Form) -> Response:
     what = "deleting items" if verb == "delete" else f"changing more than {MOST_AT_ONCE} items"
     reason = reason_of(form, needed_for=what if page.needs_reason else "")
+    changes = await read_changes(visit, form) if verb == "update" else None
     if not page.is_bulk:
-        return await _act_now(visit, verb, chosen, reason, form)
+        return await _act_now(visit, verb, chosen, reason, form, changes)
     rate = read_rate(form.get("rate") or None, "rate")
     canary = read_whole(form.get("canary"), "canary") if form.get("canary") and page.has_canary else 0
     bulk = visit.acting(verb, reason=reason).bulk
@@ -115,15 +119,27 @@ async def _act(visit: Visit, verb: ActionVerb, chosen: Chosen, page: ActPage, fo
         items = await with_tenants(visit, chosen.refs)
         if not items:
             raise ConflictError("none of these items exists any more")
-        state = await bulk.start(verb, ids=items, rate=rate, canary=canary)
+        state = await bulk.start(verb, ids=items, changes=changes, rate=rate, canary=canary)
     else:
-        state = await bulk.start(verb, rate=rate, canary=canary, **chosen.filter.bulk_where)
+        where = chosen.filter.bulk_where
+        state = await bulk.start(verb, changes=changes, rate=rate, canary=canary, **where)
     visit.site.bulk_runs.start()
     return finished(visit, NO_FORM, "bulk", to=visit.url(f"/bulk/{state.id}"), bulk=state.id)
 
 
-async def _act_now(visit: Visit, verb: ActionVerb, chosen: Chosen, reason: str, form: Form) -> Response:
-    changed, refused = await change_items(visit, verb, chosen.refs, reason=reason, open=form.has("open"))
+async def _act_now(
+    visit: Visit,
+    verb: ActionVerb,
+    chosen: Chosen,
+    reason: str,
+    form: Form,
+    changes: UpdateOptions | None,
+) -> Response:
+    if changes is not None:
+        check_update(changes)
+    changed, refused = await change_items(
+        visit, verb, chosen.refs, reason=reason, open=form.has("open"), changes=changes
+    )
     to = visit.url("/items")
     if not refused:
         return finished(visit, form, verb, changed, to=to)

@@ -248,6 +248,14 @@ async def update(visit: Visit) -> Response:
 
 
 async def _update(visit: Visit, item: ItemState, form: Form) -> Response:
+    changes = await read_changes(visit, form)
+    client = visit.acting("update", tenant=item.tenant, reason=reason_of(form))
+    count = await client.update([item.id], **changes)
+    return finished(visit, form, "update", count, to=visit.item_url(item.id, item.tenant))
+
+
+async def read_changes(visit: Visit, form: Form) -> UpdateOptions:
+    """What a form changes about items."""
     now = await visit.client.backend.now()
     changes: UpdateOptions = {}
     if run_at := form.get("run_at"):
@@ -260,6 +268,4 @@ async def _update(visit: Visit, item: ItemState, form: Form) -> Response:
         changes["lane"] = "" if lane == "none" else lane
     if deadline := form.get("deadline"):
         changes["deadline"] = None if deadline == "none" else read_instant(deadline, "deadline", now)
-    client = visit.acting("update", tenant=item.tenant, reason=reason_of(form))
-    count = await client.update([item.id], **changes)
-    return finished(visit, form, "update", count, to=visit.item_url(item.id, item.tenant))
+    return changes

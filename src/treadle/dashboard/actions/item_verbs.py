@@ -27,8 +27,9 @@ from treadle.operate.changes import (
     WantedItem,
     change_of,
     read_named,
-    refuse_status,
+    refuse_verb,
 )
+from treadle.options import UpdateOptions
 
 from .answers import asking, back_of, finished, reason_of
 
@@ -92,16 +93,16 @@ async def change_items(
     *,
     reason: str,
     open: bool = False,
+    changes: UpdateOptions | None = None,
 ) -> tuple[int, list[Refusal]]:
     """Change items that are named. Returns how many were changed, with those that changed along with them,
     and the refusals.
 
-    open: delete groups that are still open too.
+    open: delete groups that are still open too. changes: what an update changes.
     """
     items, missing = await read_items(visit, wanted)
-    return await change(
-        visit, verb, items, change_of(verb, open=open, advice=OPEN_GROUP), reason=reason, missing=missing
-    )
+    by = change_of(verb, open=open, advice=OPEN_GROUP, changes=changes)
+    return await change(visit, verb, items, by, reason=reason, missing=missing)
 
 
 async def read_items(visit: Visit, wanted: Sequence[WantedItem]) -> tuple[list[ItemState], list[Refusal]]:
@@ -136,8 +137,8 @@ def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:
         check_no_portion(item)
     except ConflictError as error:
         return Refusal(item.id, item.tenant, error)
-    if verb in ("requeue", "trigger"):
-        return refuse_status(item, VERBS[verb].allowed, VERBS[verb].advice)
+    if verb in ("requeue", "trigger", "update"):
+        return refuse_verb(verb, item, VERBS[verb].allowed)
     return None
 
 

@@ -39,7 +39,7 @@ LOOK_SECONDS: Final = 0.06
 """Seconds after which it looks into no further portion."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-OFFERED: Final[tuple[ActionVerb, ...]] = ("requeue", "trigger", "cancel", "delete")
+OFFERED: Final[tuple[ActionVerb, ...]] = ("requeue", "trigger", "update", "cancel", "delete")
 """What items are changed by, in this order."""
 
 
