@@ -9,6 +9,7 @@ The kinds, the most urgent first:
     silent           a worker has sent no heartbeat for longer than its lease
     blocked          the event loop of a worker does not run: a handler blocks it, or the process is stopped
     undecodable      items whose arguments do not fit the code of the workers that have claimed them
+    flood            one tenant or type is most of the ready items of a queue, and others wait there too
     late             an item of a queue that is not paused has been ready for longer than it may be
     schedule         no process has the code of a schedule, or none has fired it
     schedule_failed  the last run of a schedule raised, and submitted nothing
@@ -19,12 +20,13 @@ The kinds, the most urgent first:
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from treadle.base.wording import duration, listed, plural
+from treadle.base.wording import duration, listed, plain, plural
 from treadle.item import KILLING, Count, ItemState, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, Overview, counts_by, total
@@ -56,6 +58,7 @@ ProblemKind = Literal[
     "silent",
     "blocked",
     "undecodable",
+    "flood",
     "late",
     "schedule",
     "schedule_failed",
@@ -68,6 +71,12 @@ BLOCKED_LOOKED_AT: Final = 50
 """Limit on blocked items, the oldest, that are looked at for what they wait for."""
 MOST_OF_KIND: Final = 3
 """If more types, queues or tenants than these have no worker, they are one problem."""
+FLOOD_LEAST: Final = 1000
+"""Ready items of a queue of which a flood can be said."""
+FLOOD_SHARE: Final = 0.8
+"""Share of these that one tenant or type has, at least."""
+FLOOD_WAIT: Final = 60.0
+"""Seconds for which an item of the queue has waited, at least."""
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
 
 
@@ -79,6 +88,8 @@ class Problem(NamedTuple):
     fix: str
     refs: tuple[str, ...] = ()
     """The items, queues, types or workers that it speaks of."""
+    items: int = 0
+    """How many items it is about, as far as it says so. It may be an estimate."""
 
 
 def find_problems(
@@ -103,6 +114,7 @@ def find_problems(
         yield from _unserved(overview, fleet)
         yield from _stuck_workers(fleet, items)
         yield from _undecodable(overview, fleet)
+        yield from _floods(overview, tenant)
         yield from _late(overview, fleet, max_wait, tenant)
         yield from _schedule_problems(schedules, overview.now, tenant)
     else:
@@ -116,7 +128,7 @@ def find_problems(
         count, estimated = total(dead)
         types = tuple(dict.fromkeys(each.type for each in sorted(dead, key=lambda each: -each.count)))
         text = f"{plural(count, 'dead item', estimated=estimated)}: {listed(types, 3)}"
-        yield Problem("dead", text, command("dead", tenant=tenant), types)
+        yield Problem("dead", text, command("dead", tenant=tenant), types, count)
 
 
 def _of(kind: ProblemKind, reason: Reason, more: str = "") -> Problem:
@@ -214,6 +226,45 @@ def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str |
             yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,))
 
 
+def _floods(overview: Overview, tenant: str | None) -> Iterator[Problem]:
+    """Queues of which one tenant or type is most. What no worker can run is not in the way of others."""
+    missing = {each.type for each in overview.unserved}
+    waited = {age.queue: overview.now - age.oldest_ready for age in overview.ages}
+    ready = [
+        each
+        for each in overview.counts
+        if each.status == "ready" and each.type not in missing and not overview.holds(each)
+    ]
+    for queue, counts in counts_by(ready, "queue").items():
+        for by in ("tenant", "type"):
+            problem = _flood(queue, by, counts, waited.get(queue, 0.0), tenant)
+            if problem is not None:
+                yield problem
+                break
+
+
+def _flood(
+    queue: str, by: Literal["tenant", "type"], counts: Sequence[Count], waited: float, tenant: str | None
+) -> Problem | None:
+    whole, estimated = total(counts)
+    parts = {name: total(those)[0] for name, those in counts_by(counts, by).items()}
+    name = max(parts, key=lambda each: parts[each])
+    count = parts[name]
+    if whole < FLOOD_LEAST or waited < FLOOD_WAIT or len(parts) < 2 or count < FLOOD_SHARE * whole:
+        return None
+    share, others = f"{min(count / whole, 0.99):.0%}".replace("%", " %"), whole - count
+    text = f"{by} {plain(name)} is {share} of the backlog of queue {plain(queue)}: {count:,} of "
+    text += f"{plural(whole, 'ready item', estimated=estimated)}. {plural(others, 'other')} "
+    text += f"{'waits' if others == 1 else 'wait'} there too, and the oldest item has for {duration(waited)}"
+    if by == "tenant":
+        fix = f"let the others go on: {command('pause', queue, tenant=name)}; or park it elsewhere: "
+        fix += command("update --queue parked --from-queue", queue, tenant=name)
+    else:
+        fix = "let the others go first: "
+        fix += command(f"update --priority -5 --type {shlex.quote(name)} --from-queue", queue, tenant=tenant)
+    return Problem("flood", text, fix, (queue, name), count)
+
+
 def _paused(overview: Overview, queue: str, whose: str | None) -> Problem:
     held = [
         each
@@ -234,7 +285,8 @@ def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
     text = f"{waits} for ids that were never submitted: "
     first = stuck[0]
     fix = command("why", first.id, tenant=tenant or tenant_option(first.tenant))
-    return Problem("not_submitted", text + listed(missing, 3), fix, tuple(item.id for item in stuck))
+    ids = tuple(item.id for item in stuck)
+    return Problem("not_submitted", text + listed(missing, 3), fix, ids, len(stuck))
 
 
 # -- who is missing ------------------------------------------------------------------------------------

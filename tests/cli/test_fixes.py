@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.cli.calling import all_commands
-from treadle.item import GROUP_MARK, NEVER, ItemState, Schedule, Status, StepRecord, WorkerState
-from treadle.item_facts import Explanation, Prerequisite
+from treadle.item import GROUP_MARK, NEVER, Count, ItemState, Schedule, Status, StepRecord, WorkerState
+from treadle.item_facts import Explanation, Overview, Prerequisite, QueueAge
 from treadle.operate.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
+from treadle.operate.why.fleet import WorkerFleet
 from treadle.operate.why.meaning import reasons_of
+from treadle.problems import find_problems
 from treadle.worker_info import WorkerInfo
 
 NOW = 1_794_820_000.0
@@ -61,8 +63,24 @@ FACTS: list[Any] = [
     QueueFacts(name="mail", now=NOW, paused=(None, "acme")),
     ScheduleFacts(name="nightly", tenant="acme", now=NOW, stored=SCHEDULE, orphaned=True),
 ]
+FLOODS = [
+    Overview(
+        now=NOW,
+        counts=(
+            Count("acme", "q", "a b", "ready", 9_000),
+            Count(tenant, "q", type, "ready", 1),
+        ),
+        ages=(QueueAge("q", NOW - 99),),
+        workers=(WorkerState("w1", NOW + 9, None, 0),),
+    )
+    for tenant, type in (("beta", "a b"), ("acme", "c"))
+]
+FLOOD_FIXES = [
+    problem.fix for each in FLOODS for problem in find_problems(each, WorkerFleet(each.workers, NOW), 300.0)
+]
 FIXES = sorted(
     {line for each in FACTS for reason in reasons_of(each) for line in COMMAND.findall(reason.fix)}
+    | {line for fix in FLOOD_FIXES for line in COMMAND.findall(fix)}
 )
 
 
@@ -70,7 +88,7 @@ def test_enough_of_them_are_looked_at() -> None:
     verbs = {shlex.split(line)[1] for line in FIXES}
     assert verbs == {
         *("cancel", "check", "dead", "group", "repair", "requeue", "resume", "schedules", "signal"),
-        *("trigger", "why", "worker"),
+        *("trigger", "why", "worker", "pause", "update"),
     }
 
 

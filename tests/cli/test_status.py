@@ -98,6 +98,42 @@ def test_types_queues_and_tenants_that_no_worker_serves_are_problems() -> None:
     ]
 
 
+def _ready(tenant: str, type: str, count: int, estimated: bool = False) -> Count:
+    return Count(tenant, "q", type, "ready", count, estimated)
+
+
+def test_a_flood_names_the_tenant_or_the_type_and_what_to_do() -> None:
+    late = (QueueAge("q", NOW - 90),)
+    mine = (_ready("acme", "mail", 9_000), _ready("acme", "scan", 700), _ready("beta", "mail", 12))
+    (flood,) = _found(None, counts=mine, workers=(LIVE,), ages=late)
+    assert (flood.kind, flood.refs, flood.items) == ("flood", ("q", "acme"), 9_700)
+    assert flood.text == (
+        "tenant acme is 99 % of the backlog of queue q: 9,700 of 9,712 ready items. 12 others wait there "
+        "too, and the oldest item has for 1 min 30 s"
+    )
+    assert flood.fix == (
+        "let the others go on: treadle pause q --tenant acme; or park it elsewhere: "
+        "treadle update --queue parked --from-queue q --tenant acme"
+    )
+    many = (_ready("acme", "mail", 8_000, True), _ready("beta", "scan", 1_999), _ready("beta", "mail", 1))
+    (flood,) = _found("acme", counts=many[:2], workers=(LIVE,), ages=late)
+    assert flood.refs == ("q", "acme")
+    (flood,) = _found(None, counts=(*many[1:], _ready("beta", "mail", 9_000)), workers=(LIVE,), ages=late)
+    assert flood.text.startswith("type mail is 82 % of the backlog of queue q: 9,001 of 11,000 ready items. ")
+    assert flood.fix == "let the others go first: treadle update --priority -5 --type mail --from-queue q"
+    # Nothing waits with it, or not for long; it is paused; no worker has it; there are few.
+    for facts in (
+        {"counts": mine[:1]},
+        {"ages": (QueueAge("q", NOW - 50),)},
+        {"paused": (("q", "acme"),)},
+        {"unserved": (UnservedType("mail", 9_000, None),)},
+        {"counts": (_ready("acme", "mail", 900), _ready("beta", "mail", 1))},
+        {"counts": (_ready("acme", "mail", 700), _ready("beta", "scan", 400), _ready("acme", "x", 100))},
+    ):
+        given = {"counts": mine, "workers": (LIVE,), "ages": late, **facts}
+        assert "flood" not in {each.kind for each in _found(None, **given)}, facts
+
+
 def test_items_that_no_worker_takes_although_some_have_the_type_and_others_serve_the_queue() -> None:
     """As after a release without the type, in a fleet whose queues have workers of their own."""
     old = WorkerState("old", NOW + 10, ("t", "u"), 0, WorkerInfo(queues=("mail",)))

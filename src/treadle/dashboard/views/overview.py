@@ -36,6 +36,7 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     fix: str
     refs: tuple[str, ...]
+    items: int
     path: str | None
     """The page that shows what it is about. None: there is none for this visitor."""
     q: str = ""
@@ -96,7 +97,7 @@ def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
     path, q = None, ""
     if kind == "dead":
         path = "/dead"
-    elif kind in ("paused", "late") and first:
+    elif kind in ("paused", "late", "flood") and first:
         path = f"/queues/{segment(first)}"
     elif kind == "undecodable" and first:
         path = f"/types/{segment(first)}"
@@ -105,7 +106,9 @@ def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
     elif visit.sees_fleet:
         path = "/schedules" if kind == "schedule" else "/workers"
     text = shown_text(visit, problem)
-    return ProblemRow(kind=kind, text=text, fix=problem.fix, refs=problem.refs, path=path, q=q)
+    return ProblemRow(
+        kind=kind, text=text, fix=problem.fix, refs=problem.refs, items=problem.items, path=path, q=q
+    )
 
 
 def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
@@ -132,6 +135,7 @@ def problem_json(problem: ProblemRow) -> dict[str, Any]:
         "text": problem.text,
         "fix": problem.fix,
         "refs": list(problem.refs),
+        "items": problem.items,
     }
 
 
