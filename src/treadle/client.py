@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from treadle.manual_lease import ClaimedLease
     from treadle.operate.bulk import Bulk
     from treadle.operate.dead_letters import DeadLetters
+    from treadle.operate.webhook import OnProblem
     from treadle.sync import SyncClient
 
 S = TypeVar("S")
@@ -94,8 +95,12 @@ class Client(Operator):
         tenant: str | None = None,
         **settings: Unpack[ClientSettings],
     ) -> None:
+        on_problem = settings.get("on_problem")
         core = build_core(backend, settings, type(self).__init__.__kwdefaults__ or ())
         super().__init__(core, None if tenant is None else check_tenant(tenant))
+        if on_problem is not None:
+            core.on_problem = on_problem
+            core.watch_problems = _problem_watch(core, self._tenant, on_problem)
         core.learn(*check_list(work, "work", "add"))
         self._sync_loop = SyncLoop(core)
         for each in check_list(schedules, "schedules", "nightly"):
@@ -449,6 +454,9 @@ class ClientSettings(TypedDict, total=False):
     `treadle.define.secret_values.SECRET_NAMES`."""
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
+    on_problem: OnProblem | None
+    """Told, once in the whole fleet, when a problem appears, gets worse or ends: a `Webhook` of
+    `treadle.problems`, or a function that takes a `ProblemChange`. Workers look for problems."""
     submit_middleware: Sequence[SubmitMiddleware]
     """`async def m(items, call_next)`, around each submit; the first is the outermost."""
     telemetry: Telemetry | None
@@ -511,6 +519,7 @@ def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[s
     _check_functions(values)
     on_event, on_error = values.pop("on_event", None), values.pop("on_error", None)
     unhandled = values.pop("on_unhandled_group", None)
+    values.pop("on_problem", None)
     prefix, notify = values.pop("prefix", "treadle"), values.pop("notify", True)
     for name in _DURATIONS:
         if values.get(name) is not None:
@@ -556,6 +565,14 @@ def bound_to(client: Client, tenant: str) -> Client:
     if tenant == OPERATORS and tenant_of(client) is None:
         return client._like(tenant, note_of(client))  # pyright: ignore[reportPrivateUsage]
     return client.tenant(tenant)
+
+
+def _problem_watch(core: Core, tenant: str | None, receiver: OnProblem) -> Callable[[], Any]:
+    from treadle.operate.tell import ProblemWatch  # few programs need it
+    from treadle.operate.webhook import check_receiver
+
+    check_receiver(receiver)
+    return ProblemWatch(core, tenant, receiver).run
 
 
 async def _run_portion(core: Core, lease: Lease) -> Any:

@@ -66,6 +66,8 @@ GROUP_TYPE = "treadle.group"
 """The type of the items that close nested groups."""
 JOIN_TYPE = "treadle.join"
 """The type of the items that tell a suspended item that its children have ended."""
+TELL_TYPE = "treadle.problem"
+"""The type of the messages about problems: see `treadle.operate.tell`."""
 
 LIMIT_REACHED = "LimitReached"
 """The error type of an item that ended `cancelled` because a limit was reached when it was to start."""

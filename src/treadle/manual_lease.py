@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from treadle.base import VERSION
@@ -54,11 +55,13 @@ from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import DecodeError, LeaseLost
 from treadle.handler.result_plan import plan
-from treadle.item import GROUP_TYPE, Demand, Heartbeat, Lease, Outcome
+from treadle.item import GROUP_TYPE, TELL_TYPE, Demand, Heartbeat, Lease, Outcome
 from treadle.logs.lines import WARNING, error_text, log_line
 from treadle.retry import Retry, merge_retry
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
+LEFT_DELAY: Final = 15.0
+"""Seconds after which an item that is for others is handed out again."""
 MOST_CLAIMS: Final = 100
 """How often `claim_one` asks the store, if what it gets needs no handler."""
 
@@ -190,7 +193,7 @@ async def claim_one(
         claim = await core.backend.claim(demand)
         found: ClaimedLease | None = None
         for each in claim.leases:
-            found = await _claimed(core, each, worker, lease) or found
+            found = await _claimed(core, each, worker, lease, types or ()) or found
         if found is not None:
             return found
         if all(each.verdict is not None for each in claim.leases):
@@ -216,13 +219,19 @@ async def _remove_worker(core: Core, worker: str) -> None:
         log_line(WARNING, f"{failed}: {error_text(error)}")
 
 
-async def _claimed(core: Core, lease: Lease, worker: str, duration: float) -> ClaimedLease | None:
-    """The lease, for the caller to run. None if the item needs no handler: then it is settled here."""
+async def _claimed(
+    core: Core, lease: Lease, worker: str, duration: float, types: tuple[str, ...]
+) -> ClaimedLease | None:
+    """The lease, for the caller to run. None if the item needs no handler: then it is settled here. A message
+    about a problem is for those who name its type."""
     if lease.verdict is not None:
         await _settle(core, PendingSettlement(lease, judged(lease, lease.verdict)))
         return None
     if lease.type == GROUP_TYPE:
         await _settle(core, await _closed(core, lease))
+        return None
+    if lease.type == TELL_TYPE and TELL_TYPE not in types:
+        await _settle(core, PendingSettlement(lease, GiveBack(LEFT_DELAY)))
         return None
     if lease.type == BULK_TYPE and core.run_portion is not None:
         await _settle(core, await _run_portion(core, core.run_portion, lease, worker, duration))
@@ -280,6 +289,8 @@ async def _settle(core: Core, pending: PendingSettlement) -> Outcome:
 
 
 def _decode_input(core: Core, lease: Lease) -> dict[str, Any]:
+    if lease.type == TELL_TYPE:
+        return msgspec.json.decode(lease.input, type=dict[str, Any])
     type = core.registry.get(lease.type)
     if type is not None:
         return type.decode_input(lease.input, core.settings.codec)

@@ -31,6 +31,10 @@ from treadle.item import KILLING, Count, ItemState, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
+from treadle.operate.webhook import OnProblem as OnProblem
+from treadle.operate.webhook import ProblemChange as ProblemChange
+from treadle.operate.webhook import Webhook as Webhook
+from treadle.operate.webhook import verify_webhook as verify_webhook
 from treadle.operate.why.fleet import (
     FIX,
     WorkerFleet,
@@ -131,9 +135,11 @@ def find_problems(
         yield Problem("dead", text, command("dead", tenant=tenant), types, count)
 
 
-def _of(kind: ProblemKind, reason: Reason, more: str = "") -> Problem:
-    """A problem that `why` explains in the same words. more: what is said besides."""
-    return Problem(kind, f"{reason.text}; {more}" if more else reason.text, reason.fix, reason.refs)
+def _of(kind: ProblemKind, reason: Reason, more: str = "", refs: tuple[str, ...] | None = None) -> Problem:
+    """A problem that `why` explains in the same words. more: what is said besides. refs: what it is known by,
+    if these are not the refs of the reason."""
+    text = f"{reason.text}; {more}" if more else reason.text
+    return Problem(kind, text, reason.fix, reason.refs if refs is None else refs)
 
 
 def _waits(count: int, noun: str, more: bool = False, *, estimated: bool = False) -> str:
@@ -179,7 +185,7 @@ def _no_worker(
     count, estimated = total(waiting)
     said = [_waits(count, "open item", estimated=estimated) if waiting else "", _unfired_text(schedules)]
     if any(said):
-        yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)))
+        yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)), ())
     else:
         yield from _stuck_workers(fleet, items)
 
@@ -308,13 +314,13 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
     ]
     yield from _at_most("type", [*types, *_apart(ready, fleet)])
     queues = [
-        _of("no_worker", no_worker_for_queue(fleet.taking, "", queue), _ready_waits(counts))
+        _of("no_worker", no_worker_for_queue(fleet.taking, "", queue), _ready_waits(counts), (queue,))
         for queue, counts in counts_by(ready, "queue").items()
         if not fleet.serves(queue=queue)
     ]
     yield from _at_most("queue", queues)
     tenants = [
-        _of("no_worker", no_worker_for_tenant(fleet.taking, tenant), _ready_waits(counts))
+        _of("no_worker", no_worker_for_tenant(fleet.taking, tenant), _ready_waits(counts), (tenant,))
         for tenant, counts in counts_by(ready, "tenant").items()
         if not fleet.serves(tenant=tenant)
     ]

@@ -248,6 +248,7 @@ class SyncOperator(SyncSide):
     limits = blocking(Operator.limits)
     overview = blocking(Operator.overview)
     problems = blocking(Operator.problems)
+    watch_problems = blocking(Operator.watch_problems)
     look = blocking(Operator.look)
     lines = blocking(Operator.lines)
     related = blocking(Operator.related)

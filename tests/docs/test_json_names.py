@@ -23,7 +23,7 @@ from treadle import Client, Context, Treadle, WorkFailed, work
 from treadle.item import Heartbeat, Limit, PermitRequest
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
-WITHOUT_JSON = {"worker", "migrate", "schema", "web", "bulk run"}
+WITHOUT_JSON = {"worker", "migrate", "schema", "web", "watch", "bulk run"}
 
 
 @cache

@@ -30,6 +30,7 @@ from . import (
     steps,
     tail,
     verbs,
+    watch,
     web,
     why,
 )
@@ -134,6 +135,7 @@ dead.register(commands)
 pause.register(commands)
 bulk.register(commands)
 audit.register(commands)
+watch.register(commands)
 web.register(commands)
 
 

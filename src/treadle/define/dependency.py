@@ -16,7 +16,7 @@ from treadle.base.timing import Duration
 from treadle.bulk_action import BULK_TYPE
 from treadle.errors import InputError
 from treadle.handler.result import flatten
-from treadle.item import GROUP_TYPE, JOIN_TYPE
+from treadle.item import GROUP_TYPE, JOIN_TYPE, TELL_TYPE
 from treadle.options import After, Input, Options, check_options
 
 from .condition import When
@@ -57,5 +57,6 @@ BUILT_IN: Final = {
     GROUP_TYPE: "use ctx.group(...)",
     JOIN_TYPE: "use ctx.run(...)",
     BULK_TYPE: "use app.bulk.start(...)",
+    TELL_TYPE: "use Treadle(on_problem=...)",
 }
-"""The types that every worker has without code of the user, and how their items are made."""
+"""The types of the engine, without code of the user, and how their items are made."""

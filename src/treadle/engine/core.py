@@ -7,7 +7,7 @@ import atexit
 import functools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -90,6 +90,10 @@ class Core:
     ) -> None:
         self.backend = backend
         self.run_portion = run_portion
+        self.on_problem: Any = None
+        """Whom to tell of problems, if there is one."""
+        self.watch_problems: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Tells it, while a worker runs: see `treadle.operate.tell`."""
         self.submit_middleware = tuple(submit_middleware)
         self.telemetry = None if telemetry is None else GuardedTelemetry(telemetry, hooks)
         self.store_calls = StoreCalls(self.telemetry)

@@ -8,6 +8,7 @@ steps                   what items have recorded; signals, progress, streams
 filters                 which items are meant: options, words of commands, text of the dashboard
 why/                    why an item, a queue or a schedule is where it is
 store_look              what `status`, `doctor` and `app.problems` read
+tell, webhook, post     tell a receiver of problems: once in the fleet; by a signed message; over HTTP
 schedule_state          schedules, and how they stand
 tenant_view             what a client of one tenant may see
 steps, declared_steps   steps, signals and streams from outside; steps that a handler's source names

@@ -30,7 +30,7 @@ from treadle.bulk_action import (
 )
 from treadle.engine.run.unsatisfied import read_roots
 from treadle.errors import AlreadyEnded, ConflictError, InputError, NotFound, NotUpdatable, TreadleError
-from treadle.item import OPEN, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
+from treadle.item import OPEN, TELL_TYPE, TERMINAL, Filter, GroupState, ItemState, Page, Ref, Status
 from treadle.store.reads import by_tenant, get_refs, outermost_groups
 from treadle.store.rules.listing import LARGEST_PAGE
 
@@ -121,7 +121,7 @@ class PagedSource:
     """Items that a list finds, each once: also if an item is changed, and then is again as it was.
 
     list_page: takes `limit` and `cursor`. limit: the most items in all.
-    bulk: also items of bulk actions: see `names_bulk_actions`.
+    bulk: also items of bulk actions, and messages about problems: see `names_bulk_actions`.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ def names_bulk_actions(where: Mapping[str, object]) -> bool:
 
 
 def _chosen(items: Iterable[ItemState], bulk: bool) -> list[ItemState]:
-    return [item for item in items if bulk or item.type != BULK_TYPE]
+    return [item for item in items if bulk or item.type not in (BULK_TYPE, TELL_TYPE)]
 
 
 async def read_named(backend: Backend, wanted: Sequence[WantedItem]) -> tuple[list[ItemState], list[Refusal]]:

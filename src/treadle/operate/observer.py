@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from .item_json import Values
     from .store_look import StoreLook
+    from .webhook import OnProblem
 
 
 class Observer:
@@ -150,6 +151,24 @@ class Observer:
             submitted.
         """
         return list((await self.look(max_wait, quick)).problems)
+
+    async def watch_problems(self, receiver: OnProblem | None = None, *, once: bool = False) -> None:
+        """Tell a receiver of problems until cancelled, in a process without workers, as workers do whose app
+        has `on_problem`. Any number of processes tell it once of each change.
+
+        receiver: a `Webhook`, or a function that takes a `ProblemChange`. None: `on_problem` of the app.
+        once: look once, tell what there is to tell, and return.
+        """
+        from .tell import ProblemWatch  # few programs need it
+
+        given = self._core.on_problem if receiver is None else receiver
+        if given is None:
+            raise InputError(
+                "say whom to tell: on_problem= of the app, or a receiver", parameters=("receiver",)
+            )
+        await self._core.connect()
+        watch = ProblemWatch(self._core, self._tenant, given)
+        await (watch.run_once() if once else watch.run())
 
     async def look(self, max_wait: Duration = MAX_WAIT, quick: bool = False) -> StoreLook:
         """Return all that `treadle status` shows, by at most six reads: the overview, the workers, the

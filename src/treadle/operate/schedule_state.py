@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,9 @@ from treadle.engine.schedule.scheduler import is_orphaned, standing_of
 from treadle.item import Schedule
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
+
+HIDDEN: Final = "treadle.problems."
+"""How the names of schedules begin that are not those of users: see `treadle.operate.tell`."""
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +64,7 @@ class StoredSchedules:
         if self._scheduler.workers and any(e.stored is None for e in self._scheduler.entries.values()):
             await self._scheduler.sync()
         rows = await self._core.backend.schedules()
-        return [row for row in rows if row.name.startswith(self.prefix)]
+        return [row for row in rows if row.name.startswith(self.prefix) and not row.name.startswith(HIDDEN)]
 
     async def errors(self, rows: Sequence[Schedule]) -> dict[str, str]:
         """By full name: what the last run of a schedule raised. Without those that did not fail."""

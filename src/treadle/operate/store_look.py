@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.engine.core import Core
-from treadle.item import Filter, ItemState, Status
+from treadle.item import TELL_TYPE, Filter, ItemState, Status
 from treadle.item_facts import Overview
 from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, find_problems
 from treadle.store.fleet import Fleet
@@ -71,27 +71,18 @@ async def look_at(
         errors = await reader.errors(rows)
         states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
         schedules = tuple(each for each in states if not each.ended)
-    found = find_problems(overview, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
+    given = without_messages(overview)
+    found = find_problems(given, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
     return StoreLook(overview, fleet, tuple(found), schedules, unseen)
 
 
-async def count_suspended(backend: Backend, tenant: str | None) -> SuspendedCount:
-    """How many of the scheduled items are suspended, by two reads at most."""
-    if "steps" not in backend.capabilities:
-        return SuspendedCount()
-    where, seen = Filter(tenant=tenant, status=("scheduled",)), dict[tuple[str, str], bool]()
-    looked_at, more = 0, True
-    for oldest_first in (False, True):
-        page = await backend.list(
-            where, limit=SCHEDULED_LOOKED_AT, oldest_first=oldest_first, reach=QUICK_REACH
-        )
-        looked_at += len(page.items)
-        seen |= {(each.tenant, each.id): each.suspended for each in page.items}
-        # If the newest and the oldest have met, there are no others between them.
-        more = page.cursor is not None and len(seen) == looked_at
-        if not more:
-            break
-    return SuspendedCount(sum(seen.values()), more)
+def without_messages(overview: Overview) -> Overview:
+    """What there is apart from messages about problems: one that cannot be told is no problem to tell."""
+    return replace(
+        overview,
+        counts=tuple(each for each in overview.counts if each.type != TELL_TYPE),
+        unserved=tuple(each for each in overview.unserved if each.type != TELL_TYPE),
+    )
 
 
 async def _read_items(

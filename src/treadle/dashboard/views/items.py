@@ -15,7 +15,7 @@ from treadle.dashboard.payloads import read_payload, shown_error, shown_headers,
 from treadle.dashboard.views import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import DEFAULT_TENANT, ItemState, Page, Status
+from treadle.item import DEFAULT_TENANT, TELL_TYPE, ItemState, Page, Status
 from treadle.operate.changes import VERBS
 from treadle.operate.filters import (
     FoundItems,
@@ -172,9 +172,9 @@ def _shown(page: Page, where: ItemFilter) -> list[ItemState]:
 
 
 def is_shown(state: ItemState, where: ItemFilter) -> bool:
-    """Parts of bulk actions are left out, unless the filter names their type: these have a page of their
-    own."""
-    return state.type != BULK_TYPE or where.filter.type == BULK_TYPE
+    """Parts of bulk actions, which have a page of their own, and messages about problems are left out, unless
+    the filter names their type."""
+    return state.type not in (BULK_TYPE, TELL_TYPE) or where.filter.type == state.type
 
 
 async def _list(visit: Visit, where: ItemFilter, limit: int, cursor: str | None) -> Page:

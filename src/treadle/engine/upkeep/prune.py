@@ -12,6 +12,7 @@ from treadle.backend import Inspected
 from treadle.base.wording import duration, one_line, plural
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
+from treadle.item import TELL_TYPE
 from treadle.item_facts import Overview, UnservedType
 from treadle.logs.lines import WARNING, Seldom, log_line
 
@@ -87,7 +88,7 @@ class UnservedTypes:
             return False
         overview = await self._backend.overview(quick=True)
         for each in overview.unserved[:MOST_NAMED]:
-            if self._seldom.occurrence(each.type) is not None:
+            if each.type != TELL_TYPE and self._seldom.occurrence(each.type) is not None:
                 _log(each, overview)
         return bool(overview.unserved)
 

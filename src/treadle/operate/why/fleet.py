@@ -9,7 +9,7 @@ from typing import Final
 from treadle.base.wording import close_to, duration, first_line, listed, plain, plural
 from treadle.bulk_action import BULK_TYPE
 from treadle.define.dependency import BUILT_IN
-from treadle.item import ItemState, WorkerState
+from treadle.item import TELL_TYPE, ItemState, WorkerState
 from treadle.item_facts import Explanation
 from treadle.store.fleet import Fleet, is_blocked, queues_of, serves
 from treadle.why import Reason
@@ -76,6 +76,8 @@ class WorkerFleet(Fleet):
         fix = "start a worker whose app has this type"
         if type in BUILT_IN:
             fix = "start a worker that serves all queues: treadle worker"
+            if type == TELL_TYPE:
+                fix = "start a process that tells of problems: a worker with on_problem=, or treadle watch"
             return Reason(kind="no_worker_for_type", text=text, refs=(type,), fix=fix)
         fix += f"; if it was renamed, keep the old name: @work(aliases=[{type!r}])"
         return Reason(kind="no_worker_for_type", text=text, until=dies_at, refs=(type,), fix=fix)

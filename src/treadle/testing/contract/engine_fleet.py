@@ -14,6 +14,7 @@ from treadle.flow_control import AcceptInfo
 from treadle.handler.context import Context
 from treadle.handler.result import Result
 from treadle.manual_lease import ClaimedLease
+from treadle.operate.webhook import EVERY, ProblemChange
 from treadle.retry import Retry
 
 from .fleet import PATIENCE, Apps, Checkpoint, failure, until, until_status
@@ -65,6 +66,37 @@ class EngineSharingCases:
         handles = [await apps[n % 2].enqueue(welcome()) for n in range(4)]
         values = [await handle.result(PATIENCE) for handle in handles]
         assert sorted(values) == [False, False, False, True]
+
+    @needs("schedules", "watching")
+    async def test_a_message_about_a_problem_comes_once_in_the_fleet(self, fleet: Apps) -> None:
+        """Whichever app looks. A message that was not taken is told later, and only that one."""
+        heard: list[tuple[str, str, str]] = []
+        away = [True]
+
+        def tell(change: ProblemChange) -> None:
+            if away.pop() if away else False:
+                raise OSError("away")
+            heard.append((change.change, change.kind, change.id))
+
+        apps = [await fleet.idle() for _ in range(3)]
+
+        async def look() -> None:
+            await asyncio.gather(*(app.watch_problems(tell, once=True) for app in apps))
+            await fleet.subject.advance(EVERY + 1)
+
+        await look()
+        assert heard == []
+        await apps[0].pause("mail")
+        await look()
+        assert (heard, away) == ([], [])
+        await look()
+        assert [each[:2] for each in heard] == [("appeared", "paused")]
+        await look()
+        await apps[1].resume("mail")
+        await look()
+        await look()
+        assert [each[:2] for each in heard] == [("appeared", "paused"), ("ended", "paused")]
+        assert len({each[2] for each in heard}) == 2
 
     @needs("schedules")
     async def test_an_occurrence_fires_once_in_the_fleet(self, fleet: Apps) -> None:

@@ -1,0 +1,66 @@
+"""`treadle watch`: tell a receiver of problems, from a process without workers."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Final
+
+import typer
+
+from treadle.errors import InputError
+from treadle.operate.filters import names_in, read_duration
+from treadle.problems import PROBLEM_KINDS, Webhook
+
+from .shell import Shell, operator_command
+
+URL_VARIABLE: Final = "TREADLE_WEBHOOK_URL"
+SECRET_VARIABLE: Final = "TREADLE_WEBHOOK_SECRET"
+
+
+def register(commands: typer.Typer) -> None:
+    operator_command(commands, "watch")(watch)
+
+
+async def watch(
+    shell: Shell,
+    post: Annotated[
+        str | None,
+        typer.Option("--post", metavar="URL", help=f"where to. Default: {URL_VARIABLE}, or on_problem="),
+    ] = None,
+    every: Annotated[
+        str, typer.Option("--every", metavar="DURATION", help="how long to wait between two looks")
+    ] = "15s",
+    max_wait: Annotated[
+        str, typer.Option("--max-wait", metavar="DURATION", help="how long a ready item may wait")
+    ] = "5m",
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="KIND", help=f"no problem: {', '.join(PROBLEM_KINDS)}"),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="look once, tell what there is to tell, and end: for cron")
+    ] = False,
+) -> None:
+    """Tell a receiver when problems appear, get worse or end, until Ctrl-C: also that no worker is alive.
+
+    Any number of processes may do so, with the workers of an app that has on_problem=: each message is sent
+    once. TREADLE_WEBHOOK_SECRET signs messages. --app without --post: tell the on_problem= of the app.
+    """
+    url = post or os.environ.get(URL_VARIABLE)
+    receiver: Webhook | None = None
+    if url:
+        ignored = names_in(ignore)
+        if unknown := set(ignored) - set(PROBLEM_KINDS):
+            raise InputError.of("--ignore", min(unknown), f"is one of {', '.join(PROBLEM_KINDS)}")
+        receiver = Webhook(
+            url,
+            secret=os.environ.get(SECRET_VARIABLE) or None,
+            every=read_duration(every, "--every"),
+            max_wait=read_duration(max_wait, "--max-wait"),
+            ignore=ignored,
+        )
+    elif shell.app is None:
+        raise InputError(f"say whom to tell: --post URL, {URL_VARIABLE}, or an --app that has on_problem=")
+    if not once:
+        shell.warn(f"telling {receiver.name if receiver else 'on_problem='} of problems, until Ctrl-C")
+    await shell.client.watch_problems(receiver, once=once)

@@ -1,0 +1,253 @@
+"""Tell: look for problems again and again, and tell a receiver what has changed: once in the whole fleet.
+
+Each process that knows the receiver runs a `ProblemWatch`. A look is an occurrence of a hidden schedule, so
+one process does it. What has changed is submitted with the fire of this occurrence, in one step: a message
+for each change, and with it all problems that are known now. The next look compares with the newest message.
+
+A message is an item of a hidden type. The process that has looked claims it by hand, since its workers may
+serve other queues, and tells the receiver. If that fails, the item is tried again, as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from treadle.base.callables import is_async, raised_by_user
+from treadle.bulk_action import OPERATORS
+from treadle.engine.core import Core
+from treadle.errors import UnsupportedError
+from treadle.item import OPEN, TELL_TYPE, Filter, Fire, Item, Rejected, Schedule
+from treadle.item_facts import MAX_WAIT
+from treadle.logs.lines import WARNING, Seldom, log_line, repeated
+from treadle.manual_lease import ClaimedLease, claim_one
+from treadle.problems import Problem
+from treadle.retry import Retry
+from treadle.store.rules.submission import rejection_error
+
+from .schedule_state import HIDDEN
+from .store_look import look_at
+from .webhook import EVERY, OnProblem, ProblemChange, Webhook, WebhookError
+
+NEEDS: Final = ("listing", "watching", "schedules")
+LEASE: Final = 30.0
+PATIENCE: Final = 20.0
+"""Seconds that a receiver may take. Less than the lease."""
+SHARE: Final = 20
+"""The pause after a look is this many times as long as the look, at least."""
+RETRY: Final = Retry(attempts=100, base=1.0, factor=2.0, max=900.0, jitter=0.2)
+"""For messages that cannot be told: about a day."""
+KEPT: Final = 30 * 86_400.0
+"""Seconds for which messages are kept. If nothing has changed for longer, what is still a problem is told
+again."""
+MOST: Final = 100
+"""Problems that are told at once."""
+WORSE: Final = 10
+"""A problem has changed if it is about this many times as many items as it was told."""
+OF_ITEMS: Final = ("killing", "not_submitted")
+"""Kinds whose refs are items, which come and go: there is one such problem."""
+
+
+class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A problem as it was last told."""
+
+    kind: str
+    text: str
+    fix: str
+    refs: tuple[str, ...]
+    items: int
+    since: float
+
+    @property
+    def names(self) -> frozenset[str]:
+        return names_of(self.kind, self.refs)
+
+
+class TellInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a message."""
+
+    change: ProblemChange
+    known: tuple[KnownProblem, ...] = ()
+    """All problems that are known after the look."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(TellInput)
+
+
+def names_of(kind: str, refs: Sequence[str]) -> frozenset[str]:
+    """What a problem is known by, among those of its kind."""
+    return frozenset(("",) if kind in OF_ITEMS or not refs else refs)
+
+
+class ProblemCompare:
+    """Compares the problems that were told with those that there are now."""
+
+    def __init__(self, known: Sequence[KnownProblem], found: Iterable[Problem], now: float) -> None:
+        self.changes: list[tuple[str, KnownProblem]] = []
+        """What has changed: `appeared`, `changed` or `ended`, and the problem."""
+        self.known: list[KnownProblem] = []
+        there: dict[str, set[str]] = {}
+        for problem in list(found)[:MOST]:
+            names = names_of(problem.kind, problem.refs)
+            there.setdefault(problem.kind, set()).update(names)
+            self._add(problem, names, [each for each in known if each.kind == problem.kind], now)
+        for each in known:
+            if there.get(each.kind, set()).isdisjoint(each.names):
+                self.changes.append(("ended", each))
+
+    def _add(
+        self, problem: Problem, names: frozenset[str], known: Sequence[KnownProblem], now: float
+    ) -> None:
+        before = [each for each in known if not names.isdisjoint(each.names)]
+        most = max((each.items for each in before), default=0)
+        is_new = names - {name for each in known for name in each.names}
+        worse = bool(is_new) or 0 < most * WORSE <= problem.items
+        says = worse or not before
+        now_known = KnownProblem(
+            problem.kind,
+            problem.text,
+            problem.fix,
+            problem.refs,
+            problem.items if says else most,
+            min((each.since for each in before), default=now),
+        )
+        self.known.append(now_known)
+        if says:
+            self.changes.append(("changed" if before else "appeared", now_known))
+
+
+class ProblemWatch:
+    """Looks for problems, and tells a receiver what has changed. Any number of them, in any processes, tell
+    it once."""
+
+    def __init__(self, core: Core, tenant: str | None, receiver: OnProblem) -> None:
+        missing = [each for each in NEEDS if each not in core.backend.capabilities]
+        if missing:
+            raise UnsupportedError(missing[0], type(core.backend).__name__, "on_problem")
+        self._core = core
+        self._tenant = tenant
+        self._receiver = receiver
+        self._every, self._max_wait, self._ignore = EVERY, MAX_WAIT, frozenset[str]()
+        if isinstance(receiver, Webhook):
+            self._every, self._max_wait, self._ignore = receiver.every, receiver.max_wait, receiver.ignore
+        self._seldom = Seldom(monotonic=core.settings.clock.monotonic)
+        self._owner = core.settings.generate_id()
+        self._stored_in = OPERATORS if tenant is None else tenant
+        digest = hashlib.blake2s(f"{tenant}\n{_key_of(receiver)}".encode()).hexdigest()
+        self.name = f"{HIDDEN}{digest[:16]}"
+        """The name of its schedule, of the queue of its messages, and of their workflow."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await self._core.connect()
+        while True:
+            wait = self._every
+            try:
+                wait = await self.run_once()
+            except Exception as error:  # noqa: BLE001  problems that are told late are no reason to stop
+                self._report(error, "could not look for problems to tell; will retry")
+            await self._core.settings.clock.sleep(wait)
+
+    async def run_once(self) -> float:
+        """Look, if it is time and no other process does, and tell what there is to tell. Returns the seconds
+        until the next look."""
+        backend = self._core.backend
+        now = await backend.now()
+        stored = await backend.put_schedule(Schedule(name=self.name, next_at=now))
+        if stored.next_at is None or stored.paused:
+            return self._every
+        if stored.next_at > now:
+            return min(stored.next_at - now, self._every)
+        key = f"{self.name}:{stored.next_at!r}"
+        if not await backend.claim_key(key, self._owner, LEASE, tenant=self._stored_in):
+            return self._every
+        if await self._look(stored.next_at):
+            await self.tell()
+        return self._every
+
+    async def _look(self, at: float) -> bool:
+        """Submit what has changed. False: another process has looked."""
+        backend, monotonic = self._core.backend, self._core.settings.clock.monotonic
+        began = monotonic()
+        look = await look_at(self._core, self._tenant, self._max_wait, quick=True)
+        where = Filter(tenant=self._stored_in, workflow=self.name)
+        newest = (await backend.list(where, limit=1)).items
+        known = _decoder.decode(newest[0].input).known if newest else ()
+        now = look.overview.now
+        found = [each for each in look.problems if each.kind not in self._ignore]
+        items = tuple(self._messages(ProblemCompare(known, found, now), now))
+        next_at = now + max(self._every, SHARE * (monotonic() - began))
+        answer = await backend.fire(Fire(name=self.name, at=at, next_at=next_at, items=items))
+        if isinstance(answer, Rejected):
+            raise rejection_error(answer)
+        return answer is not None
+
+    def _messages(self, compared: ProblemCompare, now: float) -> Iterator[Item]:
+        for change, problem in compared.changes:
+            id = self._core.settings.generate_id()
+            fields = {name: getattr(problem, name) for name in problem.__struct_fields__}
+            made = ProblemChange(id=id, change=cast("Any", change), at=now, tenant=self._tenant, **fields)
+            yield Item(
+                id,
+                TELL_TYPE,
+                _encoder.encode(TellInput(made, tuple(compared.known))),
+                self._stored_in,
+                self.name,
+                workflow=self.name,
+                attempts=RETRY.attempts,
+                keep=KEPT,
+                keep_dead=KEPT,
+            )
+
+    async def tell(self) -> None:
+        """Tell the receiver what is due. If it does not take one, the others wait for the next time."""
+        where = Filter(tenant=self._stored_in, workflow=self.name, status=tuple(OPEN))
+        while (await self._core.backend.list(where, limit=1)).items:
+            lease = await claim_one(
+                self._core, tenant=self._stored_in, types=(TELL_TYPE,), queues=(self.name,), lease=LEASE
+            )
+            if lease is None or not await self._tell_one(lease):
+                return
+
+    async def _tell_one(self, lease: ClaimedLease) -> bool:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._call(msgspec.convert(lease.input["change"], ProblemChange))
+        except BaseException as error:
+            if not raised_by_user(error):
+                raise
+            self._say_untold(error)
+            await lease.fail(error, retry=RETRY)
+            return False
+        await lease.complete()
+        return True
+
+    async def _call(self, change: ProblemChange) -> None:
+        receiver: Any = self._receiver.send if isinstance(self._receiver, Webhook) else self._receiver
+        if is_async(receiver):
+            await receiver(change)
+        else:
+            await asyncio.to_thread(receiver, change)
+
+    def _say_untold(self, error: BaseException) -> None:
+        text = "could not tell of a problem; will retry"
+        if not isinstance(error, WebhookError):
+            self._report(error, text)
+        elif (left_out := self._seldom.occurrence(str(error))) is not None:
+            log_line(WARNING, f"{text}: {error}{repeated(left_out)}")
+
+    def _report(self, error: BaseException, message: str) -> None:
+        self._core.hooks.report(error, "hook", message)
+
+
+def _key_of(receiver: OnProblem) -> str:
+    """What is the same for a receiver in all processes."""
+    if isinstance(receiver, Webhook):
+        return receiver.key
+    named = receiver if hasattr(receiver, "__qualname__") else type(receiver)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -1,0 +1,194 @@
+"""Webhook: send what changes about problems to a URL, as JSON that chat tools can show.
+
+    app = Treadle(url, work=[...], on_problem=Webhook("https://hooks.example.org/T0/B1", secret="..."))
+
+With the standard library, in a thread: a few messages an hour do not justify an HTTP client as a dependency.
+A URL is a secret, since chat tools put their token into its path: only its host is ever shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+import msgspec
+
+from treadle.base import VERSION
+from treadle.base.timing import Duration, iso, seconds
+from treadle.errors import InputError, TreadleError
+from treadle.item_facts import MAX_WAIT
+from treadle.logs.masking import MASK
+
+EVERY: Final = 15.0
+"""Seconds between two looks for problems."""
+TIMEOUT: Final = 10.0
+"""Seconds that a receiver may take."""
+SIGNATURE: Final = "Treadle-Signature"
+MESSAGE_ID: Final = "Treadle-Message"
+LONGEST_URL: Final = 2000
+_URL = re.compile(r"[!-~]+")
+_WORDS: Final = {"appeared": "New problem", "changed": "Problem got worse", "ended": "Problem over"}
+
+
+class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem has appeared, got worse, or ended."""
+
+    id: str
+    """Of the message. If it is sent again, it is the same."""
+    change: Literal["appeared", "changed", "ended"]
+    kind: str
+    """As `Problem.kind`, and so on. For one that has ended: as it was last told."""
+    text: str
+    fix: str = ""
+    refs: tuple[str, ...] = ()
+    items: int = 0
+    at: float
+    """When it was noticed, by the store's clock."""
+    since: float
+    """When it was first noticed."""
+    tenant: str | None = None
+    """Whose problem it is. None: of the whole store."""
+
+    @property
+    def message(self) -> str:
+        """All of it in a line or two, for people."""
+        whose = "" if self.tenant is None else f" of tenant {self.tenant}"
+        said = f"{_WORDS[self.change]}{whose} ({self.kind}): {self.text}"
+        return said if self.change == "ended" or not self.fix else f"{said}\n→ {self.fix}"
+
+
+OnProblem: TypeAlias = "Webhook | Callable[[ProblemChange], Awaitable[object] | object]"
+"""Who is told of problems: a `Webhook`, or a function, which may be async. A function that raises, or takes
+longer than 20 seconds, is called again later."""
+
+
+def check_receiver(receiver: object) -> None:
+    """`InputError` unless it can be told of problems."""
+    if not isinstance(receiver, Webhook) and not callable(receiver):
+        raise InputError(
+            "on_problem must be Webhook(url), or a function that takes a ProblemChange",
+            parameters=("on_problem",),
+        )
+
+
+class WebhookError(TreadleError):
+    """The receiver of a webhook did not take a message. It is sent again later."""
+
+
+class Webhook:
+    """Sends problems to a URL.
+
+    secret: signs each message, so that the receiver knows who sent it: see `verify_webhook`.
+    every: seconds between two looks at the store. It looks less often if a look takes long.
+    max_wait: how long a ready item may wait, before that is a problem.
+    ignore: kinds of problems that are not told, as `["paused"]`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        secret: str | None = None,
+        every: Duration = EVERY,
+        max_wait: Duration = MAX_WAIT,
+        ignore: Sequence[str] = (),
+    ) -> None:
+        self._parts = _checked_url(url)
+        self._url = url
+        if secret is not None and len(secret) < 8:
+            raise InputError("secret must be a text of 8 characters or more", parameters=("secret",))
+        self._secret = secret
+        self.every = seconds(every, field="every")
+        self.max_wait = seconds(max_wait, field="max_wait")
+        self.ignore = frozenset([ignore] if isinstance(ignore, str) else ignore)
+
+    def __repr__(self) -> str:
+        return f"Webhook({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Where it sends to, without what is secret."""
+        port = "" if self._parts.port is None else f":{self._parts.port}"
+        return f"{self._parts.scheme}://{self._parts.hostname}{port}/{MASK}"
+
+    @property
+    def key(self) -> str:
+        """The same for all processes that send to this URL."""
+        return self._url
+
+    def send(self, change: ProblemChange) -> None:
+        """Send a message, in the thread of the caller. `WebhookError` if the receiver did not take it."""
+        from . import post  # it needs modules that few programs have
+
+        body = msgspec.json.encode(body_of(change))
+        try:
+            status = post.post(_address(self._parts), body, self._headers(change.id, body), TIMEOUT)
+        except post.NotSent as error:
+            raise WebhookError(f"{self.name} cannot be reached: {error}") from None
+        if not 200 <= status < 300:
+            raise WebhookError(f"{self.name} answered {status}")
+
+    def _headers(self, id: str, body: bytes) -> dict[str, str]:
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"treadle/{VERSION}",
+            MESSAGE_ID: id,
+        }
+        if self._parts.username is not None:
+            user, password = unquote(self._parts.username), unquote(self._parts.password or "")
+            token = base64.b64encode(f"{user}:{password}".encode()).decode()
+            headers["Authorization"] = f"Basic {token}"
+        if self._secret is not None:
+            headers[SIGNATURE] = signature(self._secret, body, int(time.time()))
+        return headers
+
+
+def body_of(change: ProblemChange) -> dict[str, Any]:
+    """A message as JSON. `text` is what chat tools show, the other names are those of `ProblemChange`."""
+    fields = {name: getattr(change, name) for name in change.__struct_fields__ if name != "text"}
+    fields["at"], fields["since"] = iso(change.at), iso(change.since)
+    return {"text": change.message, "problem": change.text, **fields}
+
+
+def signature(secret: str, body: bytes, at: int) -> str:
+    """The value of the header `Treadle-Signature`: when it was sent, and the HMAC-SHA256 of that instant, a
+    dot and the body."""
+    digest = hmac.new(secret.encode(), b"%d." % at + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={digest}"
+
+
+def verify_webhook(secret: str, header: str, body: bytes, *, within: float = 300.0) -> bool:
+    """Whether a message was signed with this secret, for its receiver.
+
+    header: that of `Treadle-Signature`. body: as it came. within: how many seconds old it may be. Older ones
+    may be recordings that are sent again.
+    """
+    found = re.fullmatch(r"t=(\d{1,15}),v1=([0-9a-f]{64})", header)
+    if found is None or abs(time.time() - int(found[1])) > within:
+        return False
+    return hmac.compare_digest(signature(secret, body, int(found[1])), header)
+
+
+def _checked_url(url: object) -> SplitResult:
+    """The parts of a URL. The error does not show it."""
+    wrong = "url must be one as https://hooks.example.org/path, without blanks"
+    if not isinstance(url, str) or len(url) > LONGEST_URL or not _URL.fullmatch(url):
+        raise InputError(wrong, parameters=("url",))
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return parts
+    except ValueError:  # of the port, or of brackets
+        pass
+    raise InputError(wrong, parameters=("url",))
+
+
+def _address(parts: SplitResult) -> str:
+    """The URL without credentials, which are sent as a header, and without fragment."""
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))

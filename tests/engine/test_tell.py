@@ -1,0 +1,258 @@
+"""Telling somebody of problems: `on_problem=`, once in the whole fleet, and again if it was not taken."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp
+from tests.engine.receiver import SECRET, Receiver, receiving
+from treadle import Abort, InputError, ItemState, Retry, Treadle, UnsupportedError, work
+from treadle.item import OPEN, TELL_TYPE
+from treadle.operate import tell
+from treadle.operate.operator import core_of
+from treadle.operate.tell import KnownProblem, ProblemCompare, ProblemWatch
+from treadle.operate.webhook import signature
+from treadle.problems import Problem, ProblemChange, Webhook, verify_webhook
+
+
+@work(name="mail.send")
+async def send(to: str = "ann") -> None:
+    raise Abort(ValueError(to))
+
+
+@work(name="scan")
+async def scan() -> None:
+    raise Abort(ValueError("no"))
+
+
+async def until(receiver: Receiver, count: int) -> list[dict[str, Any]]:
+    """The messages, when there are this many."""
+    return await asyncio.to_thread(receiver.wait_for, count, PATIENCE)
+
+
+async def failed_message(app: Treadle) -> ItemState:
+    """The message, when an attempt to tell it has failed."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = (await app.list(tuple(OPEN), type=TELL_TYPE, history=True)).items
+            if found and found[0].history:
+                return found[0]
+            await asyncio.sleep(0.02)
+
+
+def compared(known: list[KnownProblem], *found: Problem) -> ProblemCompare:
+    return ProblemCompare(known, found, 100.0)
+
+
+def changes(compare: ProblemCompare) -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(change, problem.kind, problem.refs) for change, problem in compare.changes]
+
+
+def test_a_problem_appears_gets_worse_and_ends() -> None:
+    late = Problem("late", "an item has waited for 5 min", "treadle why", ("mail",))
+    first = compared([], late, Problem("dead", "2 dead items", "treadle dead", ("a", "b"), 2))
+    assert changes(first) == [("appeared", "late", ("mail",)), ("appeared", "dead", ("a", "b"))]
+    assert [each.since for each in first.known] == [100.0, 100.0]
+    # Another text, fewer types and a few more items are no change.
+    same = ProblemCompare(first.known, [late, Problem("dead", "19", "", ("b",), 19)], 200.0)
+    assert changes(same) == []
+    assert [(each.since, each.items) for each in same.known] == [(100.0, 0), (100.0, 2)]
+    worse = compared(same.known, late, Problem("dead", "20", "", ("b",), 20))
+    assert changes(worse) == [("changed", "dead", ("b",))]
+    assert worse.known[1].items == 20
+    other = compared(worse.known, late, Problem("dead", "20", "", ("b", "c"), 20))
+    assert changes(other) == [("changed", "dead", ("b", "c"))]
+    over = compared(other.known, Problem("late", "", "", ("other",)))
+    assert changes(over) == [
+        ("appeared", "late", ("other",)),
+        ("ended", "late", ("mail",)),
+        ("ended", "dead", ("b", "c")),
+    ]
+
+
+def test_problems_that_become_one_are_told_once() -> None:
+    types = [Problem("no_worker", "", "", (name,)) for name in "abc"]
+    before = compared([], *types)
+    assert len(before.changes) == 3
+    one = compared(before.known, Problem("no_worker", "", "", ("a", "b", "c", "d")))
+    assert changes(one) == [("changed", "no_worker", ("a", "b", "c", "d"))]
+    assert changes(compared(one.known, *types)) == []
+    # Items come and go: there is one such problem.
+    stuck = compared([], Problem("not_submitted", "", "", ("id1",), 1))
+    assert changes(compared(stuck.known, Problem("not_submitted", "", "", ("id2",), 2))) == []
+    # No worker at all is another problem than none for a type.
+    assert [change for change, *_ in changes(compared(before.known, Problem("no_worker", "", "")))] == [
+        "appeared",
+        *["ended"] * 3,
+    ]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"], indirect=True)
+async def test_each_change_is_told_once_whoever_watches(make_app: MakeApp) -> None:
+    with receiving() as receiver:
+        hook = Webhook(receiver.url, secret=SECRET, every=0.05)
+        app = make_app(send, scan, on_problem=hook, queues=["default"], log_failures=False)
+        async with app:
+            watchers = [asyncio.ensure_future(app.watch_problems(hook)) for _ in range(3)]
+            await app.enqueue(send())
+            (first,) = await until(receiver, 1)
+            await app.enqueue(scan())
+            await until(receiver, 2)
+            await app.delete(
+                [each.group_id for each in (await app.list("dead")).items if each.type != TELL_TYPE]
+            )
+            await until(receiver, 3)
+            await asyncio.sleep(0.2)
+            for each in watchers:
+                each.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            assert receiver.told == [("appeared", "dead"), ("changed", "dead"), ("ended", "dead")]
+            assert await app.schedules.list() == []
+            assert await app.problems() == []
+            messages = (await app.list(type=TELL_TYPE)).items
+            assert [each.status for each in messages] == ["success"] * 3
+    assert first["text"] == "New problem (dead): 1 dead item: mail.send\n→ treadle dead"
+    assert (first["problem"], first["refs"], first["items"]) == ("1 dead item: mail.send", ["mail.send"], 1)
+    assert (first["at"], first["tenant"]) == (first["since"], None)
+    assert receiver.messages[2]["text"].startswith("Problem over (dead): ")
+    for headers, body in receiver.taken:
+        assert headers["content-type"] == "application/json"
+        assert verify_webhook(SECRET, headers["treadle-signature"], body)
+    ids = [headers["treadle-message"] for headers, _ in receiver.taken]
+    assert ids == [each["id"] for each in receiver.messages]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
+async def test_a_receiver_that_is_down_is_told_later(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tell, "RETRY", Retry(attempts=100, base=0.05, factor=1))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"http://ann:pass-word@127.0.0.1:{port}/hook/token-1234"
+    app = make_app(send, on_problem=Webhook(url, secret=SECRET, every=0.05), log_failures=False)
+    async with app:
+        await app.enqueue(send())
+        untold = await failed_message(app)
+        assert "cannot be reached" in untold.history[0].message
+        with receiving(port) as receiver:
+            receiver.status = 503
+            await asyncio.to_thread(receiver.wait_for_refusals, 1, PATIENCE)
+            receiver.status = 200
+            await until(receiver, 1)
+            await asyncio.sleep(0.2)
+            assert receiver.told == [("appeared", "dead")]
+            assert receiver.taken[0][0]["authorization"] == "Basic YW5uOnBhc3Mtd29yZA=="
+        (message,) = (await app.list(type=TELL_TYPE, history=True)).items
+        assert (message.status, message.history[-1].error_type) == ("success", "WebhookError")
+        shown = f"{message} {caplog.text} {app.worker} {await app.audits()}"
+    assert f"http://127.0.0.1:{port}/*** answered 503" in shown
+    for secret in ("token-1234", "pass-word", SECRET):
+        assert secret not in shown
+
+
+async def test_a_function_is_told_in_one_process_and_again_if_it_raises(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tell, "RETRY", Retry(attempts=100, base=0.05, factor=1))
+    told: list[ProblemChange] = []
+    failed: list[ProblemChange] = []
+
+    def tell_me(change: ProblemChange) -> None:
+        if not failed:
+            failed.append(change)
+            raise RuntimeError("busy")
+        told.append(change)
+
+    app = make_app(send, log_failures=False)
+    async with app:
+        await app.enqueue(send())
+        await app.worker.drain()
+        await app.watch_problems(tell_me, once=True)
+        assert (len(failed), told) == (1, [])
+        watch = ProblemWatch(core_of(app), None, tell_me)
+        async with asyncio.timeout(PATIENCE):
+            while not told:
+                await asyncio.sleep(0.1)
+                await watch.tell()
+    assert told == failed
+    assert (told[0].change, told[0].kind) == ("appeared", "dead")
+
+
+async def test_a_tenant_is_told_of_its_own(make_app: MakeApp) -> None:
+    told: list[ProblemChange] = []
+    async with make_app(send, log_failures=False) as app:
+        await app.tenant("acme").enqueue(send())
+        await app.tenant("beta").enqueue(send())
+        await app.worker.drain()
+        await app.tenant("acme").watch_problems(told.append, once=True)
+        assert [(each.tenant, each.items) for each in told] == [("acme", 1)]
+        assert told[0].message.startswith("New problem of tenant acme (dead): ")
+        assert {each.tenant for each in (await app.list(type=TELL_TYPE)).items} == {"acme"}
+
+
+async def test_messages_are_for_those_who_tell(make_app: MakeApp) -> None:
+    """A claim of any type by hand leaves them, as do changes of all items."""
+    async with make_app(send, log_failures=False) as app:
+        await app.enqueue(send())
+        await app.worker.drain()
+
+        def away(change: ProblemChange) -> None:
+            raise RuntimeError("away")
+
+        await app.watch_problems(away, once=True)
+        await app.trigger([each.id for each in (await app.list(type=TELL_TYPE)).items])
+        assert await app.claim_one() is None
+        (message,) = (await app.list(type=TELL_TYPE)).items
+        assert message.status in OPEN
+        assert [each.kind for each in await app.problems()] == ["dead"]
+        assert (await app.bulk.start("cancel", everything=True)).total == 0
+
+
+def test_a_redirect_is_not_followed() -> None:
+    change = ProblemChange(id="m1", change="ended", kind="late", text="x", at=1.0, since=0.0)
+    with receiving() as there, receiving() as receiver:
+        receiver.status, receiver.location = 307, there.url
+        with pytest.raises(Exception, match=r"127.0.0.1:\d+/\*\*\* answered 307"):
+            Webhook(receiver.url).send(change)
+        assert there.taken == []
+        receiver.status = 200
+        Webhook(receiver.url).send(change)
+        assert "treadle-signature" not in receiver.taken[0][0]
+
+
+def test_what_a_webhook_refuses() -> None:
+    for url in ("", "ftp://x/y", "file:///etc/passwd", "https://", "http://a b/c", "http://h:99999/", 7):
+        with pytest.raises(InputError, match="url must be one as https://") as raised:
+            Webhook(url)  # type: ignore[arg-type]
+        assert "passwd" not in str(raised.value)
+    with pytest.raises(InputError, match="secret"):
+        Webhook("https://example.org/", secret="short")
+    assert repr(Webhook("https://ann:pw@hooks.example.org:8443/T0/x?y=z")) == (
+        "Webhook('https://hooks.example.org:8443/***')"
+    )
+    with pytest.raises(InputError, match="on_problem must be Webhook"):
+        Treadle(on_problem="https://example.org/x")  # type: ignore[arg-type]
+
+
+def test_a_signature_is_checked_with_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    header = signature(SECRET, b"{}", 1000)
+    assert verify_webhook(SECRET, header, b"{}")
+    assert not verify_webhook(SECRET, header, b"{ }")
+    assert not verify_webhook("another one", header, b"{}")
+    assert not verify_webhook(SECRET, header.replace("t=1000", "t=1001"), b"{}")
+    assert not verify_webhook(SECRET, signature(SECRET, b"{}", 699), b"{}")
+    assert not verify_webhook(SECRET, "nonsense", b"{}")
+
+
+def test_a_store_that_cannot_be_watched_says_so() -> None:
+    from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
+
+    ports = PortsBackend(memory_queue(), memory_pubsub(), memory_store())
+    with pytest.raises(UnsupportedError, match="on_problem"):
+        Treadle(ports, on_problem=print)
