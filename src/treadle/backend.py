@@ -136,6 +136,8 @@ from treadle.item import (
     ItemUpdate,
     Lease,
     Loss,
+    Order,
+    Orders,
     Page,
     PermitReply,
     PermitRequest,
@@ -167,7 +169,7 @@ CAPABILITIES: Final = frozenset(
         "order",  # priorities, and fair rotation of queues, tenants and lanes
         "parking",  # items of types that a worker does not have do not block other items
         "listing",  # list, counts, workers
-        "operating",  # complete, requeue, trigger, delete, pause
+        "operating",  # complete, requeue, trigger, delete, orders
         "limits",  # take_permits, return_permits, keep_permits
         "schedules",
         "begin",  # a lease that has not begun is freed without a loss
@@ -266,8 +268,8 @@ class Backend(Protocol):
         order.
 
         Each item is stored `blocked`, `scheduled` or `ready` (see the life of an item), or doomed at once if
-        its condition can no longer be met. With `lease_to` naming a live worker, in a queue that is not
-        paused, and with nothing to wait for, it is stored `running`, attempt 1, and the answer has its lease.
+        its condition can no longer be met. With `lease_to` naming a live worker, no pause of its queue or
+        tenant, and nothing to wait for, it is stored `running`, attempt 1, and the answer has its lease.
         A deadline that has passed is accepted.
 
         **Keys** are checked first. If an earlier item of the same tenant and type has the key within the
@@ -317,9 +319,15 @@ class Backend(Protocol):
         all queues and tenants. Each is done in bounded portions, so that no claim takes long. The next claim
         does the rest; `next_due` is then 0, which means to claim again at once.
 
-        **Eligible** are items of the requested queues that are not paused, of the requested tenants, of a
-        type with room: at most `types[type]` of each type, and `limit` in all. Not eligible are items in a
-        lane that is to be avoided for their type. There may be thousands of such lanes.
+        **Orders** are obeyed by both sides. If the demand has a version of orders and it is not the current
+        one, nothing is handed out, doomed items neither, and the answer has the current one: the worker reads
+        the orders and claims again. The store obeys pauses of queues and tenants, also for demands without a
+        version. Workers obey all others: they ask for no items of a paused type, and for permits of the
+        limits in force.
+
+        **Eligible** are items of the requested queues and tenants that no pause of a queue or a tenant holds,
+        of a type with room: at most `types[type]` of each type, and `limit` in all. Not eligible are items in
+        a lane that is to be avoided for their type. There may be thousands of such lanes.
 
         **The order**: queues are served in rotation, tenants in rotation within a queue, lanes in rotation
         within a tenant, one item at a time. Within a lane the order is priority, then age. `fairness` is the
@@ -493,7 +501,7 @@ class Backend(Protocol):
         """Return how the store stands. Counts are exact for about a million items, and estimates beyond: a
         store counts for some tenths of a second, not for longer when ten million items are kept. With
         `quick`: for some milliseconds, so that only what there is little of is exact. With a tenant: only its
-        items, pauses and types, and all workers."""
+        items and types, and all workers."""
         ...
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> Sequence[LimitUse]:
@@ -689,20 +697,21 @@ class Backend(Protocol):
         it refers to every id in its `after`, also to ended items."""
         ...
 
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        """Pause or resume a queue, for one tenant or for all. Running items go on. The two kinds are
-        independent: an item is not handed out while either is in effect. Idempotent."""
+    async def order(self, order: Order, *, note: AuditNote | None = None) -> bool:
+        """Store an order. It takes the place of the one with the same subject. False, and the version stays,
+        if that one is the same in all but `at`. Pauses are independent: an item is not handed out while any
+        of them holds it. Running items go on.
+
+        It is in force until it is withdrawn, or `until` has come: then it is as if it was not there, and the
+        version stays."""
         ...
 
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        """Return the paused queues, as (queue, tenant or None for all)."""
+    async def withdraw(self, order: Order, *, note: AuditNote | None = None) -> bool:
+        """Withdraw the order with the same subject as this one. False if none is in force."""
+        ...
+
+    async def orders(self) -> Orders:
+        """Return the orders that are in force, as one step."""
         ...
 
     async def prune(self, limit: int = 1000) -> int:

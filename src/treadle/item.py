@@ -274,6 +274,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     worker has their type. None: they wait without limit, as portions of bulk actions always do."""
     fairness: object = None
     """The `fairness` of the last claim: where the rotation of queues, tenants and lanes stands."""
+    orders: int | None = None
+    """The version of the orders that this demand is made from: see `Backend.claim`. None: it knows none."""
 
     def __post_init__(self) -> None:
         if self.queues is not None:
@@ -351,6 +353,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """Types of items that this claim freed, made ready, parked or locked, but did not hand out. A claim of
     another worker that ran at the same time may have missed them: wake the workers of these types. Empty if
     claims run one after the other."""
+    orders: int | None = None
+    """The version of the orders, if it is another than that in the Demand. Then nothing was claimed."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -844,6 +848,77 @@ class PermitReply(msgspec.Struct, frozen=True, gc=False):
     holders: tuple[PermitHolder, ...] = ()
     """If a request with a lease got no permit: the items whose leases hold the permits of its limits, by
     `due_at`, then by number. Not those of items that have ended, or lost their lease, since."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What an operator has ordered for the whole fleet, while it runs: a pause, or a limit."""
+
+    kind: Literal["pause", "limit"]
+    queue: str | None = None
+    """For a pause: of this queue."""
+    type: str | None = None
+    """Of items of this type. A pause is of a queue or of a type, not of both."""
+    tenant: str | None = None
+    """For a pause: of items of this tenant. Without queue and type: of all its items."""
+    name: str | None = None
+    """For a limit without a type: the name of limits in code, which is the type that has them unless the code
+    gives another. `app`: those of the app's own doer."""
+    limit: int | None = None
+    """For a limit: as many at once, or per `window`."""
+    window: float | None = None
+    """For a limit: seconds. None: it is a limit on what runs at once."""
+    until: float | None = None
+    """When it ends by itself, by the store's clock. None: when it is withdrawn."""
+    at: float = 0.0
+    """When it was ordered. The store sets it."""
+    actor: str = ""
+    """Who has ordered it. Empty: it is not known."""
+    reason: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is about. A new order takes the place of the one with the same subject."""
+        rate = "" if self.window is None else "rate"
+        return "\n".join(
+            (self.kind, *(part or "" for part in (self.queue, self.type, self.tenant, self.name)), rate)
+        )
+
+    @property
+    def verb(self) -> str:
+        """The verb of the client that has given it."""
+        return "pause" if self.kind == "pause" else "set_limit"
+
+    @property
+    def undo(self) -> str:
+        """The verb of the client that withdraws it."""
+        return "resume" if self.kind == "pause" else "clear_limit"
+
+    @property
+    def about(self) -> str:
+        """The name of its queue, type, limit or tenant."""
+        return self.queue or self.type or self.name or self.tenant or ""
+
+    @property
+    def paused_part(self) -> tuple[str, str] | None:
+        """For a pause that the store obeys when it hands out items: the queue and the tenant, empty for all.
+        None: workers obey the order."""
+        return (self.queue or "", self.tenant or "") if self.kind == "pause" and self.type is None else None
+
+    def holds(self, queue: str, type: str, tenant: str) -> bool:
+        """Whether it is a pause of these items."""
+        asked = ((self.queue, queue), (self.type, type), (self.tenant, tenant))
+        return self.kind == "pause" and all(mine in (None, theirs) for mine, theirs in asked)
+
+
+class Orders(msgspec.Struct, frozen=True, gc=False):
+    """All orders that are in force."""
+
+    version: int = 0
+    """Another one after each change. 0: there never was an order."""
+    orders: tuple[Order, ...] = ()
+    """By kind, queue, type, tenant and name."""
+    now: float = 0.0
+    """The store's clock."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, gc=False):

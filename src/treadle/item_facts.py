@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from .item import Algorithm, Count, Counting, ItemState, Status, Verdict, WorkerState
+from .item import Algorithm, Count, Counting, ItemState, Order, Status, Verdict, WorkerState
 
 MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait, before that is a problem."""
@@ -57,8 +57,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     given_back: bool = False
     """It is scheduled, or ready, because a worker gave it back (`release`), or died before it began: it keeps
     its place. False once a delay with which it was given back is over."""
-    paused: tuple[str | None, ...] = ()
-    """The pauses of its queue: None for the pause for all tenants, its tenant for that of its own."""
     unknown_since: float | None = None
     """For an open item: since when no live worker has had its type. None: one has it, or none ever had."""
     ahead: int = 0
@@ -105,13 +103,13 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exact."""
     ages: tuple[QueueAge, ...] = ()
     unserved: tuple[UnservedType, ...] = ()
-    paused: tuple[tuple[str, str | None], ...] = ()
-    """As `Backend.paused`."""
+    paused: tuple[Order, ...] = ()
+    """The pauses in force. A client reads them, a backend leaves them out."""
     workers: tuple[WorkerState, ...] = ()
 
     def holds(self, count: Count) -> bool:
         """Whether a pause holds these items back."""
-        return (count.queue, None) in self.paused or (count.queue, count.tenant) in self.paused
+        return any(each.holds(count.queue, count.type, count.tenant) for each in self.paused)
 
 
 class LimitHolder(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +138,12 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
     """For `slots`: up to 100."""
     lowest: int | None = None
     """For `slots`: what the code of some live workers allows, if it is less than that of others."""
+    order: Order | None = None
+    """The order that is in force in place of the code. A client reads it, a backend does not."""
+    code: int | None = None
+    """What the code says, if it is known here. For `slots`: as live workers say."""
+    code_window: float | None = None
+    """With `code`: seconds. None for `slots`."""
 
     @property
     def reached(self) -> bool:

@@ -14,7 +14,7 @@ The kinds, the most urgent first:
     schedule         no process has the code of a schedule, or none has fired it
     schedule_failed  the last run of a schedule raised, and submitted nothing
     not_submitted    blocked items have waited as long for ids that were never submitted
-    paused           a queue is paused
+    paused           a queue, a type or a tenant is paused
     dead             there are dead items
 """
 
@@ -27,7 +27,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from msgspec.structs import replace
 
 from treadle.base.wording import duration, listed, plain, plural
-from treadle.item import KILLING, Count, ItemState, Status, WorkerState
+from treadle.item import KILLING, Count, ItemState, Order, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
@@ -49,7 +49,10 @@ from treadle.operate.why.wording import (
     item_name,
     kill_command,
     killed_text,
+    ordered_text,
+    pause_text,
     process_name,
+    resume_command,
     tenant_option,
     worker_name,
 )
@@ -125,8 +128,8 @@ def find_problems(
         yield from _no_worker(overview, fleet, items, schedules)
     if stuck:
         yield _not_submitted(stuck, tenant)
-    for queue, whose in overview.paused:
-        yield _paused(overview, queue, whose)
+    for pause in overview.paused:
+        yield _paused(overview, pause)
     dead = [each for each in overview.counts if each.status == "dead"]
     if dead:
         count, estimated = total(dead)
@@ -224,7 +227,8 @@ def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str |
             for each in counts
         )
     }
-    stopped = {queue for queue, whose in overview.paused if whose in (None, tenant)}
+    stopped = {queue for queue, counts in ready.items() if all(map(overview.holds, counts))}
+    stopped |= {each.queue for each in overview.paused if each.queue and each.tenant in (None, tenant)}
     for age in overview.ages:
         waited = overview.now - age.oldest_ready
         if waited > max_wait and age.queue not in stopped | idle:
@@ -271,18 +275,15 @@ def _flood(
     return Problem("flood", text, fix, (queue, name), count)
 
 
-def _paused(overview: Overview, queue: str, whose: str | None) -> Problem:
-    held = [
-        each
-        for each in overview.counts
-        if each.status == "ready" and each.queue == queue and whose in (None, each.tenant)
-    ]
-    text = f"queue {queue} is paused{'' if whose is None else f' for tenant {whose}'}"
+def _paused(overview: Overview, pause: Order) -> Problem:
+    ready = [each for each in overview.counts if each.status == "ready"]
+    held = [each for each in ready if pause.holds(each.queue, each.type, each.tenant)]
+    text = pause_text(pause).removesuffix(" for all tenants") + ordered_text(pause, overview.now)
     text += f"; {_ready_waits(held)}" if held else ""
-    if held and whose is None:
-        since = min((age.oldest_ready for age in overview.ages if age.queue == queue), default=overview.now)
-        text += f", the oldest for {duration(overview.now - since)}"
-    return Problem("paused", text, command("resume", queue, tenant=whose), (queue,))
+    if held and pause.queue is not None and pause.tenant is None:
+        ages = [age.oldest_ready for age in overview.ages if age.queue == pause.queue]
+        text += f", the oldest for {duration(overview.now - min(ages, default=overview.now))}"
+    return Problem("paused", text, resume_command(pause), (pause.about,))
 
 
 def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:

@@ -25,6 +25,7 @@ from treadle.metrics.rows import MetricRow
 from treadle.metrics.series import MAX_QUEUES, OTHER
 from treadle.operate.operator import Operator, core_of, tenant_of
 from treadle.operate.schedule_state import StoredSchedules
+from treadle.operate.tenant_view import read_overview
 from treadle.store.fleet import Fleet, last_beat
 
 EVERY: Final = 15.0
@@ -78,7 +79,7 @@ class StoreMetrics:
         backend, rows = core.backend, list[MetricRow]()
         overview: Overview | None = None
         if "watching" in backend.capabilities:
-            overview = await backend.overview()
+            overview = await read_overview(backend)
             rows += self._labels.of_overview(overview)
             declared = declared_limits(core)
             taking = Fleet(overview.workers, overview.now).taking
@@ -169,7 +170,7 @@ class StoreRows:
         ages = [((queue(each.queue),), max(0.0, now - each.oldest_ready)) for each in overview.ages]
         unserved = [((type(each.type),), each.count) for each in overview.unserved]
         known = {each.queue for each in overview.counts} | {each.queue for each in overview.ages}
-        stopped = {name for name, tenant in overview.paused if tenant is None}
+        stopped = {each.queue for each in overview.paused if each.queue is not None and each.tenant is None}
         paused = [((queue(name),), int(name in stopped)) for name in sorted(known | stopped)]
         beats = [beat for each in fleet.workers if (beat := last_beat(each)) is not None]
         return [

@@ -265,6 +265,9 @@ class SyncOperator(SyncSide):
     delete = blocking(Operator.delete)
     pause = blocking(Operator.pause)
     resume = blocking(Operator.resume)
+    set_limit = blocking(Operator.set_limit)
+    clear_limit = blocking(Operator.clear_limit)
+    orders = blocking(Operator.orders)
     drain_worker = blocking(Operator.drain_worker)
 
 

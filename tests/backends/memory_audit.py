@@ -163,8 +163,11 @@ def _fairness(store: MemoryTables, items: ReadyItems) -> Iterator[str]:
         if not isinstance(items.queues.find(line.queue), FairLevel):
             yield f"line {_line_name(line)} has no queue"
     for queue, tenant in store.paused:
-        if tenant is None and queue in items.queues.nodes:
+        if not tenant and queue in items.queues.nodes:
             yield f"queue {queue} is paused and is served"
+        for name, level in items.queues.nodes.items():
+            if tenant and queue in ("", name) and isinstance(level, FairLevel) and tenant in level.nodes:
+                yield f"tenant {tenant} is paused in queue {name} and is served"
 
 
 def _line_name(line: ReadyLine) -> str:

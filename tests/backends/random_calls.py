@@ -22,6 +22,7 @@ from treadle.item import (
     ItemUpdate,
     Lease,
     Limit,
+    Order,
     PermitRequest,
     Record,
     Rejected,
@@ -83,8 +84,8 @@ class RandomCalls:
 
     async def finish(self) -> None:
         """Resume every queue, remove every worker, end every item, and prune until the store is empty."""
-        for queue, tenant in await self.backend.paused():
-            await self.backend.pause(queue, False, tenant=tenant)
+        for order in (await self.backend.orders()).orders:
+            await self.backend.withdraw(order)
         for name in SCHEDULES:
             await self.backend.drop_schedule(name)
         for worker in WORKERS:
@@ -272,8 +273,10 @@ class RandomCalls:
         await self.backend.delete(self.some_ids(), tenant=self.tenant(), cascade=cascade)
 
     async def pause(self) -> None:
-        paused = self.random.random() < 0.3
-        await self.backend.pause(self.random.choice(QUEUES), paused, tenant=self.tenant())
+        paused, tenant = self.random.random() < 0.3, self.tenant()
+        queue = self.random.choice((*QUEUES, *([] if tenant is None else [None])))
+        order = Order(kind="pause", queue=queue, tenant=tenant)
+        await (self.backend.order if paused else self.backend.withdraw)(order)
 
     async def prune(self) -> None:
         await self.backend.prune(self.random.choice((1, 5, 1000)))

@@ -36,7 +36,7 @@ OTHERS = {
     *("groups", "group_ids", "members", "nested", "deaths", "cancels"),
     *("waiters", "tolerant", "unmet", "gates", "fades", "fade"),
     *("dead", "cancelled", "killing", "marks", "marked", "marks_last"),
-    *("workers", "workers_until", "worker_info", "held", "paused"),
+    *("workers", "workers_until", "worker_info", "held", "paused", "orders"),
     *("known_types", "unknown_since"),
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
     *("claimed", "claimed_until", "schedules", "removed_schedules", "schedule_runs"),

@@ -24,6 +24,7 @@ from treadle.testing.contract.build import (
     item,
     items,
     only,
+    pause,
     settle_one,
     start_one,
     state,
@@ -76,7 +77,7 @@ class TestLostAnswers:
         async with behind_proxy(prepared_url) as (backend, proxy):
             note = AuditNote(actor="ann")
             await backend.submit([Submission((item("warm"),), note=note)])
-            await backend.pause("warm", note=note)
+            await pause(backend, "warm", note=note)
             proxy.lose_answers()
             answer = only(await backend.submit([Submission((item("a"), item("b", key="k")), note=note)]))
             assert not isinstance(answer, Rejected)
@@ -84,7 +85,7 @@ class TestLostAnswers:
             assert proxy.lost == 1
             proxy.lose_answers()
             with pytest.raises(StoreUnavailable):
-                await backend.pause("q", note=note)
+                await pause(backend, "q", note=note)
             entries = (await backend.audits()).entries[:2]
             assert [(entry.verb, entry.count) for entry in entries] == [("pause", 1), ("enqueue", 2)]
 

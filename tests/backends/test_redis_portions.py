@@ -25,6 +25,7 @@ from treadle.item import (
     Submission,
 )
 from treadle.records import Stat
+from treadle.testing.contract.build import pause as pause_queue
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ async def test_statistics_are_added_and_read_in_portions(backend: RedisBackend) 
 
 async def test_audit_entries_are_found_behind_many_others(backend: RedisBackend) -> None:
     async def pause(actor: str, tenant: str | None = None, bulk: str | None = None) -> None:
-        await backend.pause("q", note=AuditNote(actor=actor, tenant=tenant, bulk=bulk))
+        await pause_queue(backend, "q", note=AuditNote(actor=actor, tenant=tenant, bulk=bulk))
 
     await pause("first", "a")
     await asyncio.gather(*(pause("other", "b", "portion") for _ in range(1100)))

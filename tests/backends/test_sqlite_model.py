@@ -33,6 +33,7 @@ from treadle.item import (
     ItemState,
     Lease,
     Limit,
+    Order,
     PermitRequest,
     Rejected,
     Settled,
@@ -314,7 +315,8 @@ class History:
     async def pause(self) -> None:
         queue, paused = self.random.choice("qr"), self.random.random() < 0.4
         tenant = self.random.choice((None, "x"))
-        await self.both(lambda backend, _: backend.pause(queue, paused, tenant=tenant))
+        order = Order(kind="pause", queue=queue, tenant=tenant)
+        await self.both(lambda backend, _: backend.order(order) if paused else backend.withdraw(order))
 
     # -- coordination ----------------------------------------------------------------------------------
 

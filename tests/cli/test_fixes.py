@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from tests.cli.calling import all_commands
-from treadle.item import GROUP_MARK, NEVER, Count, ItemState, Schedule, Status, StepRecord, WorkerState
+from treadle.item import (
+    GROUP_MARK,
+    NEVER,
+    Count,
+    ItemState,
+    Order,
+    Schedule,
+    Status,
+    StepRecord,
+    WorkerState,
+)
 from treadle.item_facts import Explanation, Overview, Prerequisite, QueueAge
 from treadle.operate.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
 from treadle.operate.why.fleet import WorkerFleet
@@ -27,7 +37,7 @@ def item(status: Status, **fields: Any) -> ItemState:
 
 def facts(status: Status, *, workers: tuple[WorkerState, ...] = (), **given: Any) -> ItemFacts:
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
-    own = {name: given.pop(name) for name in list(given) if name in ("causes", "group", "waits")}
+    own = {name: given.pop(name) for name in list(given) if name in ("causes", "group", "waits", "paused")}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
     return ItemFacts(explained=explained, **own)
 
@@ -36,11 +46,21 @@ def worker(**info: Any) -> WorkerState:
     return WorkerState("w1", NOW + 9, ("mail.send",), 1, WorkerInfo(**info))
 
 
+PAUSES = tuple(
+    Order(kind="pause", **given)
+    for given in (
+        {"queue": "mail"},
+        {"queue": "mail", "tenant": "acme"},
+        {"type": "mail.send"},
+        {"type": "mail.send", "tenant": "acme"},
+        {"tenant": "acme"},
+    )
+)
 SCHEDULE = Schedule(name="nightly", next_at=NOW + 9, paused=True)
 LOST = Prerequisite("p1", "dead", "page")
 FACTS: list[Any] = [
     facts("ready"),
-    facts("ready", paused=(None, "acme")),
+    facts("ready", paused=PAUSES),
     facts("ready", workers=(worker(queues=("defualt",)),)),
     facts("ready", workers=(worker(tenants=("beta",)),)),
     facts("ready", workers=(worker(),), lane_holder="b1"),
@@ -60,7 +80,7 @@ FACTS: list[Any] = [
     facts("dead", reason="unsatisfiable", causes=(Prerequisite(f"{GROUP_MARK}g1", "dead"),)),
     GroupFacts(id="g1", tenant="acme", open=1, members=(item("ready"),)),
     GroupFacts(id="g1", tenant="acme", open=0, failed=1, cause=item("dead", reason="exhausted")),
-    QueueFacts(name="mail", now=NOW, paused=(None, "acme")),
+    QueueFacts(name="mail", now=NOW, paused=PAUSES),
     ScheduleFacts(name="nightly", tenant="acme", now=NOW, stored=SCHEDULE, orphaned=True),
 ]
 FLOODS = [

@@ -17,21 +17,40 @@ from treadle import Treadle
 def test_queues_are_paused_and_resumed(store: Store) -> None:
     assert store.call("pause", "default", "bulk").out == "queue default is paused\nqueue bulk is paused\n"
     assert store.call("pause", "mail", "--tenant", "acme", "--json").objects == [
-        {"queue": "mail", "tenant": "acme", "paused": True}
+        {"queue": "mail", "type": None, "tenant": "acme", "paused": True}
     ]
-    assert store.call("pause", "bulk", "--tenant", "acme").out == "queue bulk is paused for acme\n"
+    assert store.call("pause", "bulk", "--tenant", "acme").out == "queue bulk is paused for tenant acme\n"
     resumed = store.call("resume", "bulk", "--tenant", "acme")
-    assert resumed.out == "queue bulk is resumed for acme\n"
+    assert resumed.out == "queue bulk is resumed for tenant acme\n"
     assert "still paused for all tenants" in resumed.err
     assert store.call("resume", "bulk", "default").code == 0
 
     async def read(app: Treadle) -> Sequence[tuple[str, str | None]]:
         await app.connect()
-        return await app.backend.paused()
+        return [(each.about, each.tenant) for each in await app.orders()]
 
     paused = store.fill(read)
     assert list(paused) == [("mail", "acme")]
     assert store.call("pause", "").code == 2
+
+
+def test_types_and_tenants_are_paused_until_a_time(store: Store) -> None:
+    assert store.call("pause").code == 2
+    assert store.call("pause", "bulk", "--type", "report").code == 2
+    paused = store.call("pause", "--type", "report", "--until", "2h", "--because", "the disk is full")
+    assert paused.out.startswith("type report is paused; it ends in 2 h")
+    assert store.call("pause", "--tenant", "acme").out == "tenant acme is paused\n"
+    told = store.call("status").out
+    assert "type report is paused, by" in told
+    assert "the disk is full; it ends in" in told
+    assert "tenant acme is paused" in told
+    by_type = store.call("status", "--by", "type").out
+    assert [line for line in by_type.splitlines() if line.startswith("report") and "paused" in line]
+    assert store.call("resume", "--type", "report").out == "type report is resumed\n"
+    assert store.call("resume", "--tenant", "acme").out == "tenant acme is resumed\n"
+    again = store.call("resume", "--type", "report")
+    assert (again.out, "type report was not paused" in again.err) == ("", True)
+    assert store.call("pause", "bulk", "--until", "2020-01-01").code == 2
 
 
 def test_prune_removes_what_need_not_stay(store: Store) -> None:

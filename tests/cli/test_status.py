@@ -23,7 +23,7 @@ from treadle import Treadle
 from treadle.cli.status import StatusView, away_lines
 from treadle.engine.schedule.scheduler import ScheduleStanding
 from treadle.errors import StoreUnavailable, WorkFailed
-from treadle.item import Count, Demand, Heartbeat, ItemState, WorkerState
+from treadle.item import Count, Demand, Heartbeat, ItemState, Order, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.operate import store_look
 from treadle.operate.why.fleet import WorkerFleet
@@ -48,6 +48,10 @@ def _found(
     overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
     fleet = WorkerFleet(overview.workers, NOW)
     return list(find_problems(overview, fleet, 300.0, items=items, schedules=schedules, tenant=tenant))
+
+
+def _pause(queue: str, tenant: str | None = None) -> Order:
+    return Order(kind="pause", queue=queue, tenant=tenant)
 
 
 def _count(
@@ -153,7 +157,7 @@ def test_items_that_no_worker_takes_although_some_have_the_type_and_others_serve
             "2 ready items wait",
         )
     ]
-    paused = _problems(counts=(_count("ready", 4),), workers=(old, new), paused=(("q", None),))
+    paused = _problems(counts=(_count("ready", 4),), workers=(old, new), paused=(_pause("q"),))
     assert [kind for kind, _ in paused] == ["paused"]
     many = tuple(_count("ready", type=f"t{n}") for n in range(4))
     has_all = WorkerState("old", NOW + 10, tuple(each.type for each in many), 0, WorkerInfo(queues=("mail",)))
@@ -172,7 +176,7 @@ def test_a_queue_that_no_worker_serves_is_not_late_besides_also_if_it_was_not_co
 
 def test_a_pause_says_what_it_holds_back() -> None:
     counts = (_count("ready", 66_000), _count("dead"), Count("acme", "q", "t", "ready", 1, estimated=True))
-    paused = (("q", None), ("q", "acme"), ("empty", None))
+    paused = (_pause("q"), _pause("q", "acme"), _pause("empty"))
     given: Any = {"counts": counts, "workers": (LIVE,), "ages": (QueueAge("q", NOW - 3600),)}
     assert [text for kind, text in _problems(**given, paused=paused) if kind == "paused"] == [
         "queue q is paused; about 66,000 ready items wait, the oldest for 1 h",
@@ -189,9 +193,11 @@ def test_what_a_pause_holds_back_does_not_wait_for_a_worker() -> None:
         "unserved": (UnservedType("t", 5, None),),
     }
     for whose in (None, "default"):
-        assert [kind for kind, _ in _problems(**given, paused=(("mail", whose),))] == ["paused"]
+        assert [kind for kind, _ in _problems(**given, paused=(_pause("mail", whose),))] == ["paused"]
     for other in (("mail", "acme"), ("q", None)):
-        assert [kind for kind, _ in _problems(**given, paused=(other,))] == ["no_worker"] * 2 + ["paused"]
+        assert [kind for kind, _ in _problems(**given, paused=(_pause(*other),))] == ["no_worker"] * 2 + [
+            "paused"
+        ]
 
 
 def test_names_that_are_close_are_said_and_many_are_one_problem() -> None:
@@ -276,7 +282,7 @@ def test_silent_workers_late_items_pauses_and_deaths_are_problems() -> None:
     found = _problems(
         workers=(LIVE, silent, blocked),
         ages=(QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 9999), QueueAge("fast", NOW - 299)),
-        paused=(("bulk", None), ("q", "acme")),
+        paused=(_pause("bulk"), _pause("q", "acme")),
         counts=(_count("dead", 10_000, estimated=True), _count("dead", 2, type="u")),
     )
     assert found == [
@@ -409,7 +415,7 @@ def test_a_tenant_gets_commands_of_its_own() -> None:
         "workers": (LIVE,),
         "counts": (_count("dead"),),
         "ages": (QueueAge("q", NOW - 301), QueueAge("bulk", NOW - 301)),
-        "paused": (("bulk", "acme"),),
+        "paused": (_pause("bulk", "acme"),),
     }
     assert [each.fix for each in _found("acme", **facts)] == [
         "treadle why --queue q --tenant acme",
@@ -479,7 +485,13 @@ def test_status_as_json(store: Store) -> None:
         ("bulk", 3),
         ("default", 0),
     ]
-    assert seen["paused"] == [{"queue": "bulk", "tenant": None}]
+    (paused,) = seen["paused"]
+    assert (paused["kind"], paused["queue"], paused["tenant"], paused["until"]) == (
+        "pause",
+        "bulk",
+        None,
+        None,
+    )
 
 
 def test_a_tenant_sees_its_own_counts_only(store: Store) -> None:

@@ -90,7 +90,7 @@ async def test_a_link_lets_in_one_browser_and_drops_no_change_of_it(app: Treadle
         assert (await second.get(address)).status_code == 403
         answer = await first.post(f"/queues/a/pause{address[1:]}", headers=FROM_HERE)
         assert answer.status_code == 303
-    assert await app.backend.paused()
+    assert (await app.backend.orders()).orders
 
 
 async def test_a_stream_of_events_ends_with_the_access(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from treadle.dashboard.app import VIEWS
 from treadle.item import Heartbeat
 from treadle.testing.counting import CountingBackend
 
-MOST_CALLS = 7
+MOST_CALLS = 9
 LINK = re.compile(r'<a\b[^>]*? href="([^"]*)"')
 FORM = re.compile(r'<form\b[^>]*? method="(get|post)" action="([^"]*)"')
 CHANGES = re.compile(r'"/(act/|[^"]*/(repair|drain|cancel|delete|update|complete|signal|edit|enqueue)\b)')

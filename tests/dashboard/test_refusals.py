@@ -67,7 +67,7 @@ async def everything(app: Treadle) -> list[Any]:
     """All that an action could change."""
     return [
         (await app.list(limit=1000)).items,
-        await app.backend.paused(),
+        await app.orders(),
         await app.backend.schedules(),
         await app.bulk.list(),
         [entry for entry in (await app.audits()).entries if entry.count],
@@ -369,7 +369,7 @@ async def test_large_and_broken_forms_are_refused(app: Treadle) -> None:
                 "/queues/mails/pause", content=content, headers={"content-type": kind}
             )
             assert answer.status_code == 400, content[:20]
-    assert not await app.backend.paused()
+    assert not await app.orders()
 
 
 async def test_a_visitor_of_two_tenants_acts_in_the_one_that_is_shown(app: Treadle) -> None:
@@ -380,7 +380,7 @@ async def test_a_visitor_of_two_tenants_acts_in_the_one_that_is_shown(app: Tread
         assert answer.headers["location"] == "/items/late?tenant=a&done=cancel.1"
         await visitor.post("/queues/mails/pause?tenant=b")
         await visitor.post("/types/mail.send/enqueue?tenant=b", data={"input.to": "x"})
-    assert set(await app.backend.paused()) == {("mails", "b")}
+    assert {(each.queue, each.tenant) for each in await app.orders()} == {("mails", "b")}
     assert [each.tenant for each in (await app.list("ready")).items] == ["b"]
 
 

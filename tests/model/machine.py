@@ -24,6 +24,7 @@ from treadle.item import (
     ItemUpdate,
     Lease,
     Limit,
+    Order,
     Outcome,
     PermitRequest,
     Rejected,
@@ -282,9 +283,18 @@ class BackendMachine(RuleBasedStateMachine):
     def delete(self, ids: list[str], tenant: str | None, cascade: bool) -> None:
         self.both(lambda backend, _: backend.delete(ids, tenant=tenant, cascade=cascade), unordered)
 
-    @rule(queue=st.sampled_from(v.QUEUES), paused=st.sampled_from((True, False, False)), tenant=v.any_tenant)
-    def pause(self, queue: str, paused: bool, tenant: str | None) -> None:
-        self.both(lambda backend, _: backend.pause(queue, paused, tenant=tenant))
+    @rule(
+        queue=st.sampled_from((*v.QUEUES, None)),
+        paused=st.sampled_from((True, False, False)),
+        tenant=v.any_tenant,
+        length=st.sampled_from((None, None, 5.0, 50.0)),
+    )
+    def pause(self, queue: str | None, paused: bool, tenant: str | None, length: float | None) -> None:
+        if queue is None and tenant is None:
+            return
+        until = None if length is None else self.clock.now() + length
+        order = Order(kind="pause", queue=queue, tenant=tenant, until=until)
+        self.both(lambda backend, _: backend.order(order) if paused else backend.withdraw(order))
 
     @rule(everything=st.just(True))
     def prune(self, everything: bool) -> None:
@@ -390,6 +400,6 @@ async def _read_everything(backend: Backend) -> Any:
         whole,
         [count for count in counts if count[-1]],
         workers,
-        list(await backend.paused()),
+        [msgspec.structs.replace(each, at=0.0) for each in (await backend.orders()).orders],
         list(await backend.schedules()),
     ]

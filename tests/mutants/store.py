@@ -13,9 +13,11 @@ from treadle.backends.memory import (
     backend,
     claim,
     endings,
+    fairness,
     groups,
     limits,
     operate,
+    orders,
     records,
     schedules,
     settle,
@@ -25,7 +27,7 @@ from treadle.backends.memory import (
     workers,
 )
 from treadle.engine.run import settle as engine_settle
-from treadle.item import Contribution, Rejected
+from treadle.item import Contribution, Order, Rejected
 from treadle.store.rules import limits as rules_of_limits
 from treadle.store.rules import records as rules_of_audits
 from treadle.store.rules import settlement, submission, times
@@ -378,7 +380,20 @@ def fires_again(patch: Patch) -> None:
 
 @mutant("a paused queue is served")
 def pause_ignored(patch: Patch) -> None:
-    plant(patch, operate, operate.pause, lambda store, queue, tenant, paused: None)
+    patch(fairness.ReadyItems, "pause", lambda self, queue, tenant: None)
+
+
+@mutant("orders are not told to claims")
+def orders_untold(patch: Patch) -> None:
+    original = orders.put
+
+    def put(store: tables.MemoryTables, order: Order, now: float) -> bool:
+        version = store.orders_version
+        changed = original(store, order, now)
+        store.orders_version = version
+        return changed
+
+    plant(patch, orders, orders.put, put)
 
 
 # ---------------------------------------------------------------------------------------------------- tenants

@@ -18,6 +18,7 @@ from tests.simulation.step_program import JOURNEYS, SIGNALS, STEP_MAKERS
 from treadle import Client, StoreUnavailable, TreadleError, WorkFailed
 from treadle.errors import CycleError, DuplicateKeyError, InputError
 from treadle.item import JOIN_TYPE
+from treadle.operate.operator import core_of
 
 
 class FleetActions(Fleet):
@@ -230,9 +231,14 @@ class FleetActions(Fleet):
     async def _pause_queue(self, rng: random.Random, client: Client) -> None:
         queue, tenant = rng.choice(("default", "bulk")), rng.choice((None, *TENANTS))
         bound = client if tenant is None else client.tenant(tenant)
-        await self._insist(lambda: bound.pause(queue))
+        what: dict[str, Any] = {"queue": queue}
+        if rng.random() < 0.4:
+            what = {"type": rng.choice(sorted(core_of(client).registry.types))}
+        elif tenant is not None and rng.random() < 0.3:
+            what = {}
+        await self._insist(lambda: bound.pause(**what))
         await asyncio.sleep(rng.uniform(0, 8))
-        await self._insist(lambda: bound.resume(queue))
+        await self._insist(lambda: bound.resume(**what))
 
     async def _insist(self, call: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Repeat a call of the client until the store answers."""

@@ -52,6 +52,8 @@ OFTEN = (
     "fired",
     "paused",
     "queue paused",
+    "type paused",
+    "tenant paused",
     "wake-up dropped",
     "wake-up repeated",
     "waited to the end",

@@ -181,8 +181,8 @@ class ForgetfulSimulation(Simulation):
         deadline = self.loop.now + TIME_TO_FINISH
         while stuck := await self._stuck():
             must(self.loop.now < deadline, f"still open after {TIME_TO_FINISH:g} s: {stuck[:3]}")
-            for queue, tenant in list(self.store.store.paused):
-                await self.store.pause(queue, False, tenant=tenant)
+            for order in list(self.store.store.orders.values()):
+                await self.store.withdraw(order)
             await self._answer_stuck([state for state in stuck if state.suspended])
             await asyncio.sleep(1)
 

@@ -99,7 +99,8 @@ class HandlerChecks:
         self._running: list[tuple[str, Process]] = []
         self._permits: Counter[str] = Counter()
         self._starts: Counter[str] = Counter()
-        self._resumed: dict[str, float] = {}
+        self._resumed: dict[str | None, float] = {}
+        """By queue. None: of a type or a tenant."""
         self._given_back: Counter[tuple[str, str, int]] = Counter()
         """How often an item was given back, by tenant, id and losses."""
         self._rated: list[float] = []
@@ -107,7 +108,7 @@ class HandlerChecks:
 
     # -- what happens --------------------------------------------------------------------------------------
 
-    def resumed(self, queue: str, now: float) -> None:
+    def resumed(self, queue: str | None, now: float) -> None:
         self._resumed[queue] = now
 
     def killed(self, worker: str) -> bool:
@@ -179,7 +180,8 @@ class HandlerChecks:
         item = expected.item
         if item.type in IN_THREADS or item.type in BATCHES or item.type in (LIMITED | STRICT) - {"rated"}:
             return
-        since = max(expected.ready_at or 0.0, self._resumed.get(item.queue, 0.0))
+        resumed = max(self._resumed.get(item.queue, 0.0), self._resumed.get(None, 0.0))
+        since = max(expected.ready_at or 0.0, resumed)
         able = [one for one in self.workers.values() if one.born <= since and one.serves(item)]
         lost = any(one.losses for one in self._reference.open_items())
         if lost or all(one.process.dead or one.process.stopping for one in able):

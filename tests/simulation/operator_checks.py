@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.simulation.reference import ReferenceEffects, must, refs_of
 from tests.simulation.work_checks import WorkChecks
 from treadle.backends.memory.read import group_state
-from treadle.item import Changed, Contribution, Ended, Fire, ItemUpdate, Schedule
+from treadle.item import Changed, Contribution, Ended, Fire, ItemUpdate, Order, Schedule
 
 
 class OperatorChecks(WorkChecks):
@@ -116,10 +116,13 @@ class OperatorChecks(WorkChecks):
             self.reference.change(expected, due, deadline)
             self.cover("updated")
 
-    def pause(self, now: float, queue: str, paused: bool, tenant: str | None) -> None:
-        (self.reference.paused.add if paused else self.reference.paused.discard)((queue, tenant))
-        self.handlers.resumed(queue, now)
-        self.cover("queue paused")
+    def order(self, now: float, order: Order, given: bool) -> None:
+        if given:
+            self.reference.orders[order.subject] = order
+        else:
+            self.reference.orders.pop(order.subject, None)
+        self.handlers.resumed(order.queue, now)
+        self.cover(f"{'queue' if order.queue else 'type' if order.type else 'tenant'} paused")
 
     def prune(self, now: float, removed: int) -> None:
         if not removed:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests.simulation.reference_steps import ReferenceSteps
-from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Item, Ref, Status
+from treadle.item import GROUP_MARK, GROUP_TYPE, Contribution, Item, Order, Ref, Status
 from treadle.store.rules.settlement import LONE_VERSION
 
 TERMINAL = ("success", "dead", "cancelled")
@@ -167,7 +167,7 @@ class ReferenceStore:
         self.workers: dict[str, float] = {}
         """When the lease of each worker ends."""
         self.held: dict[str, dict[int, ReferenceItem]] = defaultdict(dict)
-        self.paused: set[tuple[str, str | None]] = set()
+        self.orders: dict[str, Order] = {}
         self._lanes: dict[tuple[str, str, str], tuple[ReferenceItem, int]] = {}
         """Strict lanes: the item that was handed out last, and how often it had ended before."""
         self._versions: dict[tuple[Ref, int], bytes | None] = {}

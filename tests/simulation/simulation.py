@@ -106,9 +106,9 @@ class Simulation(FleetActions):
     async def _check_everything_ends(self) -> None:
         deadline = self.loop.now + TIME_TO_FINISH
         while stuck := self._open():
-            for queue, tenant in list(self.checker.reference.paused):
+            for order in list(self.checker.reference.orders.values()):
                 # A pause that was late has arrived after the resume.
-                await self.store.pause(queue, False, tenant=tenant)
+                await self.store.withdraw(order)
             must(
                 self.loop.now < deadline, f"still open after {TIME_TO_FINISH:g} s without faults: {stuck[:5]}"
             )

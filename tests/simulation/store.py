@@ -24,6 +24,7 @@ from treadle.item import (
     ItemUpdate,
     Lease,
     Loss,
+    Order,
     PermitReply,
     PermitRequest,
     Record,
@@ -145,11 +146,15 @@ class CheckedStore(MemoryBackend):
         self._check_step("update", ids, changes, tenant, answer)
         return answer
 
-    async def pause(
-        self, queue: str, paused: bool = True, *, tenant: str | None = None, **noted: Any
-    ) -> None:
-        await super().pause(queue, paused, tenant=tenant, **noted)
-        self._check_step("pause", queue, paused, tenant)
+    async def order(self, order: Order, **noted: Any) -> bool:
+        changed = await super().order(order, **noted)
+        self._check_step("order", order, True)
+        return changed
+
+    async def withdraw(self, order: Order, **noted: Any) -> bool:
+        changed = await super().withdraw(order, **noted)
+        self._check_step("order", order, False)
+        return changed
 
     async def delete(
         self, group_ids: Sequence[str], *, tenant: str | None = None, cascade: bool = False, **noted: Any

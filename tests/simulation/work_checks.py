@@ -144,7 +144,7 @@ class WorkChecks:
         wanted = next(item.lease_to for item in items if item.id == lease.id)
         must(wanted in self.reference.workers, f"{lease.id} is leased to {wanted}, an unknown worker")
         expected = self.reference.items[lease.tenant, lease.id]
-        must(not self._is_paused(expected.item), f"{expected} skipped a queue that is paused")
+        must(not self._is_paused(expected.item, type=False), f"{expected} skipped a queue that is paused")
         self._check_lease(lease, wanted or "")
 
     # -- claiming ----------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class WorkChecks:
                 expected.due_at <= now + 1e-6,
                 f"{expected} was claimed {expected.due_at - now:g} s before it is due",
             )
-            must(not self._is_paused(expected.item), f"{expected} was claimed from a queue that is paused")
+            must(not self._is_paused(expected.item), f"{expected} was claimed, and is paused")
 
     def _check_strict_lane(self, lease: Lease, demand: Demand) -> None:
         """What is handed out of a strict lane holds it until it has ended (I21)."""
@@ -197,8 +197,12 @@ class WorkChecks:
         self.cover("an item was handed out again that holds its lane") if holder is not None else None
         self.reference.hold_lane(expected)
 
-    def _is_paused(self, item: Item) -> bool:
-        return bool({(item.queue, None), (item.queue, item.tenant)} & self.reference.paused)
+    def _is_paused(self, item: Item, *, type: bool = True) -> bool:
+        """type: also by a pause of its type, which workers obey."""
+        orders = self.reference.orders.values()
+        return any(
+            each.holds(item.queue, item.type, item.tenant) for each in orders if type or each.type is None
+        )
 
     def _check_lease(self, lease: Lease, worker: str, buffered: frozenset[str] = frozenset()) -> None:
         expected = self.reference.items[lease.tenant, lease.id]

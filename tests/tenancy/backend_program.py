@@ -23,6 +23,7 @@ from treadle.item import (
     Heartbeat,
     Item,
     Lease,
+    Order,
     Rejected,
     Settlement,
     Submission,
@@ -255,7 +256,8 @@ class BackendProgram:
 
     async def pause(self) -> None:
         queue, paused = self._random.choice(QUEUES), self._random.random() < 0.4
-        call = self.backend.pause(queue, paused, tenant=self.tenant, note=self.note())
+        order = Order(kind="pause", queue=queue, tenant=self.tenant)
+        call = (self.backend.order if paused else self.backend.withdraw)(order, note=self.note())
         await self.call(f"pause {queue} {paused}", call)
 
     async def claim_key(self) -> None:
@@ -365,7 +367,7 @@ def explained(found: Explanation | None) -> Any:
 
 def overlooked(found: Overview) -> list[Any]:
     """The same."""
-    return [counted(found.counts), found.ages, found.paused, found.now]
+    return [counted(found.counts), found.ages, found.now]
 
 
 def marked(found: Sequence[DeadMark]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.backend import Backend
-from treadle.item import Demand, Filter
+from treadle.item import Demand, Filter, Order
 
 
 class LeakyBackend:
@@ -32,6 +32,8 @@ def _without_tenant(args: tuple[Any, ...]) -> tuple[Any, ...]:
             return (replace(demand, tenants=None), *rest)
         case (Filter() as where, *rest):
             return (replace(where, tenant=None), *rest)
+        case (Order() as order, *rest):
+            return (replace(order, tenant=None), *rest)
         case _:
             return args
 

@@ -88,7 +88,7 @@ async def test_the_programs_use_every_verb_and_reach_every_status() -> None:
     "verb",
     [
         *("claim", "get", "group", "list", "counts", "cancel"),
-        *("complete", "requeue", "trigger", "delete", "pause", "claim_key", "audits"),
+        *("complete", "requeue", "trigger", "delete", "order", "claim_key", "audits"),
         *("explain", "overview", "lines", "related", "marks"),
     ],
 )

@@ -15,6 +15,7 @@ from treadle.item import (
     DeathReason,
     ItemState,
     Limit,
+    Order,
     Schedule,
     Status,
     StepRecord,
@@ -57,11 +58,15 @@ def silent(id: str = "old") -> WorkerState:
     return WorkerState(id, NOW + 8, ("mail.send",), 0)
 
 
+OWN = ("limits", "causes", "root", "group", "paused")
+PAUSE = Order(kind="pause", queue="mail")
+
+
 def facts(status: Status = "ready", *workers: WorkerState, **given: Any) -> ItemFacts:
     """Facts about an item. Names of an Explanation go there, others into the item."""
     known = {name: given.pop(name) for name in list(given) if name in Explanation.__struct_fields__}
     own: dict[str, Any] = {"limits": ()}
-    own |= {name: given.pop(name) for name in list(given) if name in ("limits", "causes", "root", "group")}
+    own |= {name: given.pop(name) for name in list(given) if name in OWN}
     explained = Explanation(now=NOW, item=item(status, **given), workers=workers, **known)
     return ItemFacts(explained=explained, **own)
 
@@ -261,14 +266,14 @@ def test_an_item_that_is_due_and_not_claimed_says_what_a_ready_one_says() -> Non
 
 
 def test_a_paused_queue_is_the_first_reason() -> None:
-    paused = facts("ready", worker(), paused=(None, "default"))
+    paused = facts("ready", worker(), paused=(PAUSE, replace(PAUSE, tenant="default")))
     first, second = reasons_of(paused)
     assert (first.text, first.fix) == ("queue mail is paused for all tenants", "treadle resume mail")
     assert second.fix == "treadle resume mail --tenant default"
 
 
 def test_a_paused_queue_without_workers_says_both() -> None:
-    assert kinds(facts("ready", paused=(None,))) == ["paused", "no_worker"]
+    assert kinds(facts("ready", paused=(PAUSE,))) == ["paused", "no_worker"]
 
 
 def test_without_workers_it_says_so() -> None:
@@ -567,7 +572,7 @@ def test_a_doomed_item_needs_a_worker_of_its_queue_to_settle_it() -> None:
     assert kinds(facts("ready", verdict="expired")) == ["doomed", "no_worker"]
     elsewhere = worker(queues=("bulk",))
     assert kinds(facts("ready", elsewhere, verdict="expired")) == ["doomed", "no_worker_for_queue"]
-    assert kinds(facts("ready", worker(), verdict="expired", paused=(None,))) == ["doomed"]
+    assert kinds(facts("ready", worker(), verdict="expired", paused=(PAUSE,))) == ["doomed"]
 
 
 @pytest.mark.parametrize("status", ["blocked", "scheduled", "ready", "running"])
@@ -805,7 +810,7 @@ def test_a_queue_says_what_is_ready_and_since_when() -> None:
 
 
 def test_a_queue_says_what_holds_all_of_it_up() -> None:
-    assert kinds(queue(paused=("acme",))) == ["paused", "no_worker", "turn"]
+    assert kinds(queue(paused=(replace(PAUSE, tenant="acme"),))) == ["paused", "no_worker", "turn"]
     assert kinds(queue(worker(queues=("bulk",)))) == ["no_worker_for_queue", "turn"]
     assert kinds(queue(worker(tenants=("acme",)), tenant="beta")) == ["no_worker_for_tenant", "turn"]
     unserved = (UnservedType("page", 3, None),)

@@ -19,6 +19,7 @@ from treadle.errors import InputError, NotFound, TreadleError
 from treadle.item import DEFAULT_QUEUE
 from treadle.logs.tracebacks import MARK_LENGTH
 from treadle.operate.operator import tenant_of
+from treadle.operate.tenant_view import paused_queues
 from treadle.operate.why.wording import command
 from treadle.store.fleet import queues_of
 
@@ -53,7 +54,7 @@ async def known_types(client: Client) -> list[str]:
 async def known_queues(client: Client) -> list[str]:
     """Queues of the types of the app, of items and workers in the store, and those that are paused."""
     overview = await _overview(client)
-    return sorted({*used_queues(overview, client.types), *(queue for queue, _ in overview.paused)})
+    return sorted({*used_queues(overview, client.types), *paused_queues(overview.paused)})
 
 
 def used_queues(overview: Overview, types: Mapping[str, AnyWorkType]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -10,15 +9,27 @@ import typer
 from treadle.base.ids import check_name
 from treadle.base.wording import did_you_mean, listed, plural
 from treadle.errors import InputError
+from treadle.item import Order
+from treadle.operate.filters import read_until
+from treadle.operate.why.wording import pause_text, until_text
 
-from .completion import complete_queue
-from .names import queue_remark
+from .completion import complete_queue, complete_type
+from .names import queue_remark, type_remark
 from .shell import Shell, operator_command
 
 PRUNED_AT_ONCE: Final = 1000
 
 QueuesArgument = Annotated[
-    list[str], typer.Argument(metavar="QUEUE", help="names of queues", autocompletion=complete_queue)
+    list[str] | None,
+    typer.Argument(metavar="[QUEUE]...", help="names of queues", autocompletion=complete_queue),
+]
+TypeOption = Annotated[
+    str | None,
+    typer.Option("--type", help="a work type instead of queues", autocompletion=complete_type),
+]
+UntilOption = Annotated[
+    str | None,
+    typer.Option("--until", help="when it ends by itself: 2h from now, or an instant", metavar="TIME"),
 ]
 
 
@@ -28,44 +39,75 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "prune")(prune)
 
 
-async def pause(shell: Shell, queues: QueuesArgument) -> None:
-    """Stop handing out the items of queues, in the whole fleet. Running items go on."""
-    await _set_paused(shell, queues, True)
+async def pause(
+    shell: Shell, queues: QueuesArgument = None, type: TypeOption = None, until: UntilOption = None
+) -> None:
+    """Start no more items of queues, of a work type, or of a tenant, in the whole fleet. Running items go on.
 
-
-async def resume(shell: Shell, queues: QueuesArgument) -> None:
-    """Hand out the items of paused queues again."""
-    await _set_paused(shell, queues, False)
-
-
-async def _set_paused(shell: Shell, queues: list[str], paused: bool) -> None:
-    for queue in [check_name(each, "QUEUE") for each in queues]:
-        before = await shell.backend.paused()
-        remark = await queue_remark(shell.client, queue) if paused else ""
-        await (shell.client.pause(queue) if paused else shell.client.resume(queue))
+    With --tenant alone: all items of the tenant. With a queue or a type: those of the tenant.
+    """
+    given_until = read_until(until, "--until")
+    for queue in _queues(shell, queues, type):
+        remark = "" if queue is None else await queue_remark(shell.client, queue)
+        remark = remark or ("" if type is None else await type_remark(shell.client, type))
+        await shell.client.pause(queue, type=type, until=given_until)
+        wanted = Order(kind="pause", queue=queue, type=type, tenant=shell.tenant).subject
+        given = next(each for each in await shell.client.orders() if each.subject == wanted)
         if shell.json:
-            shell.emit({"queue": queue, "tenant": shell.tenant, "paused": paused})
+            shell.emit(_answer(shell, queue, type, True))
         else:
-            whose = "" if shell.tenant is None else f" for {shell.tenant}"
-            if paused or (queue, shell.tenant) in before:
-                shell.print(f"queue {queue} is {'paused' if paused else 'resumed'}{whose}")
+            whom = pause_text(given).removesuffix(" for all tenants")
+            ends = "" if given.until is None else f"; it ends {until_text(await shell.now(), given.until)}"
+            shell.print(whom + ends)
         if remark:
             shell.warn(remark)
-        if not paused:
-            _remark_resumed(shell, queue, before)
 
 
-def _remark_resumed(shell: Shell, queue: str, before: Sequence[tuple[str, str | None]]) -> None:
-    """Say if the queue was not paused, or still is. before: the pauses, as they were."""
-    others = [tenant for name, tenant in before if name == queue and tenant != shell.tenant]
-    if (queue, shell.tenant) not in before and not others:
-        names = {name for name, tenant in before if tenant == shell.tenant}
-        hint = did_you_mean(queue, names, f"paused {listed(sorted(names))}" if names else "no queue was")
-        shell.warn(f"queue {queue} was not paused: {hint}")
-    if shell.tenant is not None and None in others:
-        shell.warn(f"queue {queue} is still paused for all tenants")
+async def resume(shell: Shell, queues: QueuesArgument = None, type: TypeOption = None) -> None:
+    """Start the items of paused queues, of a work type, or of a tenant again."""
+    for queue in _queues(shell, queues, type):
+        before = [each for each in await shell.client.orders() if each.kind == "pause"]
+        await shell.client.resume(queue, type=type)
+        wanted = Order(kind="pause", queue=queue, type=type, tenant=shell.tenant)
+        known = any(each.subject == wanted.subject for each in before)
+        if shell.json:
+            shell.emit(_answer(shell, queue, type, False))
+        elif known:
+            whom = pause_text(wanted).removesuffix(" for all tenants")
+            shell.print(whom.replace("is paused", "is resumed"))
+        _remark_resumed(shell, wanted, before, known=known)
+
+
+def _queues(shell: Shell, queues: list[str] | None, type: str | None) -> list[str | None]:
+    """The queues to change. None: the type or the tenant."""
+    if type is not None and queues:
+        raise InputError("name queues, or give --type: not both")
+    if not queues and type is None and shell.tenant is None:
+        raise InputError("name queues, or give --type or --tenant")
+    return [check_name(each, "QUEUE") for each in queues] if queues else [None]
+
+
+def _answer(shell: Shell, queue: str | None, type: str | None, paused: bool) -> dict[str, object]:
+    return {"queue": queue, "type": type, "tenant": shell.tenant, "paused": paused}
+
+
+def _remark_resumed(shell: Shell, wanted: Order, before: list[Order], *, known: bool) -> None:
+    """Say if it was not paused, or still is. before: the pauses, as they were."""
+    others = [each for each in before if (each.queue, each.type) == (wanted.queue, wanted.type)]
+    others = [each for each in others if each.subject != wanted.subject]
+    what = pause_text(wanted).partition(" is paused")[0]
+    if not known and not others:
+        names = sorted({each.about for each in before if each.tenant == shell.tenant})
+        none = "no queue was" if wanted.queue is not None else "nothing like it was"
+        hint = did_you_mean(wanted.about, names, f"paused {listed(names)}" if names else none)
+        shell.warn(f"{what} was not paused: {hint}")
+    if wanted.about == shell.tenant:
+        return
+    if shell.tenant is not None and any(each.tenant is None for each in others):
+        shell.warn(f"{what} is still paused for all tenants")
     elif shell.tenant is None and others:
-        shell.warn(f"queue {queue} is still paused for {listed(sorted(filter(None, others)))}: give --tenant")
+        tenants = sorted(filter(None, (each.tenant for each in others)))
+        shell.warn(f"{what} is still paused for {listed(tenants)}: give --tenant")
 
 
 async def prune(

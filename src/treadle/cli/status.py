@@ -15,11 +15,11 @@ import typer
 from treadle.base.timing import iso
 from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import Count, Status
+from treadle.item import Count, Filter, Order, Status
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.filters import names_in, read_duration
-from treadle.operate.fleet_json import COUNTED, counts_json, unserved_json, worker_json
-from treadle.operate.store_look import SuspendedCount, count_suspended
+from treadle.operate.fleet_json import COUNTED, counts_json, order_json, unserved_json, worker_json
+from treadle.operate.store_look import QUICK_REACH
 from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.store.fleet import Fleet
 
@@ -130,7 +130,7 @@ class StatusView(NamedTuple):
                 for tenant, counts in counts_by(overview.counts, "tenant").items()
             ],
             "unserved": [unserved_json(each) for each in overview.unserved],
-            "paused": [{"queue": queue, "tenant": tenant} for queue, tenant in overview.paused],
+            "paused": [order_json(each) for each in overview.paused],
             "workers": [worker_json(each, self.fleet.standing(each)) for each in self.fleet.workers],
         }
 
@@ -185,8 +185,7 @@ def _ages(overview: Overview) -> dict[str, float]:
 
 def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
     rows = counts_by(overview.counts, by)
-    if by == "queue":
-        rows.update((queue, []) for queue, _ in overview.paused if queue not in rows)
+    rows.update((name, []) for each in overview.paused if (name := getattr(each, by)) and name not in rows)
     if not rows:
         return ["no open and no dead items"]
     names = sorted(rows)
@@ -214,12 +213,18 @@ def _count_cells(counts: Sequence[Count]) -> list[Cell]:
 
 
 def _wait(overview: Overview, by: By, name: str) -> tuple[str, str]:
-    if by != "queue":
-        return "", ""
-    oldest = _ages(overview).get(name)
-    pauses = [tenant for queue, tenant in overview.paused if queue == name]
-    paused = "" if not pauses else "paused" if None in pauses else f"paused for {listed(map(str, pauses), 2)}"
-    return "" if oldest is None else duration(overview.now - oldest), Cell(paused, "yellow")
+    oldest = _ages(overview).get(name) if by == "queue" else None
+    pauses = [each for each in overview.paused if getattr(each, by) == name]
+    return "" if oldest is None else duration(overview.now - oldest), Cell(_paused(pauses, by), "yellow")
+
+
+def _paused(pauses: Sequence[Order], by: By) -> str:
+    """`paused`, or what part of it is."""
+    if by == "tenant":
+        parts = [each.queue or each.type for each in pauses]
+        return "" if not pauses else "paused" if None in parts else f"paused: {listed(map(str, parts), 2)}"
+    tenants = [each.tenant for each in pauses]
+    return "" if not pauses else "paused" if None in tenants else f"paused for {listed(map(str, tenants), 2)}"
 
 
 def _suspended_lines(suspended: SuspendedCount, width: int | None) -> list[str]:

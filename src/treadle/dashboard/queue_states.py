@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.base.timing import iso
 from treadle.bulk_action import BULK_QUEUE
-from treadle.item import Count, Status
+from treadle.item import Count, Order, Status
 from treadle.item_facts import Overview
 from treadle.operate.fleet_json import counts_json
 from treadle.store.fleet import Fleet, queues_of
@@ -30,6 +30,8 @@ class QueueState(msgspec.Struct, frozen=True):
     workers: int
     """Live workers that claim from it, or may."""
     rate: Rate | None = None
+    pauses: list[Order] = []
+    """Who has paused it, until when and why."""
 
 
 def declared_queues(visit: Visit) -> set[str]:
@@ -45,17 +47,19 @@ def queue_states(
     found = depths(overview.counts, lambda count: count.queue)
     ages = {age.queue: age.oldest_ready for age in overview.ages}
     fleet = Fleet(overview.workers, overview.now)
-    paused: dict[str, list[str | None]] = {}
-    for queue, tenant in overview.paused:
-        paused.setdefault(queue, []).append(tenant)
+    paused: dict[str, list[Order]] = {}
+    for order in overview.paused:
+        if order.queue is not None:
+            paused.setdefault(order.queue, []).append(order)
     names = {*found, *ages, *paused, *(rates or ()), *queues_of(fleet.live), *declared}
     states = [
         QueueState(
             name=name,
             depth=found.get(name, Depth()),
             oldest_ready=ages.get(name),
-            paused=None in paused.get(name, ()),
-            paused_for=sorted(tenant for tenant in paused.get(name, ()) if tenant is not None),
+            paused=any(each.tenant is None for each in paused.get(name, ())),
+            paused_for=sorted(each.tenant for each in paused.get(name, ()) if each.tenant is not None),
+            pauses=paused.get(name, []),
             workers=len(fleet.serving(queue=name)),
             rate=(rates or {}).get(name),
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from treadle.base.ids import MAX_NAME_BYTES, check_name
 from treadle.errors import InputError
-from treadle.item import Algorithm, Limit
+from treadle.item import Algorithm, Limit, Order
 
 from .base import check_whole
 
@@ -52,6 +53,31 @@ class LimitRule(Struct, frozen=True):
         """How the names of its limits begin. No other rule of the same doer has the same beginning."""
         return f"{self.name or owner}:{self.kind}:{_SCOPES[self.per]}"
 
+
+def rules_in_force(rules: Iterable[LimitRule], owner: str, orders: Sequence[Order]) -> tuple[LimitRule, ...]:
+    """What the orders for limits make of the rules of a doer. An order with a window changes the rule on
+    starts that has this window; if none has, all of its name."""
+    known = [(rule.name or owner, rule) for rule in rules]
+    windows = {(name, rule.window) for name, rule in known if rule.algorithm != "slots"}
+    found: dict[tuple[str, str, Per], LimitRule] = {}
+    for name, rule in known:
+        is_rate = rule.algorithm != "slots"
+        for order in orders:
+            other = is_rate and (name, order.window) in windows and order.window != rule.window
+            if order.name == name and (order.window is not None) == is_rate and not other:
+                rule = replace(rule, limit=order.limit or 1, window=order.window or rule.window)
+        found.setdefault((name, rule.kind, rule.per), rule)
+    return tuple(found.values())
+
+
+def rule_of_type(order: Order) -> LimitRule:
+    """The rule of a limit that was ordered for a work type."""
+    algorithm: Algorithm = "slots" if order.window is None else "token_bucket"
+    return LimitRule(order.limit or 1, order.window or 1.0, algorithm, None, f"{TYPE_LIMIT}{order.type}")
+
+
+TYPE_LIMIT: Final = "type:"
+"""The beginning of the names of limits that were ordered for a work type."""
 
 _SCOPES: Final[Mapping[Per, str]] = {None: "all", "tenant": "tenant:", "lane": "lane:"}
 _SCOPE: Final = re.compile(
@@ -113,6 +139,14 @@ def read_limit_name(name: str) -> LimitName | None:
     if not re.fullmatch("[0-9]{1,3}", length) or rest[int(length) : int(length) + 1] != ":":
         return None
     return LimitName(owner, window, "lane", rest[: int(length)], rest[int(length) + 1 :])
+
+
+def owner_and_window(name: str) -> tuple[str, float | None]:
+    """Whose limit it is, and its window: None for `slots`, and if the name does not say it."""
+    found = _SCOPE.search(name)
+    if found is None:
+        return name, None
+    return name[: found.start()], _window(found[0].split(":", 2)[1].partition("/")[2])
 
 
 def _window(text: str) -> float | None:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from treadle.base.timing import Clock, Duration, seconds
 from treadle.errors import InputError, NotStarted
-from treadle.item import AvoidedLane, PermitReply
+from treadle.item import AvoidedLane, Limit, PermitReply
 
 from .base import BaseDoer, Doer, KeepDenied, PermitStore, Task, WorkerDoers
 from .bounded import WaitingTask
@@ -51,7 +51,10 @@ class LimitedDoer(PermitDoer):
         self.strict: bool = strict
         """The lanes of its types are strict: the store hands out one item of each, so no permit is needed."""
         self.rules: tuple[LimitRule, ...] = check_rules(rules)
-        self._queue = PermitQueue(self.rules, "app")
+        self._in_force = self.rules
+        """`rules`, or what was ordered in their place."""
+        self._name = "app"
+        self._queue = PermitQueue(self.rules, self._name)
         self._seq = count()
         self._burst = BURST_FIRST
         self._shared_until = -inf
@@ -100,7 +103,34 @@ class LimitedDoer(PermitDoer):
 
     def bind(self, permits: PermitStore, clock: Clock, worker: str, name: str = "app") -> None:
         super().bind(permits, clock, worker, name)
+        self._name = name
         self._queue = PermitQueue(self.rules, name)
+
+    def use(self, rules: Sequence[LimitRule]) -> None:
+        """Obey these rules from now on. Tasks that run keep the permits that they have."""
+        if tuple(rules) == self._in_force:
+            return
+        self._in_force = tuple(rules)
+        self._queue.use(rules, self._name)
+        self._burst, self._shared_until = BURST_FIRST, -inf
+        self._start_rounds()
+        self._call_on_free()
+
+    def held(self, limit: Limit) -> int:
+        """How many permits of a limit tasks here hold."""
+        return self._queue.lines.held.get(limit.name, 0)
+
+    def adopt(self, limit: Limit, count: int) -> Callable[[], None]:
+        """Tasks that run hold permits of this limit, although they have not asked for them. Returns what is
+        to be called when one of them has ended."""
+        line = LimitLine(None, ("", ""), (limit,), ("", None))
+        self._queue.lines.count_running(line, count)
+        return partial(self._release, line)
+
+    def _release(self, line: LimitLine) -> None:
+        self._queue.ended(line)
+        self._start_rounds()
+        self._room_freed()
 
     # -- rounds ----------------------------------------------------------------------------------------
 

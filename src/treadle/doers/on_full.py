@@ -151,14 +151,16 @@ class OnFullDoer(PermitDoer):
         self, rule: LimitRule, on_full: Literal["drop", "replace"], inner: Doer | None = None
     ) -> None:
         super().__init__(inner)
+        self.declared = rule
         self.rule = rule
+        """What is in force: `declared`, or what was ordered in its place."""
         self.on_full: Literal["drop", "replace"] = on_full
         self._engine: OnFullCalls | None = None
         self._name = "app"
         self._queue = StartQueue()
 
     def of_worker(self, doers: WorkerDoers) -> OnFullDoer:
-        return OnFullDoer(self.rule, self.on_full, doers.of(self.inner))
+        return OnFullDoer(self.declared, self.on_full, doers.of(self.inner))
 
     # -- what the engine calls -------------------------------------------------------------------------
 

@@ -51,6 +51,14 @@ class PermitQueue:
         self.waiting = 0
         """How many tasks have not started, including those that permits are being asked for."""
 
+    def use(self, rules: Sequence[LimitRule], owner: str) -> None:
+        """Obey other rules. Tasks that run keep the permits that they have."""
+        waiting = self.clear()
+        self.lines = LimitLines(rules, owner, self.lines.held)
+        self._shared = any(rule.per is None for rule in rules)
+        for each in waiting:
+            self.push(each)
+
     def push(self, waiting: WaitingTask) -> LimitLine:
         self.waiting += 1
         line = self.lines.line_of(waiting.lane)
@@ -177,7 +185,7 @@ class PermitQueue:
         self.ended(line)
 
     def ended(self, line: LimitLine) -> None:
-        """A task that holds permits has ended."""
+        """A task that holds permits has ended. Its line may be one of earlier rules."""
         self.lines.ended(line)
         self.returns.add(line.concurrency)
 
@@ -231,12 +239,12 @@ class PermitReturns:
             if limit in self._suspect:
                 self._doubtful[limit] = limit.limit
 
-    def take_out(self, held: Container[Limit]) -> list[PermitRequest]:
-        """The permits to return now. held: the limits of which tasks here hold permits."""
+    def take_out(self, held: Container[str]) -> list[PermitRequest]:
+        """The permits to return now. held: the names of limits of which tasks here hold permits."""
         if not self:
             return []
         out, self._owed = self._owed, Counter()
-        for limit in [limit for limit in self._doubtful if limit not in held]:
+        for limit in [limit for limit in self._doubtful if limit.name not in held]:
             out[limit] += self._doubtful.pop(limit)
         return [PermitRequest((limit,), number) for limit, number in out.items()]
 
@@ -262,6 +270,7 @@ class LimitLine:
         "asked",
         "closed_until",
         "concurrency",
+        "home",
         "key",
         "lanes",
         "limits",
@@ -272,7 +281,11 @@ class LimitLine:
         "waiting",
     )
 
-    def __init__(self, key: Ref, limits: tuple[Limit, ...], lanes: AvoidedLane) -> None:
+    def __init__(
+        self, home: LimitLines | None, key: Ref, limits: tuple[Limit, ...], lanes: AvoidedLane
+    ) -> None:
+        self.home = home
+        """None: its tasks never wait."""
         self.key = key
         self.limits = limits
         self.concurrency = tuple(limit for limit in limits if limit.algorithm == "slots")
@@ -311,7 +324,7 @@ class LimitLines:
     one start every 20 ms would lose the time of a claim after each of them.
     """
 
-    def __init__(self, rules: Sequence[LimitRule], owner: str) -> None:
+    def __init__(self, rules: Sequence[LimitRule], owner: str, held: dict[str, int] | None = None) -> None:
         self._rules = rules
         self._owner = owner
         scopes = {rule.per for rule in rules}
@@ -329,9 +342,10 @@ class LimitLines:
         """None: it has changed."""
         self._reopening: list[tuple[float, int, LimitLine]] = []
         self._seq = count()
-        self._closed_by: dict[Limit, dict[LimitLine, None]] = {}
-        self.held: dict[Limit, int] = {}
-        """Permits that running tasks of this process hold."""
+        self._closed_by: dict[str, dict[LimitLine, None]] = {}
+        """By the name of a limit."""
+        self.held: dict[str, int] = {} if held is None else held
+        """By the name of a limit: permits that running tasks of this process hold."""
         self.closed_tasks = 0
         """How many tasks wait in closed lines."""
 
@@ -357,7 +371,7 @@ class LimitLines:
                 return 0
             for line in self._closed.values():
                 return line.ahead - len(line.waiting)
-        return min([limit.limit - self.held.get(limit, 0) for limit in self.shared], default=inf)
+        return min([limit.limit - self.held.get(limit.name, 0) for limit in self.shared], default=inf)
 
     # -- tasks -----------------------------------------------------------------------------------------
 
@@ -367,7 +381,7 @@ class LimitLines:
         line = self._lines.get(key)
         if line is None:
             limits = tuple(rule.limit_for(self._owner, tenant, name) for rule in self._rules)
-            line = self._lines[key] = LimitLine(key, limits, lane if self._by_lane else (tenant, None))
+            line = self._lines[key] = LimitLine(self, key, limits, lane if self._by_lane else (tenant, None))
         return line
 
     def put(self, line: LimitLine, tasks: Sequence[WaitingTask]) -> None:
@@ -405,13 +419,13 @@ class LimitLines:
         """A task of the line has ended: reopen the lines that its limits have closed."""
         self.count_running(line, -1)
         for limit in line.concurrency:
-            for closed in self._closed_by.pop(limit, ()):
+            for closed in self._closed_by.pop(limit.name, ()):
                 self._reopen(closed)
         self._file(line)
 
     def is_full(self, line: LimitLine) -> bool:
         """Whether tasks of this process hold all permits of one of its limits."""
-        return any(self.held.get(limit, 0) >= limit.limit for limit in line.concurrency)
+        return any(self.held.get(limit.name, 0) >= limit.limit for limit in line.concurrency)
 
     def count_running(self, line: LimitLine, change: int) -> None:
         """Tasks of the line have started with permits, or ended."""
@@ -419,11 +433,11 @@ class LimitLines:
             return
         line.running += change
         for limit in line.concurrency:
-            held = self.held.get(limit, 0) + change
+            held = self.held.get(limit.name, 0) + change
             if held:
-                self.held[limit] = held
+                self.held[limit.name] = held
             else:
-                self.held.pop(limit, None)
+                self.held.pop(limit.name, None)
 
     # -- open and closed -------------------------------------------------------------------------------
 
@@ -437,7 +451,7 @@ class LimitLines:
             heappush(self._reopening, (until, next(self._seq), line))
         for limit in line.concurrency:
             if until_returned:
-                self._closed_by.setdefault(limit, {})[line] = None
+                self._closed_by.setdefault(limit.name, {})[line] = None
             else:
                 self._not_closed_by(limit, line)
         self._file(line)
@@ -473,14 +487,16 @@ class LimitLines:
         self._file(line)
 
     def _not_closed_by(self, limit: Limit, line: LimitLine) -> None:
-        closed = self._closed_by.get(limit)
+        closed = self._closed_by.get(limit.name)
         if closed is not None:
             closed.pop(line, None)
             if not closed:
-                del self._closed_by[limit]
+                del self._closed_by[limit.name]
 
     def _file(self, line: LimitLine) -> None:
         """Keep the line in the tables that it belongs to now; in none if nothing is known of it."""
+        if line.home is not self:
+            return  # it is one of earlier rules
         closed, full = line.closed_until is not None, not line.wants_more
         if full != (line.key in self._full):
             self._full_lanes = None

@@ -25,6 +25,7 @@
 | | claim, dispatch, batch | ask for work when there is room; hand it to doers; collect batches |
 | | permits | what the engine does for doers with limits; what the worker holds of them |
 | | isolation | lost items run beside ever fewer others |
+| | orders | what operators have ordered for the fleet, as this worker obeys it |
 | | held, bound_types | the leases that the worker holds; its work types |
 | | attempt, handler_call | run an attempt, stop it when it must end; call its handler |
 | | context_services | what the context of an attempt can do |

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from treadle.define.dependency import BUILT_IN
 from treadle.doers.base import AdaptedDoer
-from treadle.doers.limit_rules import LimitRule
+from treadle.doers.limit_rules import TYPE_LIMIT, LimitRule, owner_and_window, rule_of_type
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
-from treadle.item import ItemState, Limit, WorkerState
+from treadle.item import ItemState, Limit, Order, WorkerState
 from treadle.item_facts import LimitUse
 
 from .core import Core
@@ -59,6 +59,66 @@ def with_limit(use: LimitUse, workers: Sequence[WorkerState], declared: Mapping[
     return replace(use, limit=limit, lowest=None if lowest == limit else lowest)
 
 
+def with_orders(
+    uses: Iterable[LimitUse], orders: Iterable[Order], declared: Mapping[str, LimitRule]
+) -> list[LimitUse]:
+    """The uses, each with the order that is in force for it and what the code says; and one for each order
+    under which nothing counts now."""
+    limits = {each.subject: each for each in orders if each.kind == "limit"}
+    shown: list[LimitUse] = []
+    unused = dict(limits)
+    for use in uses:
+        rule = _alike(declared, use.name)
+        if rule is not None:
+            window = None if rule.algorithm == "slots" else rule.window
+            use = replace(use, code=rule.limit, code_window=window)
+        elif use.algorithm == "slots":
+            use = replace(use, code=use.limit)
+        order = next((each for each in limits.values() if _is_of(use.name, each)), None)
+        if order is not None:
+            unused.pop(order.subject, None)
+            use = replace(use, limit=order.limit, lowest=None, order=order)
+        shown.append(use)
+    return shown + [_unused(order, declared) for order in unused.values()]
+
+
+def _unused(order: Order, declared: Mapping[str, LimitRule]) -> LimitUse:
+    if order.type is not None:
+        rule = rule_of_type(order)
+        return LimitUse(rule.start(""), rule.algorithm, 0.0, order.limit, order=order)
+    name = order.name or ""
+    kind = "slots" if order.window is None else f"token_bucket/{order.window:g}"
+    rule_in_code = _alike(declared, f"{name}:{kind}:all")
+    use = LimitUse(
+        f"{name}:{kind}:all", "slots" if order.window is None else "token_bucket", 0.0, order.limit
+    )
+    if rule_in_code is not None:
+        changed = replace(rule_in_code, window=order.window or rule_in_code.window)
+        window = None if rule_in_code.algorithm == "slots" else rule_in_code.window
+        use = replace(use, name=changed.start(name), algorithm=changed.algorithm, code=rule_in_code.limit)
+        use = replace(use, code_window=window)
+    return replace(use, order=order)
+
+
+def _is_of(name: str, order: Order) -> bool:
+    """Whether a limit of this name obeys the order."""
+    owner, window = owner_and_window(name)
+    ordered = order.name if order.type is None else f"{TYPE_LIMIT}{order.type}"
+    return owner == ordered and window == order.window
+
+
+def _alike(declared: Mapping[str, LimitRule], name: str) -> LimitRule | None:
+    """The rule in code that a limit of this name belongs to, perhaps with another window."""
+    owner, window = owner_and_window(name)
+    found = [rule for start, rule in declared.items() if _is_same_kind(start, owner, window)]
+    return next((rule for rule in found if window in (None, rule.window)), found[0] if found else None)
+
+
+def _is_same_kind(start: str, owner: str, window: float | None) -> bool:
+    other, length = owner_and_window(start)
+    return owner == other and (window is None) == (length is None)
+
+
 def _said(workers: Iterable[WorkerState], name: str) -> list[int]:
     return [
         limit
@@ -83,6 +143,12 @@ def limits_of(core: Core, item: ItemState) -> tuple[Limit, ...] | None:
         return ()
     _, owner = _doers(core)[id(doer)]
     return tuple(rule.limit_for(owner, item.tenant, item.lane) for rule in doer.rules)
+
+
+def drops_items(core: Core, type: str) -> bool:
+    """Whether a type known here has a limit with `on_full`."""
+    found = core.registry.get(type)
+    return found is not None and isinstance(_pattern(found.options.get("doer", core.worker_doer)), OnFullDoer)
 
 
 def _doers(core: Core) -> dict[int, tuple[object, str]]:

@@ -4,7 +4,7 @@ observer, operator      reading; changing items: begin here
 changes                 change many items: portions, canary, rate, what was not changed
 bulk, bulk_portion      `app.bulk` starts and reads bulk actions; one of their items runs
 dead_letters            `app.dead`
-steps                   what items have recorded; signals, progress, streams
+orders                  pauses and limits of the whole fleet
 filters                 which items are meant: options, words of commands, text of the dashboard
 why/                    why an item, a queue or a schedule is where it is
 store_look              what `status`, `doctor` and `app.problems` read

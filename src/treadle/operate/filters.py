@@ -19,7 +19,7 @@ import msgspec
 from typing_extensions import TypedDict, Unpack
 
 from treadle.base.ids import check_id, check_name
-from treadle.base.timing import Instant, instant, iso, seconds
+from treadle.base.timing import Instant, instant, iso, seconds, to_datetime
 from treadle.base.wording import did_you_mean, one_line
 from treadle.bulk_action import OPERATORS
 from treadle.errors import InputError
@@ -181,6 +181,13 @@ def read_duration(text: str, field: str) -> float:
         raise InputError.of(field, text, "is no duration: write 45s, 10m, 1h30m, 2d or 1w")
     parts = _PART.findall(text)
     return seconds(sum(float(count) * _UNITS[unit] for count, unit in parts) if parts else float(text), field)
+
+
+def read_until(text: str | None, field: str) -> float | datetime | None:
+    """When an order ends, as people write it: a duration from now, or an instant as in `read_time`."""
+    if text is None or not text.strip():
+        return None
+    return read_duration(text, field) if is_duration(text) else to_datetime(_read_instant(text, field))
 
 
 def read_time(text: str | None, now: float, field: str) -> float | None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from treadle.base.timing import iso
 from treadle.bulk_action import BulkState
-from treadle.item import Status, WorkerState
+from treadle.item import Order, Status, WorkerState
 from treadle.item_facts import LimitUse, UnservedType
 from treadle.records import AuditEntry
 from treadle.store.fleet import WorkerStanding, last_beat
@@ -81,6 +83,11 @@ def worker_json(worker: WorkerState, standing: WorkerStanding) -> dict[str, Any]
 
 def _blocking_json(item: BlockingItem) -> dict[str, Any]:
     return {"id": item.id, "type": item.type, "tenant": item.tenant}
+
+
+def order_json(order: Order) -> dict[str, Any]:
+    """An order for programs: the names of `Order`."""
+    return {**asdict(order), "until": iso(order.until), "at": iso(order.at)}
 
 
 def limit_json(use: LimitUse) -> dict[str, Any]:

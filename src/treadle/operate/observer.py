@@ -23,7 +23,7 @@ from treadle.store.audit_note import check_recording
 from treadle.store.fleet import Fleet
 from treadle.why import Why
 
-from .tenant_view import seen_limits, seen_workers
+from .tenant_view import read_orders, read_overview, seen_limits, seen_workers
 
 if TYPE_CHECKING:
     from treadle.problems import Problem
@@ -89,19 +89,27 @@ class Observer:
 
     async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
         """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
-        first `count`. The store does not know how much `slots` allow: live workers say what their code
-        has, or else the code of the type does, if it is here. A client of one tenant gets no limits of other
-        tenants, and is not told who holds those that all share."""
+        first `count`; and those that were ordered (`set_limit`), with the order and what the code says. The
+        store does not know how much `slots` allow: live workers say what their code has, or else the code of
+        the type does, if it is here. A client of one tenant gets no limits of other tenants, and is not told
+        who holds those that all share."""
         if names is not None:
             names = check_list(names, "names", "'mail'")
         await self._begin_read()
-        from treadle.engine.declared_limits import declared_limits, with_limit  # few programs need it
+        from treadle.engine.declared_limits import (  # few programs need it
+            declared_limits,
+            with_limit,
+            with_orders,
+        )
 
         declared = declared_limits(self._core)
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
         fleet = await self._live() if any(use.limit is None for use in found) else []
         uses = [with_limit(use, fleet, declared) if use.limit is None else use for use in found]
-        return sorted(uses, key=lambda use: use.name)
+        orders = (await read_orders(self._core.backend, self._tenant)).orders
+        shown = with_orders(uses, orders, declared)
+        wanted = shown if names is None else [use for use in shown if use.name in names]
+        return sorted(wanted, key=lambda use: use.name)
 
     def has_limit(self, name: str) -> bool:
         """Whether the code of this app has a limit of this name. One that is in use and that it does not
@@ -123,7 +131,7 @@ class Observer:
         quick: count only what there is little of. Other counts are rough estimates.
         """
         await self._begin_read()
-        overview = await self._core.backend.overview(tenant=self._tenant, quick=quick)
+        overview = await read_overview(self._core.backend, self._tenant, quick=quick)
         return msgspec.structs.replace(overview, workers=seen_workers(overview.workers, self._tenant))
 
     async def lines(self, queue: str, *, count: int = 200, cap: int = 1000) -> list[Line]:

@@ -38,12 +38,13 @@ from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import item_filter
 from .observer import Observer
+from .orders import OrderVerbs
 from .steps import StepVerbs, end_joined_waits
 
 Ids = str | HasId | Iterable[str | HasId]
 
 
-class Operator(StepVerbs, Observer):
+class Operator(StepVerbs, OrderVerbs, Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:
@@ -301,21 +302,6 @@ class Operator(StepVerbs, Observer):
         log_change(self._note, "delete", wanted, len(changed.items), self._tenant)
         announce_ended(self._core, changed, gone={(item.tenant, item.group_id) for item in changed.items})
         return len(changed.items)
-
-    async def pause(self, queue: str) -> None:
-        """Stop handing out the items of a queue. Running items go on."""
-        check_name(queue, field="queue")
-        await self._begin_change("pause")
-        await self._core.backend.pause(queue, True, tenant=self._tenant, note=self._note)
-        log_change(self._note, "pause", [queue], 1, self._tenant)
-
-    async def resume(self, queue: str) -> None:
-        """Hand out the items of a paused queue again."""
-        check_name(queue, field="queue")
-        await self._begin_change("resume")
-        await self._core.backend.pause(queue, False, tenant=self._tenant, note=self._note)
-        log_change(self._note, "resume", [queue], 1, self._tenant)
-        self._core.wakeups.ready()
 
     async def drain_worker(self, id: str) -> bool:
         """Ask a worker to stop, as a signal would: it starts nothing more, and waits for its handlers for as

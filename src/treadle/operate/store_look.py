@@ -15,7 +15,7 @@ from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, find_problems
 from treadle.store.fleet import Fleet
 
 from .schedule_state import ScheduleState, StoredSchedules
-from .tenant_view import seen_workers
+from .tenant_view import read_overview, seen_workers
 from .why.fleet import WorkerFleet
 from .why.wording import command
 
@@ -53,13 +53,13 @@ class StoreLook(NamedTuple):
 async def look_at(
     core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
 ) -> StoreLook:
-    """Look at the store as a client of a tenant may see it, by at most six reads.
+    """Look at the store as a client of a tenant may see it, by at most seven reads.
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
     """
     backend = core.backend
-    stored = await backend.overview(tenant=tenant)
+    stored = await read_overview(backend, tenant)
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
     stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)

@@ -25,6 +25,7 @@ from treadle.item import (
     ItemState,
     Lease,
     Loss,
+    Orders,
     PermitReply,
     PermitRequest,
     Ref,
@@ -197,11 +198,12 @@ class PortsBackend(Backend):
     requeue = _without("operating", Backend.requeue)
     trigger = _without("operating", Backend.trigger)
     delete = _without("operating", Backend.delete)
-    pause = _without("operating", Backend.pause)
+    order = _without("operating", Backend.order)
+    withdraw = _without("operating", Backend.withdraw)
     update = _without("updates", Backend.update)
 
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return ()
+    async def orders(self) -> Orders:
+        return Orders()
 
     async def prune(self, limit: int = 1000) -> int:
         """The records of an ended group have a time to live in the store, so there is nothing to prune."""

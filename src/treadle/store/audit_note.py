@@ -56,7 +56,7 @@ def about(given: Mapping[str, Any]) -> str:
 
 
 def _text(name: str, value: object) -> str:
-    if isinstance(value, int | float) and name in ("run_at", "deadline"):
+    if isinstance(value, int | float) and name in ("run_at", "deadline", "until"):
         return f"{(iso(value) or '')[:19]}Z"
     return "none" if value is None else str(value)
 

@@ -123,8 +123,9 @@ class WrappedBackend(Backend):
     trigger = passed_on(Backend.trigger)
     signal = passed_on(Backend.signal)
     delete = passed_on(Backend.delete)
-    pause = passed_on(Backend.pause)
-    paused = passed_on(Backend.paused)
+    order = passed_on(Backend.order)
+    withdraw = passed_on(Backend.withdraw)
+    orders = passed_on(Backend.orders)
     prune = passed_on(Backend.prune)
 
     # -- coordination ---------------------------------------------------------------------------------

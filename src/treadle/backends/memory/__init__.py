@@ -2,7 +2,7 @@
 
 backend.py       MemoryBackend: the verbs, each a call into one of the modules below
   submit.py claim.py settle.py steps.py workers.py    the path of work
-  read.py operate.py limits.py schedules.py records.py
+  read.py operate.py orders.py limits.py schedules.py records.py
 transitions.py   how a row gets from one state to another
 endings.py       how a row ends, and what that causes: its group is over, others are released
 dependencies.py groups.py                         who waits for whom; members and values

@@ -25,6 +25,8 @@ from treadle.item import (
     ItemUpdate,
     Lease,
     Loss,
+    Order,
+    Orders,
     Page,
     PermitReply,
     PermitRequest,
@@ -47,7 +49,7 @@ from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat,
 from treadle.store.rules.records import noted_change
 from treadle.store.wakeups import WakeReceivers
 
-from . import claim, operate, read, records, schedules, settle, steps, submit, watch, workers
+from . import claim, operate, orders, read, records, schedules, settle, steps, submit, watch, workers
 from .operate import RequeueOptions, requeue
 from .records import add_stats, noted, read_stats
 from .tables import MemoryTables
@@ -302,19 +304,16 @@ class MemoryBackend:
         changed = operate.delete(self.store, group_ids, tenant, cascade=cascade)
         return noted(self.store, changed, note, "delete", group_ids, tenant)
 
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        changed = operate.pause(self.store, queue, tenant, paused=paused)
-        noted(self.store, changed, note, "pause" if paused else "resume", [queue], tenant)
+    async def order(self, order: Order, *, note: AuditNote | None = None) -> bool:
+        changed = orders.put(self.store, order, self.store.now())
+        return noted(self.store, changed, note, order.verb, [order.about], order.tenant)
 
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return sorted(self.store.paused, key=lambda part: (part[0], part[1] or ""))
+    async def withdraw(self, order: Order, *, note: AuditNote | None = None) -> bool:
+        changed = orders.withdraw(self.store, order, self.store.now())
+        return noted(self.store, changed, note, order.undo, [order.about], order.tenant)
+
+    async def orders(self) -> Orders:
+        return orders.read(self.store, self.store.now())
 
     async def prune(self, limit: int = 1000) -> int:
         return operate.prune(self.store, limit, self.store.now())

@@ -11,6 +11,7 @@ from treadle.store.rules import MOST_DOOMED, PORTION
 from treadle.store.rules.limits import SharedRooms
 
 from .fairness import NONE_HELD, FairOrder, MergedLine, ParkedItems, ReadyLine
+from .orders import drop_ended
 from .rows import ItemKind, MemoryWorker, Row
 from .tables import MemoryTables, UnknownTypeSearch
 from .transitions import doom, expire, lease, leave_container, make_ready, park
@@ -25,6 +26,9 @@ def claim(store: MemoryTables, demand: Demand, now: float) -> Claim:
     worker = store.workers.get(demand.worker)
     if worker is None:
         return Claim(alive=False)
+    if demand.orders not in (None, store.orders_version):
+        return Claim(fairness=demand.fairness, orders=store.orders_version)
+    drop_ended(store, now)
     more = _process_time(store, demand, now) or more
     doomed = _lease_doomed(store, demand, worker, now)
     ready = HandOut(store, demand, worker, now)

@@ -142,6 +142,13 @@ class FairLevel:
             node.served = number
             self.nodes.move_to_end(name)
 
+    def leave(self, name: str, out: bool) -> None:
+        """Leave a name out, or let it in."""
+        if out:
+            self.leave_out(name)
+        else:
+            self.let_in(name)
+
     def leave_out(self, name: str) -> None:
         node = self.nodes.pop(name, None)
         if node is not None:
@@ -248,7 +255,7 @@ class ReadyItems:
 
     __slots__ = ("_paused", "_services", "queues")
 
-    def __init__(self, services: Services, paused: set[tuple[str, str | None]]) -> None:
+    def __init__(self, services: Services, paused: set[tuple[str, str]]) -> None:
         self._services = services
         self._paused = paused
         self.queues = FairLevel()
@@ -270,8 +277,9 @@ class ReadyItems:
 
     def add_line(self, line: ReadyLine) -> None:
         """Add a line that is about to get its first row."""
-        tenants = self._level_below(self.queues, line.queue, (line.queue, None))
-        lanes = self._level_below(tenants, line.tenant, (line.queue, line.tenant))
+        queue, tenant = line.queue, line.tenant
+        tenants = self._level_below(self.queues, queue, (queue, "") in self._paused)
+        lanes = self._level_below(tenants, tenant, self._leaves_out(queue, tenant))
         lanes.add(line.lane, line, next(self._services))
 
     def drop_line(self, line: ReadyLine) -> None:
@@ -286,22 +294,25 @@ class ReadyItems:
         if tenants.empty:
             self.queues.drop(line.queue)
 
-    def pause(self, queue: str, tenant: str | None, paused: bool) -> None:
-        """Leave out a queue, or one tenant's part of it; or let it in again."""
-        level = self.queues if tenant is None else self.queues.find(queue)
-        name = queue if tenant is None else tenant
-        if not isinstance(level, FairLevel):
+    def pause(self, queue: str, tenant: str) -> None:
+        """Leave out a queue, one tenant's part of it, or that of all queues; or let it in again."""
+        if not tenant:
+            self.queues.leave(queue, (queue, "") in self._paused)
             return
-        if paused:
-            level.leave_out(name)
-        else:
-            level.let_in(name)
+        for name in (queue,) if queue else (*self.queues.nodes, *self.queues.left_out):
+            level = self.queues.find(name)
+            if isinstance(level, FairLevel):
+                level.leave(tenant, self._leaves_out(name, tenant))
 
-    def _level_below(self, level: FairLevel, name: str, part: tuple[str, str | None]) -> FairLevel:
+    def _leaves_out(self, queue: str, tenant: str) -> bool:
+        """Whether a tenant's part of a queue is paused, apart from the whole queue."""
+        return bool(self._paused) and not self._paused.isdisjoint(((queue, tenant), ("", tenant)))
+
+    def _level_below(self, level: FairLevel, name: str, left_out: bool) -> FairLevel:
         node = level.find(name)
         if not isinstance(node, FairLevel):
             node = FairLevel()
-            level.add(name, node, next(self._services), left_out=part in self._paused)
+            level.add(name, node, next(self._services), left_out=left_out)
         return node
 
 
@@ -313,7 +324,7 @@ class ParkedItems(ReadyItems):
     def __init__(
         self,
         services: Services,
-        paused: set[tuple[str, str | None]],
+        paused: set[tuple[str, str]],
         owner: dict[str, ParkedItems],
         type: str,
     ) -> None:

@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, trigger, delete, pause, prune, requeue and update."""
+"""Operate: cancel, complete, trigger, delete, prune, requeue and update."""
 
 from __future__ import annotations
 
@@ -194,19 +194,6 @@ def _remove_all(store: MemoryTables, rows: Iterable[Row]) -> None:
 def _delete(store: MemoryTables, row: Row) -> None:
     forget_waiting(store, row)
     store.delete(row)
-
-
-def pause(store: MemoryTables, queue: str, tenant: str | None, *, paused: bool) -> bool:
-    """Whether something was changed."""
-    if paused == ((queue, tenant) in store.paused):
-        return False
-    if paused:
-        store.paused.add((queue, tenant))
-    else:
-        store.paused.discard((queue, tenant))
-    for items in (store.ready, *store.parked.values()):
-        items.pause(queue, tenant, paused)
-    return True
 
 
 def prune(store: MemoryTables, limit: int, now: float) -> int:

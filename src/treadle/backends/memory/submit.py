@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from treadle.item import Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.store.rules.orders import is_paused
 from treadle.store.rules.records import changed_by, noted_submission
 from treadle.store.rules.submission import SubmitPlan, dependency_cycle, plan_submission
 from treadle.store.rules.times import deadline_at, due_at
@@ -13,6 +14,7 @@ from .dependencies import start_waiting, status_if_ended, waits_for
 from .endings import CollectedEffects, end_group
 from .groups import join, nest
 from .operate import take_over
+from .orders import drop_ended
 from .records import record
 from .rows import MemoryGroup, Row
 from .tables import MemoryTables
@@ -185,14 +187,14 @@ def _stored(store: MemoryTables, row: Row, now: float) -> Submitted:
 
 
 def _lease_at_once(store: MemoryTables, row: Row, now: float) -> Lease | None:
-    """Lease a new row to the worker that it names, if it is ready, its queue is not paused, and the worker is
+    """Lease a new row to the worker that it names, if it is ready, no pause holds it, and the worker is
     alive."""
     worker = store.workers.get(row.item.lease_to or "")
     overdue = row.deadline is not None and row.deadline <= now
     if worker is None or worker.until <= now or row.status != "ready" or overdue:
         return None
-    queue = row.item.queue
-    if (queue, None) in store.paused or (queue, row.item.tenant) in store.paused:
+    drop_ended(store, now)
+    if is_paused(store.paused, row.item.queue, row.item.tenant):
         return None
     leave_container(row)
     return lease(store, row, worker, now)

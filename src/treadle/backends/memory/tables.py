@@ -12,11 +12,13 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
+from math import inf
 from typing import TypeAlias, TypeVar
 
 from treadle.base.timing import Clock
-from treadle.item import GROUP_MARK, AvoidedLane, Demand, Item, Ref, Schedule
+from treadle.item import GROUP_MARK, AvoidedLane, Demand, Item, Order, Ref, Schedule
 from treadle.records import AuditEntry, ScheduleRun, Stat
+from treadle.store.rules.orders import is_paused
 from treadle.store.rules.records import STEPS
 from treadle.store.rules.submission import KeyHolder, KeyRef
 
@@ -57,7 +59,12 @@ class MemoryTables:
         self.place = 0
         """The last place that was given to a ready row."""
         self.services = count(1)
-        self.paused: set[tuple[str, str | None]] = set()
+        self.orders: dict[str, Order] = {}
+        self.orders_version = 0
+        self.orders_end = inf
+        """When the first of them ends by itself."""
+        self.paused: set[tuple[str, str]] = set()
+        """As `Order.paused_part`."""
         self.lines: dict[tuple[str, str, str], ReadyLine] = {}
         self.ready = ReadyItems(self.services, self.paused)
         self.parked: dict[str, ParkedItems] = {}
@@ -545,7 +552,7 @@ class StrictLanes:
         self.ready.pop(row, None)
         del self.holders[type][tenant, lane]
 
-    def ready_for(self, demand: Demand, paused: set[tuple[str, str | None]]) -> Iterator[Row]:
+    def ready_for(self, demand: Demand, paused: set[tuple[str, str]]) -> Iterator[Row]:
         """The ready holders that a claim may hand out, if it has room for their types."""
         for row in [row for row in self.ready if row.kind.type in demand.strict]:
             kind = row.kind
@@ -554,8 +561,7 @@ class StrictLanes:
             elif (
                 (demand.queues is None or kind.queue in demand.queues)
                 and (demand.tenants is None or kind.tenant in demand.tenants)
-                and (kind.queue, None) not in paused
-                and (kind.queue, kind.tenant) not in paused
+                and not is_paused(paused, kind.queue, kind.tenant)
                 and not demand.avoids(kind.type, kind.tenant, kind.lane)
             ):
                 yield row

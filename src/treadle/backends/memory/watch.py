@@ -66,7 +66,6 @@ def explain(store: MemoryTables, id: str, tenant: str | None, now: float) -> Exp
         begun=row.begun or row.status != "running",
         freed=again.freed,
         given_back=again.given_back,
-        paused=_pauses(store, kind.queue, kind.tenant),
         unknown_since=unserved_since(kind.type, workers, _lost_types(store), now) if open else None,
         ahead=_ahead(store, row) if ready else 0,
         lanes=_count_lanes(store, kind.queue, tenant) if ready else 0,
@@ -88,10 +87,6 @@ def _prerequisites(store: MemoryTables, row: Row) -> Iterator[tuple[str, tuple[S
             found = store.find(tenant, name)
             if found is not None:
                 yield name, (found.status, found.kind.type)
-
-
-def _pauses(store: MemoryTables, queue: str, tenant: str) -> tuple[str | None, ...]:
-    return tuple(part for part in (None, tenant) if (queue, part) in store.paused)
 
 
 def _ahead(store: MemoryTables, row: Row) -> int:
@@ -195,7 +190,6 @@ def overview(store: MemoryTables, tenant: str | None, now: float) -> Overview:
         counts=shown_counts(found),
         ages=tuple(_ages(store, tenant)),
         unserved=tuple(_unserved(store, tenant, workers, now)),
-        paused=tuple(sorted(_pauses_of(store, tenant), key=lambda it: (it[0], it[1] or ""))),
         workers=tuple(workers),
     )
 
@@ -242,10 +236,6 @@ def _doomed(store: MemoryTables) -> Iterator[Row]:
             row = store.find(lease.tenant, lease.id)
             if lease.verdict is not None and row is not None:
                 yield row
-
-
-def _pauses_of(store: MemoryTables, tenant: str | None) -> list[tuple[str, str | None]]:
-    return [pause for pause in store.paused if tenant is None or pause[1] in (None, tenant)]
 
 
 # ---------------------------------------------------------------------------------------------------- limits

@@ -1,7 +1,8 @@
 """PostgreSQL: the store for a fleet. Each verb is one call of a function in the database.
 
 backend.py            PostgresBackend, made of the verbs in
-  submit.py claim.py settle.py steps.py read.py operate.py workers.py limits.py schedules.py transactions.py
+  submit.py claim.py settle.py steps.py read.py operate.py orders.py workers.py limits.py schedules.py
+  transactions.py
 connection.py         calls with retries
 connector.py          opening connections: the hosts of a URL, the login, the types of arrays
 pool.py               a bounded pool of connections

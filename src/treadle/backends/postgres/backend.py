@@ -22,6 +22,7 @@ from .errors import CONNECTION_ERRORS, NothingSent, cause_of, translated
 from .health import LongTransactions, Vacuum
 from .limits import PostgresLimits
 from .operate import PostgresOperate
+from .orders import PostgresOrders
 from .pool import PostgresPool, abandon_dead_pools
 from .read import PostgresRead
 from .records import PostgresAudits, PostgresStats
@@ -51,6 +52,7 @@ class PostgresBackend(
     PostgresRead,
     PostgresWatch,
     PostgresOperate,
+    PostgresOrders,
     PostgresAudits,
     PostgresLimits,
     PostgresSchedules,

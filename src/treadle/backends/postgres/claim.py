@@ -24,11 +24,13 @@ class PostgresClaim(PostgresVerbs):
         fairness = demand.fairness if isinstance(demand.fairness, PostgresFairness) else PostgresFairness()
         queue, *others = fairness.last_served(demand.limit)
         rows = await self._calls.rows(
-            CLAIM, *_demanded(demand), queue, *map(_listed, others), repeatable=False
+            CLAIM, *_demanded(demand), queue, *map(_listed, others), demand.orders, repeatable=False
         )
         if not rows:
             return Claim(alive=False)
         last = rows.pop()
+        if last["orders"] is not None:
+            return Claim(fairness=fairness, orders=last["orders"])
         leases = _in_order([lease_of(row) for row in rows], last["picks"])
         fairness.served([(one.queue, one.tenant, one.lane) for one in leases if one.verdict is None])
         return Claim(tuple(leases), fairness, last["next_due"], left=tuple(dict.fromkeys(last["left_types"])))

@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, requeue, trigger, delete, pause, prune."""
+"""Operate: cancel, complete, requeue, trigger, delete, prune."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .columns import status_of
 from .connection import PostgresVerbs, Record
 from .lists import ListQuery
 from .read import state_of
-from .records import note_values, noted_statement, rows_noted
+from .records import note_values, noted_statement
 from .settle import EffectsReader
 from .statements import statements, text
 
@@ -115,21 +115,6 @@ class PostgresOperate(PostgresVerbs):
     ) -> Changed:
         change = noted_change(note, "delete", tenant, group_ids)
         return await self._change("delete", change, list(group_ids), tenant, cascade)
-
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        verb = "pause" if paused else "resume"
-        change = noted_change(note, verb, tenant, [queue])
-        await rows_noted(self._calls, "operate", verb, change, queue, tenant or "")
-
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return [(queue, tenant or None) for queue, tenant in await self._calls.rows(_sql("paused"))]
 
     async def prune(self, limit: int = 1000) -> int:
         pruned: int = await self._calls.value(_sql("prune"), limit)

@@ -111,7 +111,6 @@ def _explanation(found: Record) -> Explanation:
         begun=item.status != "running" or bool(found["begun"]),
         freed=again.freed,
         given_back=again.given_back,
-        paused=tuple(tenant or None for tenant in found["paused"] or ()),
         unknown_since=found["lost"],
         ahead=found["ahead"] or 0,
         lanes=found["lanes"] or 0,
@@ -160,9 +159,6 @@ def _overview(found: Record) -> Overview:
             UnservedType(type, count, unserved_since(type, workers, lost, now))
             for type, count in sorted(ready.items())
             if not fleet.serves(type=type)
-        ),
-        paused=tuple(
-            (queue, tenant or None) for queue, tenant in _rows(found, "paused_queue", "paused_tenant")
         ),
         workers=workers,
     )

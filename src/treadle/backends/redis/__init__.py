@@ -1,7 +1,7 @@
 """Redis and Valkey: items in one namespace of a server, a Sentinel set-up or a cluster.
 
 backend.py        RedisBackend, made of the verbs in
-  submit.py claim.py settle.py steps.py read.py lists.py watch.py operate.py workers.py limits.py
+  submit.py claim.py settle.py steps.py read.py lists.py watch.py operate.py orders.py workers.py limits.py
   schedules.py records.py
 stage.py          many items that one call stores, in portions that are seen together
 scripts.py        the scripts: lua/*.lua, and what they share: lua/lib/*.lua

@@ -21,6 +21,7 @@ from .limits import RedisLimits
 from .link import RedisLink
 from .lists import RedisLists
 from .operate import RedisOperate, RedisRequeue, RedisUpdates
+from .orders import RedisOrders
 from .records import RedisRecords
 from .schedules import RedisSchedules
 from .schema import check_rights, check_schema
@@ -43,6 +44,7 @@ class RedisBackend(
     RedisLists,
     RedisWatch,
     RedisOperate,
+    RedisOrders,
     RedisRequeue,
     RedisLimits,
     RedisSchedules,

@@ -22,6 +22,7 @@ _CLAIM_ALL: Final = RedisScript("claim_all")
 _MOST: Final = 300
 """Items that one script leases, so that it does not hold the server for long."""
 _DID_MORE: Final = 2
+_OTHER_ORDERS: Final = 3
 
 _encode: Final = msgpack.Encoder().encode
 
@@ -50,6 +51,8 @@ class RedisClaim(RedisVerbs):
         while True:
             portion = replace(left, limit=min(left.limit, _MOST))
             claim, cut_short = await self._claim_portion(portion)
+            if claim.orders is not None:
+                return replace(claim, leases=tuple(leases), orders=None) if leases else claim
             leases += claim.leases
             runs = sum(lease.verdict is None for lease in claim.leases)
             left = _rest(left, claim.leases)
@@ -68,6 +71,8 @@ class RedisClaim(RedisVerbs):
             self._claims_all = answer[0] == _DID_MORE
         if not answer[0]:
             return Claim(alive=False), False
+        if answer[0] == _OTHER_ORDERS:
+            return Claim(orders=int(answer[1])), False
         return _read_claim(answer, demand, random), bool(answer[4])
 
 
@@ -92,7 +97,14 @@ def _arguments(demand: Demand, random: bytes) -> list[Argument]:
         options["s"] = tuple(demand.strict)
     if demand.unknown_grace is not None:
         options["g"] = demand.unknown_grace
-    return [demand.worker, random, demand.limit, types, _encode(options) if options else b""]
+    return [
+        demand.worker,
+        random,
+        demand.limit,
+        types,
+        _encode(options) if options else b"",
+        b"" if demand.orders is None else demand.orders,
+    ]
 
 
 def _by_tenant(avoided: frozenset[AvoidedLane]) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, trigger, delete, requeue, update, pause and prune."""
+"""Operate: cancel, complete, trigger, delete, requeue, update and prune."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ _CANCEL: Final = RedisScript("cancel")
 _COMPLETE: Final = RedisScript("complete")
 _TRIGGER: Final = RedisScript("trigger")
 _DELETE: Final = RedisScript("delete")
-_PAUSE: Final = RedisScript("pause")
 _PRUNE: Final = RedisScript("prune")
 _PRUNE_RECORDS: Final = RedisScript("prune_records")
 
@@ -98,18 +97,6 @@ class RedisOperate(RedisStages):
         if len(answer) > 1:
             raise ReferencedError([(id.decode(), waiter.decode()) for id, waiter in answer[1]])
         return Changed(item_states(answer[0]))
-
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        packed = pack_note(note, "pause" if paused else "resume", [queue], tenant)
-        name = queue if tenant is None else f"{queue}\0{tenant}"
-        await self._link.run(_PAUSE, [packed, name, int(paused)])
 
     async def prune(self, limit: int = 1000) -> int:
         removed, more = 0, True

@@ -1,4 +1,4 @@
-"""Read: items, groups, what has ended, counts and pauses.
+"""Read: items, groups, what has ended, and counts.
 
 Reads are split where one script would keep the server busy for too long. The parts are then of different
 instants.
@@ -87,10 +87,6 @@ class RedisRead(RedisVerbs):
                     found[kind.tenant, kind.queue, kind.type, status] += count
         return [Count(*key, count) for key, count in found.items()]
 
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        names = await self._link.command(b"HKEYS", self._link.key("paused"), on="read")
-        return sorted(map(read_pause, names), key=lambda part: (part[0], part[1] or ""))
-
     # -- kinds -----------------------------------------------------------------------------------------
 
     async def _counts_by_kind(self, *, ended: bool = False) -> dict[bytes, dict[Status, int]]:
@@ -115,12 +111,6 @@ class RedisRead(RedisVerbs):
 def portions(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for first in range(0, len(values), size):
         yield values[first : first + size]
-
-
-def read_pause(name: bytes) -> tuple[str, str | None]:
-    """A pause as stored: a queue, or a queue and a tenant."""
-    queue, _, tenant = name.decode().partition("\0")
-    return queue, tenant or None
 
 
 def full_state(raw: Sequence[Any]) -> ItemState:

@@ -24,7 +24,7 @@ from treadle.store.rules.watching import (
 )
 
 from .item_bytes import STATUSES, Argument, KindNames, item_state, read_double, read_item
-from .read import RedisRead, full_state, portions, read_pause
+from .read import RedisRead, full_state, portions
 from .scripts import RedisScript
 from .workers import read_workers
 
@@ -88,7 +88,7 @@ class RedisWatch(RedisRead):
 
     async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
         answer = await self._link.run(_OVERVIEW, on="read")
-        now, pauses, unknown, rows = answer
+        now, unknown, rows = answer
         at, workers = read_double(now), _by_id(rows)
         lost = {
             type.decode(): read_double(since) for type, since in zip(unknown[::2], unknown[1::2], strict=True)
@@ -102,7 +102,6 @@ class RedisWatch(RedisRead):
                     found[kind.tenant, kind.queue, kind.type, status] += count
         ready = {k: kind for k, kind in kinds.items() if "ready" in counts[k]}
         unserved = await self._unserved(ready, tenant, workers, at)
-        paused = sorted(map(read_pause, pauses), key=lambda part: (part[0], part[1] or ""))
         return Overview(
             now=at,
             counts=shown_counts(found),
@@ -111,7 +110,6 @@ class RedisWatch(RedisRead):
                 UnservedType(type, number, unserved_since(type, workers, lost, at))
                 for type, number in unserved
             ),
-            paused=tuple(part for part in paused if tenant is None or part[1] in (None, tenant)),
             workers=tuple(workers),
         )
 
@@ -197,7 +195,6 @@ def _explanation(
     raw: Sequence[Any],
     waits: Sequence[int],
     prerequisites: Sequence[bytes],
-    paused: Sequence[int],
     unknown: Sequence[bytes],
     ahead: int,
     lanes: int,
@@ -229,7 +226,6 @@ def _explanation(
         begun=found.begun or found.status != "running",
         freed=again.freed,
         given_back=again.given_back,
-        paused=tuple(part for part, is_paused in zip((None, state.tenant), paused, strict=True) if is_paused),
         unknown_since=unserved_since(state.type, workers, lost, at) if found.ended_at is None else None,
         ahead=ahead,
         lanes=lanes,

@@ -8,7 +8,7 @@ connection, schema  how the file is opened, and that it is still the same one; m
 statements          loads sql/*.sql, and executes them inside a transaction
 
 One module and one sql/*.sql per verb: submit (dependencies), claim (fairness, workers), settle (endings,
-groups), steps, read, operate, retention, limits, schedules, records.
+groups), steps, read, operate, orders, retention, limits, schedules, records.
 """
 
 from .backend import SqliteBackend

@@ -28,6 +28,8 @@ from treadle.item import (
     ItemUpdate,
     Lease,
     Loss,
+    Order,
+    Orders,
     Page,
     PermitReply,
     PermitRequest,
@@ -53,6 +55,7 @@ from . import (
     claim,
     limits,
     operate,
+    orders,
     read,
     records,
     retention,
@@ -371,19 +374,16 @@ class SqliteBackend(SqliteDatabase):
         change = noted_change(note, "delete", tenant, group_ids)
         return await self._change(change, operate.delete, group_ids, tenant, cascade=cascade)
 
-    async def pause(
-        self,
-        queue: str,
-        paused: bool = True,
-        *,
-        tenant: str | None = None,
-        note: AuditNote | None = None,
-    ) -> None:
-        change = noted_change(note, "pause" if paused else "resume", tenant, [queue])
-        await self._change(change, operate.pause, queue, tenant, paused=paused)
+    async def order(self, order: Order, *, note: AuditNote | None = None) -> bool:
+        change = noted_change(note, order.verb, order.tenant, [order.about])
+        return await self._change(change, orders.put, order)
 
-    async def paused(self) -> Sequence[tuple[str, str | None]]:
-        return await self._read(operate.paused)
+    async def withdraw(self, order: Order, *, note: AuditNote | None = None) -> bool:
+        change = noted_change(note, order.undo, order.tenant, [order.about])
+        return await self._change(change, orders.withdraw, order)
+
+    async def orders(self) -> Orders:
+        return await self._read(orders.read)
 
     async def prune(self, limit: int = 1000) -> int:
         return await self._write(retention.prune, limit)

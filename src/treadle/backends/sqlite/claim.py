@@ -23,6 +23,8 @@ def claim(tx: Tx, demand: Demand, directory: ProcessDirectory) -> Claim:
     worker = facts.worker
     if worker is None:
         return Claim(alive=False)
+    if demand.orders not in (None, facts.orders):
+        return Claim(fairness=demand.fairness, orders=facts.orders)
     changed, more_time = _process_time(tx, demand, facts)
     if changed:
         facts = claim_facts(tx, demand.worker)

@@ -17,7 +17,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from treadle.item import AvoidedLane, Demand
 from treadle.store.rules import PORTION
 from treadle.store.rules.limits import SharedRooms
+from treadle.store.rules.orders import is_paused
 
+from .orders import paused
 from .statements import NEXT, Row, Tx, array, statements
 
 _SQL = statements("fairness")
@@ -62,6 +64,8 @@ class ClaimFacts(NamedTuple):
     """The line of the first row in the claim index. None: no item is ready, except parked ones."""
     last_line: str | None
     last_token: int
+    orders: int
+    """The version of the orders."""
 
 
 class PickedItems(NamedTuple):
@@ -324,7 +328,7 @@ class _FairPick:
         self._room = room
         self._last = last
         self._facts = facts
-        self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if facts.any_paused else set()
+        self._paused = paused(tx) if facts.any_paused else set[tuple[str, str]]()
         self._parked = [
             ClaimIndex(tx, type, room.left_out.get(type, demand.avoid.get(type, ())))
             for type in (_parked_types(tx, demand, room) if facts.any_parked else ())
@@ -345,7 +349,7 @@ class _FairPick:
         wanted = (self._queues is None or queue in self._queues) and (
             self._tenants is None or tenant in self._tenants
         )
-        if not wanted or self._paused.intersection(((queue, ""), (queue, tenant))):
+        if not wanted or is_paused(self._paused, queue, tenant):
             return None
         return queue, tenant, lane
 
@@ -398,9 +402,14 @@ class _FairPick:
 
         while True:
             name = _first_wanted(wanted, begin, next_name)
-            if name is None or (*within, name, "")[:2] not in self._paused:
+            if name is None or not self._leaves_out((*within, name)):
                 return name
             begin = name + NEXT
+
+    def _leaves_out(self, names: tuple[str, ...]) -> bool:
+        """Whether a queue, or a tenant of it, is paused."""
+        parts = self._paused
+        return bool(parts) and (is_paused(parts, *names) if len(names) > 1 else (names[0], "") in parts)
 
     def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, RoundRobinMember] | None:
         if self._room.blocked_lanes >= _MOST_BLOCKED_LANES:
@@ -556,13 +565,12 @@ class HeldLanes:
         if not self._ready:
             return
         demand = self._demand
-        paused = set(self._tx.rows(_SQL["paused"]))
+        pauses = paused(self._tx)
         for no, _, queue, tenant, lane, type, deadline in self._ready:
             if (
                 (demand.queues is None or queue in demand.queues)
                 and (demand.tenants is None or tenant in demand.tenants)
-                and (queue, "") not in paused
-                and (queue, tenant) not in paused
+                and not is_paused(pauses, queue, tenant)
                 and not demand.avoids(type, tenant, lane)
             ):
                 yield no, type, deadline

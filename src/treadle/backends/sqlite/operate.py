@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, trigger, delete, pause, requeue and update."""
+"""Operate: cancel, complete, trigger, delete, requeue and update."""
 
 from __future__ import annotations
 
@@ -189,18 +189,6 @@ def _check_references(tx: Tx, members: Sequence[int]) -> None:
     references = [(id, dependent_id) for id, dependent_id, dependent in rows if dependent not in deleted]
     if references:
         raise ReferencedError(references)
-
-
-# -- pausing -------------------------------------------------------------------------------------------
-
-
-def pause(tx: Tx, queue: str, tenant: str | None, *, paused: bool) -> bool:
-    """Whether something was changed."""
-    return tx.run(_SQL["pause" if paused else "resume"], queue, tenant or "") > 0
-
-
-def paused(tx: Tx) -> list[tuple[str, str | None]]:
-    return [(queue, tenant or None) for queue, tenant in tx.rows(_SQL["paused"])]
 
 
 # -- requeue: open ended items, and block again what died or is doomed because of them ---------------

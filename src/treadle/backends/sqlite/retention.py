@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from treadle.records import KEPT_AUDIT, KEPT_REMOVALS
 
+from .orders import prune_orders
 from .records import prune_stats
 from .statements import Tx, array, statements
 from .steps import remove as remove_recorded
@@ -50,6 +51,7 @@ def prune(tx: Tx, limit: int) -> int:
     prune_stats(tx, limit)
     tx.run(_SQL["delete_audits"], tx.now - KEPT_AUDIT, limit)
     tx.run(_SQL["delete_removals"], tx.now - KEPT_REMOVALS)
+    prune_orders(tx)
     count = 0
     while found := _prunable(tx, limit - count):
         remove(tx, found)

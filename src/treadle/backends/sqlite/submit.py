@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from treadle.item import GROUP_MARK, EndedGroup, Item, Lease, Ref, Rejected, Submission, Submitted
+from treadle.store.rules.orders import is_paused
 from treadle.store.rules.records import changed_by, noted_submission
 from treadle.store.rules.settlement import shortest_keep, token_step
 from treadle.store.rules.submission import (
@@ -35,9 +36,10 @@ from .dependencies import (
 )
 from .groups import insert_nested
 from .operate import take_over
+from .orders import paused
 from .records import record
 from .rows import BLOCKED, READY, RUNNING, SCHEDULED, STATUS, SUCCESS, decode_ids, doomed
-from .statements import NULL, Row, Tx, array, blob, random_bits, statements
+from .statements import NULL, Tx, array, blob, random_bits, statements
 
 _SQL = statements("submit")
 
@@ -316,7 +318,7 @@ class _ItemStorage:
         self._usual = usual and not (leased or closing or self._waiting)
         """Whether the rows of these items in `treadle_open` follow from those in `treadle_item`."""
         self._workers: dict[str, int] = dict(tx.rows(_SQL["live_workers"], tx.now)) if leased else {}
-        self._paused: set[Row] = set(tx.rows(_SQL["paused"])) if leased else set()
+        self._paused = paused(tx) if leased else set[tuple[str, str]]()
         leases = sum(item.lease_to in self._workers for item, _ in placed) if leased else 0
         count = len(placed)
         tx.run(_SQL["take_numbers"], count, count, token_step(leases, random_bits) if leases else 0)
@@ -430,7 +432,7 @@ class _ItemStorage:
         if waits is not None:
             status, verdict = _status_of_dependent(waits, status)
         worker = self._workers.get(item.lease_to or "") if self._workers and status == READY else None
-        if worker is not None and self._paused.intersection(((item.queue, ""), (item.queue, item.tenant))):
+        if worker is not None and is_paused(self._paused, item.queue, item.tenant):
             worker = None
         lease = None
         if worker is not None and not (deadline is not None and deadline <= now):

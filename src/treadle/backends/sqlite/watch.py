@@ -77,10 +77,10 @@ def explain(tx: Tx, id: str, tenant: str | None) -> Explanation | None:
         return None
     state = full_states(tx, [no])[no]
     fleet = workers(tx)
-    shown, paused = tuple(fleet[:MOST_WORKERS]), tuple(_pauses_of(tx, state))
+    shown = tuple(fleet[:MOST_WORKERS])
     stored = tx.row(_SQL["open_item"], no)
     if stored is None:
-        return Explanation(now=tx.now, item=state, paused=paused, workers=shown)
+        return Explanation(now=tx.now, item=state, workers=shown)
     row = _OpenRow._make(stored)
     blocked = STATUS[row.status] == "blocked"
     counting: Counting = "done" if row.any_end_counts else "success"
@@ -101,7 +101,6 @@ def explain(tx: Tx, id: str, tenant: str | None) -> Explanation | None:
         begun=bool(row.begun) or state.status != "running",
         freed=again.freed,
         given_back=again.given_back,
-        paused=paused,
         unknown_since=unserved_since(state.type, fleet, lost_types(tx), tx.now),
         ahead=_ahead(tx, state, row, parked) if ready else 0,
         lanes=_count_lanes(tx, state.queue, tenant, parked) if ready else 0,
@@ -123,16 +122,6 @@ def _prerequisites(tx: Tx, state: ItemState) -> Iterator[tuple[str, tuple[Status
             if row is not None:
                 type, ended, failed, cancelled = row
                 yield name, ("running" if ended is None else group_status(failed, cancelled), type)
-
-
-def pauses(tx: Tx, tenant: str | None) -> list[tuple[str, str | None]]:
-    """The pauses for all tenants, and those of one tenant or of all."""
-    found = [(queue, owner or None) for queue, owner in tx.rows(_SQL["pauses"])]
-    return [pause for pause in found if tenant is None or pause[1] in (None, tenant)]
-
-
-def _pauses_of(tx: Tx, state: ItemState) -> list[str | None]:
-    return [owner for queue, owner in pauses(tx, state.tenant) if queue == state.queue]
 
 
 def lost_types(tx: Tx) -> dict[str, float]:
@@ -418,7 +407,6 @@ def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float = COUNTING_
         counts=shown_counts(*counts.result()),
         ages=tuple(_ages(tx, tenants, parked)),
         unserved=tuple(_unserved(tx, fleet, counts, tenant)),
-        paused=tuple(pauses(tx, tenant)),
         workers=tuple(fleet),
     )
 

@@ -14,13 +14,17 @@ from treadle.dashboard.visit import Visit
 PER_PAGE: Final = 200
 
 
+ALL: Final = "all"
+"""In place of a queue: the tenant is paused in all queues."""
+
+
 class TenantRow(msgspec.Struct, frozen=True):
     name: str
     depth: Depth
     queues: list[str]
     """Queues in which it has open items."""
     paused: list[str]
-    """Queues that are paused for it alone."""
+    """Queues and types that are paused for it alone, or `ALL`."""
 
 
 class TenantsPage(msgspec.Struct, frozen=True):
@@ -41,9 +45,9 @@ async def read(visit: Visit) -> TenantsPage:
         if count.status != "dead":
             queues.setdefault(count.tenant, set()).add(count.queue)
     paused: dict[str, list[str]] = {}
-    for queue, tenant in overview.paused:
-        if tenant is not None:
-            paused.setdefault(tenant, []).append(queue)
+    for each in overview.paused:
+        if each.tenant is not None:
+            paused.setdefault(each.tenant, []).append(each.queue or each.type or ALL)
     rows = [
         TenantRow(name, found.get(name, Depth()), sorted(queues.get(name, ())), sorted(paused.get(name, ())))
         for name in {*found, *paused} - {OPERATORS}

@@ -9,12 +9,14 @@ from treadle.bulk_action import BULK_QUEUE, BULK_TYPE
 from treadle.define.signature import Handler
 from treadle.doers import Doer, Task
 from treadle.doers.base import BaseDoer, Failing, WorkerDoers
+from treadle.doers.limit_rules import LimitRule, rule_of_type, rules_in_force
 from treadle.doers.limited import LimitedDoer, has_strict_lanes
-from treadle.doers.on_full import OnFullCalls
+from treadle.doers.on_full import OnFullCalls, OnFullDoer
 from treadle.engine.core import Core
 from treadle.engine.hooks import Phase
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
+from treadle.item import Limit, Order
 from treadle.options import RunIn
 
 from .built_in import SETTLED_AT_ONCE
@@ -55,8 +57,12 @@ class BoundTypes:
         self._doers = WorkerDoers()
         self.doer = self._doers.of(worker.doer)
         """The doer of the types that have none of their own."""
-        self._opened: dict[BaseDoer, None] = {}
-        """The doers that are bound, in the order of their binding."""
+        self._opened: dict[BaseDoer, str] = {}
+        """The doers that are bound, in the order of their binding, each with the name of its owner."""
+        self._limited: dict[str, LimitedDoer] = {}
+        """By type: the doer that obeys a limit that was ordered for this type, if there was one."""
+        self._limits: tuple[Order, ...] = ()
+        """The limits that are ordered."""
         self.all: list[BoundType] = []
         self.by_name: dict[str, BoundType] = {}
         """The same types by name. A type with aliases is there under each of them too."""
@@ -110,9 +116,7 @@ class BoundTypes:
         )
         self.all.append(bound)
         self.by_name.update(dict.fromkeys(names, bound))
-        if type.batch is not None or doer.buffers:
-            self.buffered |= {*names}
-        self._look()
+        self.obey(self._limits)
         self._on_free()
 
     def rebind(self, type: AnyType) -> None:
@@ -128,8 +132,49 @@ class BoundTypes:
                 del self.by_name[name]
         self._look()
 
+    def obey(self, limits: tuple[Order, ...]) -> list[tuple[BoundType, Limit]]:
+        """Obey the limits that are ordered, in place of others. Returns those on how many of a type run at
+        once: what runs already has perhaps asked for no permit."""
+        self._limits = limits
+        for doer, owner in self._opened.items():
+            if isinstance(doer, LimitedDoer) and doer not in self._limited.values():
+                doer.use(rules_in_force(doer.rules, owner, limits))
+            elif isinstance(doer, OnFullDoer):
+                (doer.rule,) = rules_in_force((doer.declared,), owner, limits)
+        found: list[tuple[BoundType, Limit]] = []
+        for bound in self.all:
+            rules = [rule_of_type(each) for each in limits if each.type in bound.names]
+            if isinstance(bound.given_doer, OnFullDoer) or not rules:
+                bound.doer = bound.given_doer
+                continue
+            bound.doer = self._limited_doer(bound, rules)
+            slots = [rule for rule in rules if rule.algorithm == "slots"]
+            found += [(bound, rule.limit_for("", "", "")) for rule in slots]
+        self._look()
+        return found
+
+    def limited(self, bound: BoundType) -> LimitedDoer:
+        """The doer that obeys, or has obeyed, a limit that was ordered for this type."""
+        return self._limited[bound.name]
+
+    def _limited_doer(self, bound: BoundType, rules: list[LimitRule]) -> LimitedDoer:
+        """The doer of a type, with these rules beside its own."""
+        given, owner = bound.given_doer, bound.name
+        inner = given
+        if isinstance(given, LimitedDoer):
+            inner, owner = given.inner, self._opened[given]
+            rules = [*rules, *rules_in_force(given.rules, owner, self._limits)]
+        doer = self._limited.get(bound.name)
+        if doer is None:
+            doer = self._limited[bound.name] = LimitedDoer(rules, inner)
+            self._bind(doer, owner)
+        doer.use(rules)
+        return doer
+
     def _look(self) -> None:
         """Note what a claim has to ask for, so that it does not look at each type."""
+        buffers = [bound for bound in self.all if bound.type.batch is not None or bound.doer.buffers]
+        self.buffered = frozenset(name for bound in buffers for name in bound.names)
         self.shares_room = any(bound.pooled or bound.type.aliases for bound in self.all)
         self.has_limits = any(isinstance(bound.doer, LimitedDoer) for bound in self.all)
         self.has_own_doers = any(bound.own_doer for bound in self.all)
@@ -147,7 +192,7 @@ class BoundTypes:
         core = self._core
         prepare_limits(core, doer, self._on_full)
         doer.bind(self.permits, core.settings.clock, self._worker.id, name)
-        self._opened[doer] = None
+        self._opened[doer] = name
         doer.on_free(self._on_free)
         doer.on_give_back(self._on_give_back)
         doer.on_error(self._report)

@@ -210,6 +210,10 @@ class Claimer:
         )
 
     async def _claim(self) -> float:
+        orders = self._dispatcher.orders
+        orders.release_ended()
+        if orders.has_ended():
+            self._dispatcher.obey()
         demand = self._dispatcher.demand(self._fairness)
         if demand is None:
             self._short_of_room = True
@@ -229,6 +233,10 @@ class Claimer:
             self._core.hooks.outage.answered("claim")
         if not claim.alive:
             await self._heartbeat.beat()
+            return 0.0
+        if claim.orders is not None:
+            await self._dispatcher.orders.read()
+            self._dispatcher.obey()
             return 0.0
         return self._wait_after(claim, demand, sent, wakes)
 
@@ -275,6 +283,7 @@ class Claimer:
         self.idle = True
         slow = self._empty > IDLE_AFTER and not self._must_ask() and not _leaves_items(demand)
         wait = (self._interval * IDLE_FACTOR if slow else self._interval) * (1.0 - JITTER * self._draw())
+        wait = min(wait, max(0.0, self._dispatcher.orders.ends - self._clock.monotonic()))
         if claim.next_due is None:
             return wait
         if 0 < claim.next_due <= self._clock.monotonic() - sent:

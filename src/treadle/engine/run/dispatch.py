@@ -28,6 +28,7 @@ from .built_in import SETTLED_AT_ONCE, ItemsWithoutAttempt
 from .decide import GiveBack, is_lost_too_often, judged, unbegun
 from .held import UNREAD, BoundType, HeldLease, HeldLeases, attempts_of
 from .isolation import LOSSES_BEFORE_TRIAL, Isolation
+from .orders import WorkerOrders
 from .settle import Settler
 from .undecodable import UndecodableItems
 
@@ -53,6 +54,8 @@ class Dispatcher:
         self._now = core.settings.clock.monotonic
         self._types = types
         self._bound = types.by_name
+        self.orders = WorkerOrders(core, types, held)
+        self._knows_orders = "operating" in core.backend.capabilities
         self._doer = types.doer
         self._held = held
         self.settler = settler
@@ -90,18 +93,22 @@ class Dispatcher:
         pools = self._batches.pool_rooms(types.all) if types.shares_room else {}
         rooms = dict.fromkeys(bound_types, shared)
         for name, bound in bound_types.items():
-            if bound.own_doer or not bound.is_plain:
+            if bound.own_doer or not bound.is_plain or bound.doer is not bound.given_doer:
                 rooms[name] = self._room(bound, shared, pools)
         own = sum(rooms[bound.name] for bound in types.all if bound.own_doer) if types.has_own_doers else 0
         limit = min(shared + own, PORTION)
         if not self.isolation.is_idle:
             limit = int(min(limit, self.isolation.room()))
+        orders = self.orders
+        orders.close_rooms(rooms)
         rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
         if types.runs_bulk:
             rooms[BULK_TYPE] = 0 if self._without_attempt.runs_bulk else min(limit, 1)
         avoid: dict[str, frozenset[AvoidedLane]] = {}
         if types.has_limits:
             avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
+        for name, tenants in orders.avoided.items():
+            avoid[name] = avoid.get(name, frozenset()) | tenants
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,
             limit=limit,
@@ -111,19 +118,24 @@ class Dispatcher:
             buffered=types.buffered,
             strict=types.strict,
             fairness=fairness,
+            orders=orders.version if self._knows_orders else None,
         )
         return demand
 
     def _room(self, bound: BoundType, shared: int, pools: Mapping[str, int]) -> int:
         room = min(bound.doer.available(), PORTION) if bound.own_doer else shared
+        if bound.doer is not bound.given_doer:
+            room = min(room, bound.doer.available())
         if bound.pooled:
             room = min(room, pools[bound.run_in])
         return room if bound.type.batch is None else self._batches.room(bound, room)
 
-    def could_start(self, type: str) -> bool:
+    def could_start(self, type: str, tenant: str) -> bool:
         """Whether an item of this type could start right now, alone."""
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping or type in self._types.strict:
+            return False
+        if not self.orders.may_start(type, tenant):
             return False
         pools = self._batches.pool_rooms(self._types.all) if bound.pooled else {}
         room = self._room(bound, self._doer.available(), pools)
@@ -237,6 +249,11 @@ class Dispatcher:
         """Set which items wait in the doers although a limit denies them."""
         for doer in self._types.doers():
             doer.keep_denied(which)
+
+    def obey(self) -> None:
+        """Obey the orders in force. What waits here goes back: it may be paused, or have other limits."""
+        self.give_back()
+        self.orders.apply()
 
     def flush(self) -> None:
         """Run what batches have collected."""

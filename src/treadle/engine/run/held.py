@@ -65,6 +65,8 @@ class BoundType:
         self.log_context = None if fn is None else LogContext(fn, type.name, settings.clock.monotonic)
         self.metrics = metrics
         self.doer = doer
+        self.given_doer = doer
+        """The one that the code gives it. `doer` is another one while a limit is ordered for this type."""
         self.own_doer = own_doer
         self.coming = 0
         """How many of its leases are on their way to a place in their pool."""

@@ -86,8 +86,8 @@ class PermitLedger:
         self._backend = backend
         self._worker = worker
         self._on_wrong = on_wrong
-        self._held: dict[tuple[Limit, int], PermitRequest] = {}
-        """By limit and token. The token is 0 for permits that belong to no lease."""
+        self._held: dict[tuple[str, int], PermitRequest] = {}
+        """By the name of a limit and token. The token is 0 for permits that belong to no lease."""
         self.total = 0
         """How many permits its tasks hold."""
         self._calls = 0
@@ -159,9 +159,14 @@ class PermitLedger:
         finally:
             self._open.set()
 
+    def adopt(self, limit: Limit, count: int) -> None:
+        """Tasks that run hold permits of this limit that were not asked for. The store is to be told."""
+        self._add(PermitRequest((limit,), count), count)
+        self.differs = True
+
     def _add(self, request: PermitRequest, count: int) -> None:
         for limit in _slots(request.limits):
-            key = limit, _token(request.lease)
+            key = limit.name, _token(request.lease)
             held = 0 if (found := self._held.get(key)) is None else found.count
             if request.lease is None or not held:  # a lease that has its permit gets no second one
                 self._held[key] = PermitRequest((limit,), held + count, request.lease)
@@ -170,7 +175,7 @@ class PermitLedger:
     def remove(self, request: PermitRequest) -> None:
         """Its tasks have ended."""
         for limit in _slots(request.limits):
-            key = limit, _token(request.lease)
+            key = limit.name, _token(request.lease)
             if (found := self._held.pop(key, None)) is None:
                 continue
             count = min(found.count, request.count)

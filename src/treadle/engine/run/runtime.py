@@ -258,5 +258,5 @@ class Runtime:
         serves = (worker.queues is None or queue in worker.queues) and (
             worker.tenants is None or tenant in worker.tenants
         )
-        can_start = serves and not self.claimer.recovering and self._dispatcher.could_start(type)
+        can_start = serves and not self.claimer.recovering and self._dispatcher.could_start(type, tenant)
         return worker.id if can_start else None

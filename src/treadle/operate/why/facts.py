@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treadle.engine.schedule.scheduler import ScheduleStanding
-from treadle.item import Count, ItemState, Limit, Schedule, StepRecord, WorkerState
+from treadle.item import Count, ItemState, Limit, Order, Schedule, StepRecord, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
 
 
@@ -40,6 +40,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """An item."""
 
     explained: Explanation
+    paused: tuple[Order, ...] = ()
+    """The pauses that hold it."""
     limits: tuple[LimitFact, ...] | None = None
     """The limits of its type. None: not known, because the code of the type is not here."""
     causes: tuple[Prerequisite, ...] = ()
@@ -82,8 +84,8 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     counts: tuple[Count, ...] = ()
     """Of this queue: open and dead items."""
     age: QueueAge | None = None
-    paused: tuple[str | None, ...] = ()
-    """None for the pause for all tenants, the tenant for that of one."""
+    paused: tuple[Order, ...] = ()
+    """Its pauses, and that of the tenant."""
     unserved: tuple[UnservedType, ...] = ()
     """Types of this queue that no live worker has."""
     ready_since: Mapping[str, float] = {}

@@ -27,7 +27,14 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import Explanation, LimitUse, Overview, Prerequisite, UnservedType
-from treadle.operate.tenant_view import has_others, seen_limits, seen_workers
+from treadle.operate.tenant_view import (
+    has_others,
+    paused_queues,
+    read_orders,
+    read_overview,
+    seen_limits,
+    seen_workers,
+)
 from treadle.store.fleet import Fleet
 from treadle.store.rules.steps import is_over, join_of, unreadable_step
 from treadle.why import Reason, Why
@@ -169,11 +176,12 @@ async def _read(
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
-    recorded = await _read_recorded(backend, item)
-    causes = await _read_causes(backend, item) or await _read_dead_children(backend, item, recorded)
-    waits = tuple(step for step in recorded.steps if not is_over(step, explained.now))
+    pauses = () if item.status in TERMINAL else (await read_orders(backend, viewer)).orders
+    causes = await _read_causes(backend, item)
+    waits = await _read_waits(backend, item, explained.now)
     return ItemFacts(
         explained=explained,
+        paused=tuple(each for each in pauses if each.holds(item.queue, item.type, item.tenant)),
         limits=await _read_limits(core, explained, viewer),
         causes=causes,
         root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
@@ -339,7 +347,7 @@ async def _read_group(backend: Backend, id: str, tenant: str | None) -> GroupFac
 async def why_queue(core: Core, name: str, tenant: str | None, overview: Overview | None = None) -> Why:
     """Why the items of a queue wait. overview: one of the same tenant that was just read."""
     if overview is None:
-        overview = await core.backend.overview(tenant=tenant)
+        overview = await read_overview(core.backend, tenant)
     counts = tuple(count for count in overview.counts if count.queue == name)
     ready = {count.type for count in counts if count.status == "ready"}
     unserved = tuple(each for each in overview.unserved if each.type in ready)[:MOST_TYPES]
@@ -349,12 +357,16 @@ async def why_queue(core: Core, name: str, tenant: str | None, overview: Overvie
         now=overview.now,
         counts=counts,
         age=next((age for age in overview.ages if age.queue == name), None),
-        paused=tuple(owner for queue, owner in overview.paused if queue == name),
+        paused=tuple(
+            each
+            for each in overview.paused
+            if each.queue == name or (each.queue, each.type, each.tenant) == (None, None, tenant)
+        ),
         unserved=unserved,
         ready_since=await _ready_since(core, name, tenant, unserved),
         workers=seen_workers(overview.workers, tenant),
         others=has_others(overview.workers, tenant, overview.now),
-        queues=tuple(sorted({*(c.queue for c in overview.counts), *(queue for queue, _ in overview.paused)})),
+        queues=tuple(sorted({*(each.queue for each in overview.counts), *paused_queues(overview.paused)})),
         declared=_declared_queues(core),
     )
     reasons = _reasons_for(facts, tenant)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from treadle.base.wording import duration, error_line, listed, plain, plural
 from treadle.engine.run.isolation import LOSSES_BEFORE_TRIAL
-from treadle.item import Limit, WorkerState
+from treadle.item import Limit, Order, WorkerState
 from treadle.item_facts import Explanation, LimitHolder, LimitUse
 from treadle.store.rules.watching import MOST_AHEAD, MOST_LANES
 from treadle.why import Reason
@@ -23,6 +23,9 @@ from .wording import (
     give_up_killer,
     item_name,
     last_seen,
+    ordered_text,
+    pause_text,
+    resume_command,
     since_text,
     tenant_option,
     until_text,
@@ -89,7 +92,7 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that waits for a worker."""
     explained = facts.explained
     fleet = WorkerFleet(explained.workers, explained.now)
-    paused = paused_reasons(explained.item.queue, explained.paused)
+    paused = paused_reasons(facts.paused, explained.now)
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
         return [*paused, *([] if missing is None else [missing])]
@@ -119,14 +122,17 @@ def _perhaps_limited(full: list[Reason], type: str) -> list[Reason]:
     return [replace(each, text=f"{each.text}; {_limits_unknown(type)}") for each in full]
 
 
-def paused_reasons(queue: str, tenants: Iterable[str | None]) -> list[Reason]:
-    """The pauses of a queue. None: the one for all tenants."""
-    reasons: list[Reason] = []
-    for tenant in tenants:
-        whom = "for all tenants" if tenant is None else f"for tenant {plain(tenant)}"
-        text, fix = f"queue {plain(queue)} is paused {whom}", command("resume", queue, tenant=tenant)
-        reasons.append(Reason(kind="paused", text=text, refs=(queue,), fix=fix))
-    return reasons
+def paused_reasons(pauses: Iterable[Order], now: float) -> list[Reason]:
+    """A reason for each pause."""
+    return [
+        Reason(
+            kind="paused",
+            text=pause_text(each) + ordered_text(each, now),
+            refs=(each.about,),
+            fix=resume_command(each),
+        )
+        for each in pauses
+    ]
 
 
 def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerState], Reason | None]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from treadle.base.timing import to_datetime
 from treadle.base.wording import HOUR, duration, plain
 from treadle.bulk_action import OPERATORS
-from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, WorkerState
+from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, Order, WorkerState
 from treadle.item_facts import Prerequisite
 from treadle.store.fleet import last_beat
 
@@ -37,6 +37,31 @@ def _clock_time(now: float, at: float) -> str:
     if moment.date() == today.date():
         return f" (at {moment:%H:%M} UTC)"
     return f" ({moment:%Y-%m-%d %H:%M} UTC)"
+
+
+def pause_text(order: Order) -> str:
+    """`queue mail is paused for all tenants`, `type mail.send is paused`, `tenant acme is paused`."""
+    if order.queue is not None:
+        whom = "for all tenants" if order.tenant is None else f"for tenant {plain(order.tenant)}"
+        return f"queue {plain(order.queue)} is paused {whom}"
+    if order.type is not None:
+        whom = "" if order.tenant is None else f" for tenant {plain(order.tenant)}"
+        return f"type {plain(order.type)} is paused{whom}"
+    return f"tenant {plain(order.tenant or '')} is paused"
+
+
+def ordered_text(order: Order, now: float) -> str:
+    """Who has given an order, when and why, as the end of a sentence. Empty: it is not known."""
+    text = f", by {plain(order.actor)} {since_text(now, order.at)}" if order.actor else ""
+    text += f": {plain(order.reason)}" if order.reason else ""
+    return text + ("" if order.until is None else f"; it ends {until_text(now, order.until)}")
+
+
+def resume_command(order: Order) -> str:
+    """The command that ends a pause."""
+    if order.type is not None:
+        return command(f"resume --type {shlex.quote(order.type)}", tenant=order.tenant)
+    return command("resume", *(() if order.queue is None else (order.queue,)), tenant=order.tenant)
 
 
 def item_name(id: str, type: str = "", *words: str) -> str:

@@ -9,6 +9,7 @@ settlement.py   items that are put back or lose their worker, history, tokens, t
 steps.py        when waits are over, what a requeue forgets
 repair.py       which items a requeue opens again
 listing.py      how items are found by a filter, cursors and pages
+orders.py       pauses and limits that operators order: versions, what is in force
 limits.py       permits of fleet-wide limits; room that types share in a claim
 steps.py        when waits are over, what a requeue forgets
 records.py      audit entries and statistics

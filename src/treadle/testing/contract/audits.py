@@ -9,7 +9,7 @@ from treadle.errors import AlreadyEnded, InputError, NotFound, NotTriggerable, R
 from treadle.item import AuditNote, Filter, Heartbeat, Item, ItemUpdate, Rejected, Schedule, Submission
 from treadle.records import KEPT_AUDIT, MOST_AUDIT_IDS, AuditEntry
 
-from .build import dependent, die, end, item, items, near, only, start, state, submit
+from .build import dependent, die, end, item, items, near, only, pause, resume, start, state, submit
 from .subject import Subject, needs
 
 NOTE = AuditNote(actor="ann@x", reason="it was stuck", address="10.0.0.1", about="what it was about")
@@ -72,7 +72,7 @@ class AuditCases:
         await backend.cancel(["a"], note=AuditNote(actor="bob", verb="give_up"))
         assert brief(await newest(backend)) == ("give_up", ("a",), 0, None)
         await backend.cancel(["b"])
-        await backend.pause("q")
+        await pause(backend, "q")
         assert len(await entries(backend)) == 8
 
     @needs("recording")
@@ -81,8 +81,8 @@ class AuditCases:
         await backend.put_schedule(Schedule(name="s", next_at=1000.0, spec=b"x"))
         await backend.beat(Heartbeat(worker="w", lease=60.0))
         for _ in range(2):
-            await backend.pause("q", tenant="t", note=NOTE)
-        await backend.pause("q", False, tenant="t", note=NOTE)
+            await pause(backend, "q", tenant="t", note=NOTE)
+        await resume(backend, "q", tenant="t", note=NOTE)
         assert await backend.pause_schedule("s", True, note=AuditNote(actor="ann", tenant="t"))
         assert await backend.pause_schedule("s", False, note=NOTE)
         assert await backend.drop_schedule("s", note=NOTE)
@@ -139,7 +139,7 @@ class AuditCases:
         await submit_noted(backend, item("x", tenant="b"))
         await submit_noted(backend, item("y", tenant="a"), item("y", tenant="b"))
         await backend.cancel(["x"], note=NOTE)
-        await backend.pause("q", tenant="a", note=NOTE)
+        await pause(backend, "q", tenant="a", note=NOTE)
         mine = [(entry.verb, entry.tenant) for entry in await entries(backend, tenant="a")]
         assert mine == [("pause", "a"), ("enqueue", "a")]
         assert [entry.tenant for entry in await entries(backend)] == ["a", None, None, "b", "a"]
@@ -149,7 +149,7 @@ class AuditCases:
     async def test_entries_are_read_in_pages(self, backend: Backend) -> None:
         """The portions of a bulk action are read by its id. A cursor stays valid while entries are added."""
         for n in range(5):
-            await backend.pause(f"q{n}", tenant="t", note=NOTE)
+            await pause(backend, f"q{n}", tenant="t", note=NOTE)
             await backend.cancel([f"p{n}"], tenant="t", note=AuditNote(actor="ann", bulk="b1"))
         await backend.cancel(["p"], note=AuditNote(actor="ann", bulk="b2"))
         for tenant in (None, "t"):
@@ -163,7 +163,7 @@ class AuditCases:
             assert [only(entry.ids) for entry in portions.entries] == ["p4", "p3", "p2", "p1", "p0"]
             assert {entry.bulk for entry in portions.entries} == {"b1"}
             assert portions.cursor is None
-        await backend.pause("new", note=NOTE)
+        await pause(backend, "new", note=NOTE)
         again = await backend.audits(limit=2, cursor=first.cursor)
         assert again == second
         for wrong in ("", "x", "1", "a-1"):
@@ -173,13 +173,13 @@ class AuditCases:
     @needs("recording")
     async def test_a_tenant_reads_what_actions_of_all_tenants_did(self, backend: Backend) -> None:
         """Portions that say what was asked for are of such actions: their first entry is of no tenant."""
-        await backend.pause("q", tenant="t", note=NOTE)
+        await pause(backend, "q", tenant="t", note=NOTE)
         for n in range(3):
             note = AuditNote(actor="ann", bulk="b1", about="type:mail")
             for tenant in ("t", "other"):
                 await backend.cancel([f"all{n}"], tenant=tenant, note=note)
             await backend.cancel([f"own{n}"], tenant="t", note=AuditNote(actor="ann", bulk="b2"))
-        await backend.pause("r", tenant="t", note=NOTE)
+        await pause(backend, "r", tenant="t", note=NOTE)
         first = await backend.audits(tenant="t", limit=3)
         second = await backend.audits(tenant="t", limit=3, cursor=first.cursor)
         found = [only(entry.ids) for entry in (*first.entries, *second.entries)]
@@ -237,9 +237,9 @@ class AuditCases:
         """The oldest first, at most as many as asked for."""
         backend = subject.backend
         for n in range(3):
-            await backend.pause(f"q{n}", note=NOTE)
+            await pause(backend, f"q{n}", note=NOTE)
         await subject.advance(KEPT_AUDIT - 100)
-        await backend.pause("young", note=NOTE)
+        await pause(backend, "young", note=NOTE)
         await backend.prune()
         assert len(await entries(backend)) == 4
         await subject.advance(200)

@@ -12,7 +12,7 @@ from .batched_calls import BatchedSettleCases, BatchedSubmitCases, LargeCallCase
 from .bounded_reads import LineCases, ReachCases, RelatedCases
 from .cancelled_groups import CancelledGroupCases
 from .children import ChildCases, KeyedChildCases, RefusedChildCases
-from .claim import ClaimCases, PauseCases
+from .claim import ClaimCases
 from .clock_steps import ClockStepCases
 from .debounce import KeyDebounceCases
 from .delete import DeleteCases
@@ -37,6 +37,7 @@ from .must_exist import MustExistCases
 from .nested_failures import NestedFailureCases, NestedLoadCases, NestedRemovalCases
 from .nested_groups import NestedGroupCases, NestedKeyCases
 from .operate import CancelCases, CompleteCases
+from .orders import OrderCases, PauseCases
 from .overview import OverviewCases, QueueAgeCases, UnservedTypeCases
 from .parked import ParkedCases
 from .races_claim import ClaimRaceCases
@@ -90,6 +91,7 @@ class BackendContract(
     ClaimCases,
     VerdictCases,
     PauseCases,
+    OrderCases,
     ClaimOrderCases,
     FairnessCases,
     NestedFairnessCases,

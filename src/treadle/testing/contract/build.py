@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.item import (
     GROUP_MARK,
+    AuditNote,
     Claim,
     Contribution,
     DeathReason,
@@ -23,6 +24,7 @@ from treadle.item import (
     Item,
     ItemState,
     Lease,
+    Order,
     Outcome,
     Rejected,
     Settled,
@@ -161,6 +163,30 @@ async def doomed_lease(backend: Backend, worker: str = "w", **demand: Any) -> Le
 
 
 # ------------------------------------------------------------------------------------------------ settling
+
+
+async def pause(
+    backend: Backend,
+    queue: str | None = None,
+    *,
+    type: str | None = None,
+    tenant: str | None = None,
+    until: float | None = None,
+    note: AuditNote | None = None,
+) -> bool:
+    order = Order(kind="pause", queue=queue, type=type, tenant=tenant, until=until)
+    return await backend.order(order, note=note)
+
+
+async def resume(
+    backend: Backend,
+    queue: str | None = None,
+    *,
+    type: str | None = None,
+    tenant: str | None = None,
+    note: AuditNote | None = None,
+) -> bool:
+    return await backend.withdraw(Order(kind="pause", queue=queue, type=type, tenant=tenant), note=note)
 
 
 def succeed(

@@ -1,4 +1,4 @@
-"""Claim: which items are eligible, what a lease shows, and paused queues."""
+"""Claim: which items are eligible, and what a lease shows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from .build import (
     claim_ids,
     claim_one,
     connections,
-    defer,
     dependent,
     item,
     items,
     near,
-    retry,
-    start,
-    start_one,
+    pause,
     state,
     status,
     submit,
@@ -113,8 +110,8 @@ class ClaimCases:
         """They use up no share, even with a limit of 1."""
         await submit(backend, item(tenant="x", queue="q1"), item(tenant="y", queue="q1", lane="busy"))
         await submit(backend, item(tenant="x", queue="q2"), item("mine", tenant="z", queue="q2"))
-        await backend.pause("q1", tenant="x")
-        await backend.pause("q2", tenant="x")
+        await pause(backend, "q1", tenant="x")
+        await pause(backend, "q2", tenant="x")
         assert await claim_ids(backend, 1, avoid={"work": frozenset({("y", "busy")})}) == ["mine"]
 
     async def test_a_limit_of_zero_returns_only_verdicts(self, backend: Backend) -> None:
@@ -296,82 +293,3 @@ class ClaimCases:
         claimed = await subject.backend.claim(Demand(worker="w1", limit=10))
         assert (claimed.alive, claimed.leases) == (False, ())
         assert (await claim_answer(subject.backend, worker="w1")).alive
-
-
-class PauseCases:
-    @needs("operating")
-    async def test_a_claim_skips_paused_queues(self, backend: Backend) -> None:
-        """Running items of the queue and other queues go on. Resuming makes its items claimable."""
-        running = await start_one(backend, item("running", queue="bulk"))
-        await submit(backend, item("a", queue="bulk"), item("b"))
-        await backend.pause("bulk")
-        assert await claim_ids(backend) == ["b"]
-        await apply(backend, succeed(running))
-        await submit(backend, item("c", queue="bulk"))
-        assert await claim_ids(backend) == []
-        await backend.pause("bulk", False)
-        assert await claim_ids(backend) == ["a", "c"]
-        await consistent(backend)
-
-    @needs("operating")
-    async def test_a_queue_may_be_paused_for_one_tenant(self, backend: Backend) -> None:
-        """Other tenants' items of that queue are claimed."""
-        await submit(backend, item("a", tenant="x"), item("b", tenant="y"))
-        await backend.pause("default", tenant="x")
-        assert await claim_ids(backend) == ["b"]
-        await backend.pause("default", False, tenant="x")
-        assert await claim_ids(backend) == ["a"]
-
-    @needs("operating")
-    async def test_pauses_of_a_queue_and_of_a_tenant_are_independent(self, backend: Backend) -> None:
-        """An item is claimable only if neither pause applies."""
-        await submit(backend, item("a", tenant="x"))
-        await backend.pause("default")
-        await backend.pause("default", tenant="x")
-        await backend.pause("default", False)
-        assert await claim_ids(backend) == []
-        await backend.pause("default")
-        await backend.pause("default", False, tenant="x")
-        assert await claim_ids(backend) == []
-        await backend.pause("default", False)
-        assert await claim_ids(backend) == ["a"]
-
-    @needs("operating")
-    async def test_paused_lists_queue_and_tenant(self, backend: Backend) -> None:
-        """The tenant is None for all tenants. Pausing is idempotent, also for a queue that does not exist."""
-        assert list(await backend.paused()) == []
-        for _ in range(2):
-            await backend.pause("bulk")
-            await backend.pause("bulk", tenant="x")
-        assert set(await backend.paused()) == {("bulk", None), ("bulk", "x")}
-        assert len(await backend.paused()) == 2
-        await backend.pause("bulk", False)
-        await backend.pause("other", False)
-        assert list(await backend.paused()) == [("bulk", "x")]
-
-    @needs("operating")
-    async def test_a_pause_does_not_stop_verdicts(self, backend: Backend) -> None:
-        """Doomed items can only end."""
-        await submit(backend, dependent("x", id="a", need=2))
-        await backend.pause("default")
-        assert await verdicts(backend) == {"a": "unsatisfiable"}
-
-    @needs("operating")
-    async def test_a_paused_queue_uses_up_no_share(self, backend: Backend) -> None:
-        """Neither its depth nor its priority delays other queues."""
-        await submit(backend, *items(50, queue="bulk", priority=9), item("a", queue="z"))
-        await backend.pause("bulk")
-        assert await claim_ids(backend, 1) == ["a"]
-
-    @needs("operating")
-    async def test_items_that_return_to_a_paused_queue_wait(self, subject: Subject) -> None:
-        """Retried, deferred and freed items wait until the queue is resumed."""
-        first, second = await start(subject.backend, item("a"), item("b"))
-        await start_one(subject.backend, item("c"), "w1")
-        await subject.backend.pause("default")
-        await apply(subject.backend, retry(first), defer(second, 50))
-        await subject.backend.remove_worker("w1")
-        await subject.advance(60)
-        assert await claim_ids(subject.backend) == []
-        await subject.backend.pause("default", False)
-        assert sorted(await claim_ids(subject.backend)) == ["a", "b", "c"]

@@ -20,6 +20,7 @@ from .build import (
     items,
     near,
     only,
+    pause,
     release,
     retry,
     start_one,
@@ -108,22 +109,6 @@ class ExplainWaitingCases:
         found = await explain(backend, "x")
         assert (found.item.status, found.freed, found.given_back) == ("ready", False, False)
 
-    @needs("watching")
-    async def test_the_pauses_of_its_queue_are_named(self, backend: Backend) -> None:
-        """For all tenants, and for its own. Not those of others."""
-        await submit(backend, item("x", queue="q", tenant="a"))
-        await backend.pause("other")
-        await backend.pause("q", tenant="b")
-        assert (await explain(backend, "x")).paused == ()
-        await backend.pause("q", tenant="a")
-        assert (await explain(backend, "x")).paused == ("a",)
-        await backend.pause("q")
-        assert (await explain(backend, "x")).paused == (None, "a")
-        await backend.pause("q", False, tenant="a")
-        assert (await explain(backend, "x")).paused == (None,)
-        await backend.cancel(["x"])
-        assert (await explain(backend, "x")).paused == (None,)
-
     @needs("watching", "order")
     async def test_the_items_ahead_in_its_line_are_counted(self, backend: Backend) -> None:
         """By priority, then by age. Items of other lanes, tenants and queues are not ahead."""
@@ -163,7 +148,7 @@ class ExplainWaitingCases:
         assert (await explain(backend, "x")).lanes == 2
         await submit(backend, item(lane="b"), item(lane="b"), item(lane="p"), item("y", tenant="t"))
         assert (await explain(backend, "x")).lanes == 4
-        await backend.pause("default", tenant="t")
+        await pause(backend, "default", tenant="t")
         assert [(await explain(backend, id)).lanes for id in ("x", "y", "p")] == [4, 4, 4]
         await submit(backend, *(item(lane=f"lane-{n}") for n in range(120)))
         assert (await explain(backend, "x")).lanes == 100

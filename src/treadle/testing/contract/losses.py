@@ -22,6 +22,7 @@ from .build import (
     items,
     near,
     only,
+    pause,
     release,
     retry,
     settle_one,
@@ -120,7 +121,7 @@ class LostLeaseCases:
             return [each.id for each in page.items]
 
         await submit(backend, *items(3, queue="bulk"), item("a", workflow="w"))
-        await backend.pause("bulk")
+        await pause(backend, "bulk")
         for _ in range(2):
             await claim_and_die(backend)
             await subject.advance(3)

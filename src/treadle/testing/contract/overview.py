@@ -23,6 +23,7 @@ from .build import (
     items,
     near,
     only,
+    pause,
     start_one,
     submit,
     verdicts,
@@ -118,16 +119,13 @@ class OverviewCases:
 
     @needs("watching")
     async def test_one_tenant_sees_only_itself(self, backend: Backend) -> None:
-        """Its items, ages, pauses and types; all workers."""
+        """Its items, ages and types; all workers."""
         await submit(backend, *items(9, tenant="b", type="theirs"), item(tenant="a", type="mine"))
         await submit(backend, item(tenant="b", queue="q"))
         await end(backend, *items(3, tenant="b"), how=die)
-        for tenant in (None, "a", "b"):
-            await backend.pause(f"of-{tenant}", tenant=tenant)
         found = await backend.overview(tenant="a")
         assert found.counts == (Count("a", "default", "mine", "ready", 1),)
         assert [age.queue for age in found.ages] == ["default"]
-        assert found.paused == (("of-None", None), ("of-a", "a"))
         await beat(backend, "w", types=("other",))
         found = await backend.overview(tenant="a")
         assert [one.type for one in found.unserved] == ["mine"]
@@ -136,15 +134,11 @@ class OverviewCases:
         assert (await backend.overview(tenant="none")).counts == ()
 
     @needs("watching")
-    async def test_pauses_and_workers_are_named(self, backend: Backend) -> None:
-        """A worker with its types and how many items it runs."""
-        await backend.pause("q")
-        await backend.pause("q", tenant="t")
+    async def test_workers_are_named(self, backend: Backend) -> None:
+        """With their types and how many items they run."""
         await submit(backend, *items(3))
         await claim(backend, 2, types={"work": 2})
         found = await backend.overview()
-        assert found.paused == (("q", None), ("q", "t"))
-        assert set(found.paused) == set(await backend.paused())
         assert found.workers == tuple(await backend.workers())
         worker = only(found.workers)
         assert (worker.id, worker.types, worker.running) == ("w", ("work",), 2)
@@ -181,8 +175,8 @@ class QueueAgeCases:
         await submit(
             backend, item("old", "alien"), item("x"), item(queue="idle"), item(queue="t", tenant="t")
         )
-        await backend.pause("idle")
-        await backend.pause("t", tenant="t")
+        await pause(backend, "idle")
+        await pause(backend, "t", tenant="t")
         assert await claim_ids(backend, types={"work": 9}) == ["x"]
         await subject.advance(100)
         await submit(backend, item("young"))

@@ -15,6 +15,8 @@ from .build import (
     item,
     items,
     only,
+    pause,
+    resume,
     retry,
     state,
     status,
@@ -136,10 +138,10 @@ class ParkedCases:
         elsewhere: dict[str, Any] = {"worker": "w2", "types": {"elsewhere": 9}}
         assert await claim_ids(backend, queues=("none",), **elsewhere) == []
         assert await claim_ids(backend, tenants=("none",), **elsewhere) == []
-        await backend.pause("q")
+        await pause(backend, "q")
         assert await claim_ids(backend, avoid={"elsewhere": frozenset({("x", "l")})}, **elsewhere) == ["py"]
         assert await claim_ids(backend, **elsewhere) == ["px"]
-        await backend.pause("q", False)
+        await resume(backend, "q")
         assert len(await claim_ids(backend, 1, **elsewhere)) == 1
         assert len(await claim_ids(backend, **elsewhere)) == 1
 

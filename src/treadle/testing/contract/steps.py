@@ -41,7 +41,9 @@ from .build import (
     item,
     near,
     only,
+    pause,
     release,
+    resume,
     retry,
     settle_one,
     start,
@@ -473,10 +475,10 @@ class SuspendCases:
     async def test_a_paused_queue_holds_a_woken_item(self, backend: Backend) -> None:
         """A signal makes it ready. It is handed out when the queue is resumed."""
         await suspended(backend, awaits())
-        await backend.pause("default")
+        await pause(backend, "default")
         await send(backend)
         assert await claim_ids(backend) == []
-        await backend.pause("default", False)
+        await resume(backend, "default")
         assert await claim_ids(backend) == ["a"]
 
     @needs("steps", "order")

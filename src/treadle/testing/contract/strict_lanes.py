@@ -25,7 +25,9 @@ from .build import (
     item,
     items,
     only,
+    pause,
     release,
+    resume,
     retry,
     statuses,
     submit,
@@ -259,12 +261,12 @@ class StrictLaneCases:
         assert await next_ids(backend, queues=("default",)) == []
         assert await next_ids(backend, tenants=("u",)) == []
         assert await next_ids(backend, avoid=avoid) == []
-        await backend.pause("q")
+        await pause(backend, "q")
         assert await next_ids(backend) == []
-        await backend.pause("q", False)
-        await backend.pause("q", tenant="t")
+        await resume(backend, "q")
+        await pause(backend, "q", tenant="t")
         assert await next_ids(backend) == []
-        await backend.pause("q", False, tenant="t")
+        await resume(backend, "q", tenant="t")
         assert await next_ids(backend) == ["a"]
 
     @needs("strict")

@@ -24,6 +24,8 @@ from .build import (
     group,
     item,
     only,
+    pause,
+    resume,
     start,
     start_one,
     state,
@@ -248,8 +250,8 @@ class TenantCases:
     async def test_a_pause_stays_in_its_tenant(self, backend: Backend) -> None:
         """Resuming does too."""
         await submit_twins(backend)
-        await backend.pause("default", tenant="x")
-        await backend.pause("default", False, tenant="y")
+        await pause(backend, "default", tenant="x")
+        await resume(backend, "default", tenant="y")
         assert [lease.tenant for lease in await claim(backend)] == ["y"]
 
     async def test_claimed_keys_of_two_tenants_are_separate(self, backend: Backend) -> None:

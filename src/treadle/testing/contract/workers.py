@@ -21,6 +21,8 @@ from .build import (
     items,
     near,
     only,
+    pause,
+    resume,
     settle_one,
     start,
     start_one,
@@ -333,8 +335,8 @@ class LeaseAtSubmitCases:
     async def test_an_item_of_a_paused_queue_is_not_stored_leased(self, backend: Backend) -> None:
         """The queue is paused for all tenants, or for its own. Elsewhere it is leased."""
         await beat(backend, "w1")
-        await backend.pause("all")
-        await backend.pause("own", tenant="x")
+        await pause(backend, "all")
+        await pause(backend, "own", tenant="x")
         for number, (queue, tenant, expected) in enumerate(
             (
                 ("all", "x", "ready"),
@@ -347,7 +349,7 @@ class LeaseAtSubmitCases:
             answer = await submit_one(backend, new)
             assert (answer.status, answer.lease is not None) == (expected, expected == "running")
         assert await claim_ids(backend) == []
-        await backend.pause("all", False)
+        await resume(backend, "all")
         assert await claim_ids(backend) == ["i0"]
         await consistent(backend)
 

@@ -4,7 +4,8 @@
 -- Claim ready rows, if there is nothing else to do: see claim_all.lua, which does all. Answers nothing if there is.
 -- ARGV: see demand.lua.
 -- Answers: alive, now(8), next_due(8 or ''), number of the first token, whether it was cut
--- short, kinds, numbers, items, general rows, extras (see hand_out.lua).
+-- short, kinds, numbers, items, general rows, extras (see hand_out.lua). Or 3 and the version of the orders, if the worker
+-- knows another one.
 
 local worker = call('HGET', K.workers, demand.worker)
 local lapses = call('ZRANGE', K.workers_until, 0, 0, 'WITHSCORES')[2]
@@ -18,6 +19,8 @@ if unusual then
   end
 end
 if not worker then return {0} end
+local other = other_orders()
+if other then return {3, other} end
 
 local function time_until(due)
   return due and struct.pack('>d', math.max(due - now, 0)) or ''

@@ -11,6 +11,11 @@ if not worker or worker.until_ <= now then
   Store.flush()
   return {0}
 end
+local other = other_orders()
+if other then
+  Store.flush()
+  return {3, other}
+end
 local due_rows, more_due = Due.make_ready()
 local expired, more_expired = Due.expire()
 more = more or more_due or more_expired

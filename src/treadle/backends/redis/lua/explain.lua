@@ -1,8 +1,8 @@
 -- uses: clock store kinds rows lines groups retention dependencies raw_rows worker_list
 -- reads
 -- Explain: why an item is where it is. Arguments: a tenant or '', an id. Answers false, or: now(8), the row as from `get`,
--- need met open, its prerequisites that exist (name, status, type, one after the other), whether its queue is paused for all
--- and for its tenant, since when its type and every type is unknown(8), how many rows are ahead, how many lines
+-- need met open, its prerequisites that exist (name, status, type, one after the other), since
+-- when its type and every type is unknown(8), how many rows are ahead, how many lines
 -- its queue has, who holds its lane, all workers.
 
 local MOST_AHEAD, MOST_LANES = 1000, 100 -- as in treadle.store.rules.watching
@@ -89,10 +89,9 @@ local gate = row.status == 'b' and Dependencies.gate(row) or {need = 0, met = 0,
 local shows_prerequisites = row.status == 'b' or row.verdict ~= 0
 local is_ready = row.status == 'r' and row.verdict == 0
 local types = is_ready and ready_types() or {}
-local paused = call('HMGET', K.paused, names.queue, names.queue .. '\0' .. names.tenant)
 return {
   now8, RawRows.read({row.n}, true)[1], {gate.need, gate.met, gate.open},
-  shows_prerequisites and prerequisites() or {}, {paused[1] and 1 or 0, paused[2] and 1 or 0},
+  shows_prerequisites and prerequisites() or {},
   {Store.get(K.unknown_since, names.type) or '', Store.get(K.unknown_since, '') or ''},
   is_ready and count_ahead(types) or 0, is_ready and count_lanes(types) or 0, is_ready and lane_holder() or '',
   Workers.list(),

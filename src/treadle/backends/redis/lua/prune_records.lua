@@ -12,6 +12,20 @@ local function prune_searches()
   end
 end
 
+-- Orders whose time has passed: see order.lua.
+local function prune_orders()
+  local function prune(key, first)
+    local found = call('HGETALL', key)
+    for i = 1, #found, 2 do
+      local ends = found[i + 1]:sub(first, first + 7)
+      if found[i] ~= '' and #ends == 8 and struct.unpack('>d', ends) <= now then Store.set(key, found[i]) end
+    end
+  end
+  prune(K.paused, 1)
+  prune(K.orders, 9)
+end
+
+prune_orders()
 Audits.prune(most)
 Schedules.prune()
 Stats.prune(most)

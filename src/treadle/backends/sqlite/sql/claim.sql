@@ -7,14 +7,14 @@ SELECT w.no, w.lock_file,
        (SELECT due FROM treadle_open INDEXED BY treadle_open_scheduled WHERE status = 1 ORDER BY due LIMIT 1),
        (SELECT deadline FROM treadle_open INDEXED BY treadle_open_deadline
            WHERE deadline IS NOT NULL AND status >= 0 AND status < 4 ORDER BY deadline LIMIT 1),
-       EXISTS (SELECT 1 FROM treadle_pause),
+       EXISTS (SELECT 1 FROM treadle_orders WHERE queue IS NOT NULL),
        EXISTS (SELECT 1 FROM treadle_open INDEXED BY treadle_open_parked WHERE status = 3),
        EXISTS (SELECT 1 FROM treadle_open INDEXED BY treadle_open_doomed WHERE status < 0),
        (SELECT queue || char(0) || tenant || char(0) || lane FROM treadle_open INDEXED BY treadle_open_ready
            WHERE status = 2 ORDER BY queue, tenant, lane LIMIT 1),
        (SELECT queue || char(0) || tenant || char(0) || lane FROM treadle_open INDEXED BY treadle_open_ready
            WHERE status = 2 ORDER BY queue DESC, tenant DESC, lane DESC LIMIT 1),
-       c.token
+       c.token, c.orders
 FROM treadle_counter AS c LEFT JOIN treadle_worker AS w ON w.id = ?3 AND w.removed = 0 WHERE c.one = 1
 
 -- :name take_tokens

@@ -79,8 +79,5 @@ SELECT no, status IN (2, 3), queue, tenant, lane, type, deadline
 FROM treadle_open INDEXED BY treadle_open_holder
 WHERE holds_lane = 1 AND type IN (SELECT value FROM json_each(?)) ORDER BY seq
 
--- :name paused
-SELECT queue, tenant FROM treadle_pause
-
 -- :name park
 UPDATE treadle_open SET status = 3 WHERE no IN (SELECT value FROM json_each(?))

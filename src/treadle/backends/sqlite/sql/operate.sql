@@ -46,15 +46,6 @@ CROSS JOIN treadle_item AS i ON i.no = x.dependent
 LEFT JOIN treadle_item AS p ON p.no = abs(x.prerequisite)
 LEFT JOIN treadle_group AS g ON g.no = -x.prerequisite
 
--- :name pause
-INSERT OR IGNORE INTO treadle_pause (queue, tenant) VALUES (?, ?)
-
--- :name resume
-DELETE FROM treadle_pause WHERE queue = ? AND tenant = ?
-
--- :name paused
-SELECT queue, tenant FROM treadle_pause ORDER BY queue, tenant
-
 -- The columns of the first three statements are those of operate._Ended, in this order.
 
 -- :name ended_items

@@ -54,8 +54,5 @@ INSERT OR REPLACE INTO treadle_key (key, tenant, type, no) VALUES (?, ?, ?, ?)
 -- :name status_of
 SELECT o.status FROM treadle_item AS i CROSS JOIN treadle_open AS o ON o.no = i.no WHERE i.id = ? AND i.tenant = ?
 
--- :name paused
-SELECT queue, tenant FROM treadle_pause
-
 -- :name live_workers
 SELECT id, no FROM treadle_worker WHERE removed = 0 AND lease_until > ?

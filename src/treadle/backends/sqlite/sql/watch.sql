@@ -17,9 +17,6 @@ SELECT type, ended, failed, cancelled FROM treadle_group WHERE no = ?
 SELECT i.type, d.ended, d.failed_group IS NOT NULL, coalesce(d.outcome = 12, 0)
 FROM treadle_item AS i LEFT JOIN treadle_done AS d ON d.no = i.no WHERE i.no = ?
 
--- :name pauses
-SELECT queue, tenant FROM treadle_pause ORDER BY queue, tenant
-
 -- :name lost_types
 SELECT type, since FROM treadle_unknown_type
 

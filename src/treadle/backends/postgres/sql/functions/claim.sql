@@ -7,15 +7,18 @@
 -- locked but did not lease (`left_types`): a claim at the same time may have skipped them. No row at all: the
 -- worker is not alive.
 --
--- p_grace  see `Demand.unknown_grace`
+-- p_grace   see `Demand.unknown_grace`
+-- p_orders  the version of the orders that the worker knows. If it is another one now, the last row has it, and nothing is
+--           leased. Null: the worker knows none
 create or replace function treadle.claim(
-  p_worker text, p_limit int, p_demand treadle.demand, p_grace float8, p_last treadle.last_served)
+  p_worker text, p_limit int, p_demand treadle.demand, p_grace float8, p_last treadle.last_served,
+  p_orders bigint default null)
 returns table (
   id text, tenant text, token bigint, type text, input bytea, attempt int, group_id text, queue text, lane text,
   priority int, attempts int, parent text, workflow text, workflow_type text, after text[], options bytea,
   queued float8, due float8, claimed float8, deadline float8, verdict smallint, no bigint, failures int, losses int,
   begun boolean, ready float8, picks bigint[], next_due float8,
-  left_types text[], has_steps boolean, resumes boolean, deferrals int)
+  left_types text[], orders bigint, has_steps boolean, resumes boolean, deferrals int)
 language plpgsql
 set jit = off set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
 set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -33,7 +36,8 @@ begin
   -- 1.4 ms instead of 0.8.)
   select exists (select 1 from treadle.worker w where w.until <= now or w.until > now + 2 * w.lease)
       as has_lapsed_workers,
-    exists (select 1 from treadle.pause) as has_pauses,
+    exists (select 1 from treadle.orders o where o.queue is not null) as has_pauses,
+    (select m.value::bigint from treadle.meta m where m.name = 'orders') as orders,
     (select o.due from treadle.open_item o where o.status = 1
       order by o.due, o.queue, o.tenant limit 1) as first_due,
     (select o.deadline from treadle.open_item o where o.deadline is not null and o.status < 4
@@ -70,6 +74,11 @@ begin
     select w.no into worker_no from treadle.worker w where w.id = p_worker and not w.gone and w.until > now;
   end if;
   if worker_no is null then
+    return;
+  end if;
+  if p_orders <> store.orders then
+    no := null; picks := '{}'; orders := store.orders;
+    return next;
     return;
   end if;
 
@@ -131,7 +140,7 @@ begin
       select i.id, i.tenant, o.token, i.type, i.input, o.attempt + (not o.begun)::int, coalesce(i.group_id, i.id),
         i.queue, i.lane, i.priority, i.attempts, i.parent, i.workflow, i.workflow_type, i.after, i.options, i.queued, o.due, now,
         o.deadline, o.verdict, o.no, o.failures, o.losses, o.begun, o.ready_since, null::bigint[], null::float8, null::text[],
-        o.recorded & 1 = 1, o.suspended, o.deferrals
+        null::bigint, o.recorded & 1 = 1, o.suspended, o.deferrals
       from treadle.open_item o join treadle.item i on i.no = o.no
       where o.no = any(leased || doomed);
   end if;

@@ -48,7 +48,8 @@ begin
     some_parked := cardinality(types) > 1;
     select coalesce(array_agg(p.queue) filter (where p.tenant = ''), '{}'),
            coalesce(array_agg(p.queue || chr(10) || p.tenant) filter (where p.tenant <> ''), '{}')
-      into paused_queues, paused_tenants from treadle.pause p;
+      into paused_queues, paused_tenants from treadle.orders p
+      where p.queue is not null and (p.until is null or p.until > p_now);
   else
     lines.queue := p_line[1:1]; lines.tenant := p_line[2:2]; lines.lane := p_line[3:3];
   end if;

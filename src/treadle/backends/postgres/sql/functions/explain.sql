@@ -4,7 +4,7 @@
 -- p_tenant  null: of any tenant. Otherwise lines of other tenants are not counted.
 --
 -- name, name_state, name_type  what it names in `after`: see `explain_prerequisites`
--- paused                       the tenants whose pauses stop its queue; empty text: the pause for all
+-- paused                       read by processes of version 8: the tenants whose pauses stop its queue; empty text: all
 -- lost                         since when no live worker has had its type
 create or replace function treadle.explain(
   p_id text, p_tenant text,

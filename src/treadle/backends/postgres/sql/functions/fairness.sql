@@ -97,13 +97,14 @@ begin
   return answer;
 end $$;
 
--- The tenants that a queue is paused for. `p_paused` has a queue, a newline and a tenant in each element.
+-- The tenants that a queue is paused for. `p_paused` has a queue, a newline and a tenant in each element. The queue is
+-- empty for a tenant that is paused in all queues.
 create or replace function treadle.paused_tenants(p_paused text[], p_queue text) returns text[]
 language plpgsql stable as $$
 begin
   return case when p_paused = '{}' then p_paused else
-    array(select substr(p, length(p_queue) + 2) from unnest(p_paused) p
-          where left(p, length(p_queue) + 1) = p_queue || chr(10)) end;
+    array(select substr(p, strpos(p, chr(10)) + 1) from unnest(p_paused) p
+          where split_part(p, chr(10), 1) in ('', p_queue)) end;
 end $$;
 
 create or replace function treadle.fair_tenants(

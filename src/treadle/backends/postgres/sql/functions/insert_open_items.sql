@@ -27,8 +27,7 @@ begin
              when u.need > coalesce(b.met, 0) then 0
              when coalesce(u.run_at, p_now + u.delay) > p_now then 1
              when w.no is not null and (coalesce(u.deadline, p_now + u.expires_in) <= p_now) is not true
-               and not exists (select 1 from treadle.pause p
-                               where p.queue = u.queue and p.tenant = any(array['', u.tenant])) then 5
+               and not treadle.is_paused(u.queue, u.tenant, p_now) then 5
              else 2 end::smallint as status
       from unnest(p_nos, items.skip, items.type, items.run_at, items.delay, items.deadline, items.expires_in,
              items.group_no, items.keep, items.keep_dead, items.priority, items.need,

@@ -219,6 +219,7 @@ begin
     for update skip locked);
   delete from treadle.lost_type t where t.lost < p_now - 31 * 86400;
   delete from treadle.removed_schedule r where r.at < p_now - 30 * 86400;
+  delete from treadle.orders o where o.until <= p_now;
   perform treadle.prune_stats(60, p_now - 86400, p_limit);
   perform treadle.prune_stats(900, p_now - 86400, p_limit);
   perform treadle.prune_stats(3600, p_now - 90 * 86400, p_limit);

@@ -27,7 +27,7 @@ begin
       and (p_demand.queues is null or o.queue = any(p_demand.queues))
       and (p_demand.tenants is null or o.tenant = any(p_demand.tenants))
       and not treadle.avoids(p_demand.avoid, o.type, o.tenant, o.lane)
-      and not exists (select 1 from treadle.pause p where p.queue = o.queue and p.tenant in ('', o.tenant))
+      and not treadle.is_paused(o.queue, o.tenant, p_now)
     order by o.seq for no key update of o skip locked
   loop
     exit when cardinality(leased) >= p_limit;

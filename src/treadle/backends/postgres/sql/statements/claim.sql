@@ -6,4 +6,5 @@ select * from treadle.claim(
     treadle.names(:strict))::treadle.demand,
   :grace::float8,
   row(:last_queue::text, treadle.names(:tenant_queue), treadle.names(:last_tenant), treadle.names(:lane_queue),
-    treadle.names(:lane_tenant), treadle.names(:last_lane))::treadle.last_served)
+    treadle.names(:lane_tenant), treadle.names(:last_lane))::treadle.last_served,
+  :orders::bigint)

@@ -25,14 +25,5 @@ select (c.item).*, (c.effects).* from treadle.update_items(:ids::text[], :tenant
 -- :name delete
 select (c.item).*, (c.effects).* from treadle.delete(:group_ids::text[], :tenant, :cascade) c
 
--- :name pause
-insert into treadle.pause (queue, tenant) values (:queue, :tenant) on conflict do nothing returning queue
-
--- :name resume
-delete from treadle.pause where queue = :queue and tenant = :tenant returning queue
-
--- :name paused
-select queue, tenant from treadle.pause order by queue, tenant
-
 -- :name prune
 select treadle.prune(:limit)

@@ -1,6 +1,6 @@
 -- :name explain
 select (e.item).*, e.now, e.verdict, e.need, e.met, e.open, e.counting, e.name, e.name_state, e.name_type, e.keeps_place, e.begun,
-  e.paused, e.lost, e.ahead, e.lanes, e.lane_holder, e.worker_id, e.worker_until, e.worker_types,
+  e.lost, e.ahead, e.lanes, e.lane_holder, e.worker_id, e.worker_until, e.worker_types,
   e.worker_running, e.worker_info
 from treadle.explain(:id, :tenant) e
 

@@ -2,7 +2,8 @@
 -- Demand: what a worker asks for, as claim.py sends it.
 --
 -- ARGV: worker, three random bytes, limit, the room of each type ('' for every type), options ('' for none):
--- q queues, n tenants, b buffered types, h types that share room, a what to avoid, s strict types, g grace.
+-- q queues, n tenants, b buffered types, h types that share room, a what to avoid, s strict types, g grace. At last the
+-- version of the orders that the worker knows ('' for none).
 --
 -- Functions stand where they are needed: each costs time in every call.
 
@@ -17,7 +18,7 @@ local demand = {
   shared = NOTHING, -- by type: what is left of the room that it shares
   avoid = NOTHING, -- by type, then by the number of a tenant: true, or the numbers of lanes
   queues = nil, tenants = nil, -- lists of numbers
-  paused = nil, -- numbers of queues, and of a queue with a tenant
+  paused = nil, -- numbers of queues, of a queue with a tenant, and, after a star, of a tenant in all queues
 }
 
 -- The numbers of texts, by text. Those that no item has are missing.
@@ -83,23 +84,31 @@ end
 local unusual = call('EXISTS', K.paused, K.doomed, K.deadlines, K.due_first) > 0
 
 if unusual then
-  local parts = call('HKEYS', K.paused)
-  if #parts > 0 then
+  local found = call('HGETALL', K.paused) -- see order.lua
+  if #found > 0 then
     local queues, tenants, texts = {}, {}, {}
-    for i = 1, #parts do
-      local zero = parts[i]:find('\0', 1, true)
-      queues[i] = zero and sub(parts[i], 1, zero - 1) or parts[i]
-      tenants[i] = zero and sub(parts[i], zero + 1)
-      texts[#texts + 1] = queues[i]
-      texts[#texts + 1] = tenants[i] or nil
+    for i = 1, #found, 2 do
+      if #found[i + 1] < 8 or struct.unpack('>d', found[i + 1]) > now then
+        local zero = found[i]:find('\0', 1, true)
+        queues[#queues + 1] = zero and sub(found[i], 1, zero - 1) or found[i]
+        tenants[#queues] = zero and sub(found[i], zero + 1)
+        texts[#texts + 1] = queues[#queues]
+        texts[#texts + 1] = tenants[#queues] or nil
+      end
     end
     local numbers = numbers_of(texts)
     demand.paused = {}
-    for i = 1, #parts do
-      local queue, tenant = numbers[queues[i]], tenants[i] and numbers[tenants[i]]
+    for i = 1, #queues do
+      local queue, tenant = queues[i] == '' and '*' or numbers[queues[i]], tenants[i] and numbers[tenants[i]]
       if queue and (tenant or not tenants[i]) then demand.paused[queue .. (tenant or '')] = true end
     end
   end
+end
+
+-- The version of the orders, if the worker knows another one.
+local function other_orders()
+  local version = ARGV[6] ~= '' and (call('HGET', K.orders, '') or '0')
+  return version and version ~= ARGV[6] and version
 end
 
 -- Whether one of a list of numbers, or any number if there is no list.

@@ -13,7 +13,7 @@ local function only_line(members)
   if shared then left = math.min(left, shared.left) end
   local avoided = avoid and avoid[tenant]
   if not is_listed(demand.queues, queue) or not is_listed(demand.tenants, tenant)
-    or (avoided and (avoided == true or avoided[lane])) or (paused and (paused[queue] or paused[queue .. tenant])) then
+    or (avoided and (avoided == true or avoided[lane])) or (paused and (paused[queue] or paused[queue .. tenant] or paused['*' .. tenant])) then
     left = 0
   end
 

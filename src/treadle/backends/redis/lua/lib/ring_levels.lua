@@ -84,7 +84,7 @@ local function ring_levels(types, read_ring, page)
   function Levels.may_serve(level, source, name)
     local depth, paused, avoid = level.depth, demand.paused, source.type.avoid
     if depth < 3 then
-      if paused and paused[level.path .. name] then return false end
+      if paused and (paused[level.path .. name] or (depth == 2 and paused['*' .. name])) then return false end
       return not (depth == 2 and avoid and avoid[name] == true)
     end
     if source.held and source.held[name] then return false end

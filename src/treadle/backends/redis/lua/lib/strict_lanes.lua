@@ -9,7 +9,7 @@ do
     local lanes = avoid and avoid[kind.tenant]
     return is_listed(demand.queues, kind.queue)
       and is_listed(demand.tenants, kind.tenant)
-      and not (paused and (paused[kind.queue] or paused[kind.queue .. kind.tenant]))
+      and not (paused and (paused[kind.queue] or paused[kind.queue .. kind.tenant] or paused['*' .. kind.tenant]))
       and not (lanes and (lanes == true or lanes[kind.lane]))
   end
 

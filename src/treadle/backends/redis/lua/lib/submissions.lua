@@ -4,11 +4,17 @@
 local Submissions = {}
 
 do
-  local function is_paused(names)
-    return Store.get(K.paused, names.queue) or Store.get(K.paused, names.queue .. '\0' .. names.tenant)
+  local function holds(pause)
+    local found = Store.get(K.paused, pause)
+    return found and (#found < 8 or struct.unpack('>d', found) > now)
   end
 
-  -- Lease a new row to the worker that it names, if it is ready, its queue is not paused, and the worker is alive.
+  local function is_paused(names)
+    local of_tenant = '\0' .. names.tenant
+    return holds(names.queue) or holds(names.queue .. of_tenant) or holds(of_tenant)
+  end
+
+  -- Lease a new row to the worker that it names, if it is ready, no pause holds it, and the worker is alive.
   local function lease_at_once(row, name)
     local worker = Workers.get(name)
     if not worker or worker.until_ <= now or row.status ~= 'r' or row.verdict ~= 0 then return false end

@@ -1,0 +1,108 @@
+"""Orders: what operators have ordered for the whole fleet, as one worker obeys it.
+
+The store obeys pauses of queues and tenants. A worker asks for no items of a paused type, and for permits of
+the limits in force. It learns of a change with its next claim, which then gets nothing: see `Backend.claim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+
+from treadle.engine.core import Core
+from treadle.item import AvoidedLane, Limit, Order, Orders
+
+from .bound_types import BoundTypes
+from .held import BoundType, HeldLease, HeldLeases
+
+
+class WorkerOrders:
+    def __init__(self, core: Core, types: BoundTypes, held: HeldLeases) -> None:
+        self._backend = core.backend
+        self._monotonic = core.settings.clock.monotonic
+        self._types = types
+        self._held = held
+        self._known = Orders()
+        self._read_at = 0.0
+        """When they were read, by the monotonic clock."""
+        self.ends = inf
+        """When the next order ends by itself, by the monotonic clock."""
+        self._paused: frozenset[str] = frozenset()
+        """Types that are paused for all tenants."""
+        self.avoided: Mapping[str, frozenset[AvoidedLane]] = {}
+        """By type: the tenants that it is paused for."""
+        self._adopted: dict[int, Callable[[], None]] = {}
+        """By token: attempts that hold permits which they have not asked for, and what returns these."""
+
+    @property
+    def version(self) -> int:
+        return self._known.version
+
+    async def read(self) -> None:
+        """Read the orders. Then they are to be applied."""
+        self._known = await self._backend.orders()
+        self._read_at = self._monotonic()
+
+    def apply(self) -> None:
+        """Obey the orders that are in force now."""
+        now = self._known.now + self._monotonic() - self._read_at
+        orders = [each for each in self._known.orders if each.until is None or each.until > now]
+        ends = [each.until - self._known.now for each in orders if each.until is not None]
+        self.ends = self._read_at + min(ends, default=inf)
+        pauses = [each for each in orders if each.kind == "pause" and each.type is not None]
+        self._paused = frozenset(self._names(each for each in pauses if each.tenant is None))
+        avoided: dict[str, set[AvoidedLane]] = {}
+        for each in pauses:
+            if each.tenant is not None:
+                for name in self._names((each,)):
+                    avoided.setdefault(name, set()).add((each.tenant, None))
+        self.avoided = {name: frozenset(lanes) for name, lanes in avoided.items()}
+        for bound, limit in self._types.obey(tuple(each for each in orders if each.kind == "limit")):
+            self._adopt(bound, limit)
+
+    def _names(self, orders: Iterable[Order]) -> Iterable[str]:
+        """All names of the types that orders name."""
+        for each in orders:
+            bound = self._types.by_name.get(each.type or "")
+            yield from () if bound is None else bound.names
+
+    def may_start(self, type: str, tenant: str) -> bool:
+        """Whether no pause of a type holds items of this type and tenant."""
+        return type not in self._paused and (tenant, None) not in self.avoided.get(type, ())
+
+    def has_ended(self) -> bool:
+        """Whether an order has ended by itself since the last call of `apply`."""
+        return self._monotonic() >= self.ends
+
+    def close_rooms(self, rooms: dict[str, int]) -> None:
+        """Ask for nothing of the types that are paused."""
+        for name in self._paused:
+            rooms[name] = 0
+
+    # -- what ran before a limit was ordered -----------------------------------------------------------
+
+    def _adopt(self, bound: BoundType, limit: Limit) -> None:
+        """Count what runs of a type without a permit of this limit."""
+        running = {_call(held): held for held in self._held.by_token.values() if _runs(held, bound)}
+        doer = self._types.limited(bound)
+        count = max(0, len(running) - doer.held(limit))
+        if not count:
+            return
+        newest = list(running.values())[-count:]
+        release = doer.adopt(limit, count)
+        self._adopted |= {held.lease.token: release for held in newest}
+        self._types.permits.adopt(limit, count)
+
+    def release_ended(self) -> None:
+        """Return the permits of attempts that have not asked for them, and have ended."""
+        for token in [token for token in self._adopted if token not in self._held.by_token]:
+            self._adopted.pop(token)()
+
+
+def _runs(held: HeldLease, bound: BoundType) -> bool:
+    return held.bound is bound and held.started > 0 and not held.over
+
+
+def _call(held: HeldLease) -> int:
+    """The items of a batch run in one call."""
+    return id(held if held.batch is None else held.batch)

@@ -1,0 +1,231 @@
+"""Orders: pauses and limits that operators give while the fleet runs (SPEC §19)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.engine.kit import PATIENCE, MakeApp, until
+from treadle import work
+from treadle.doers import concurrency, rate_limited
+from treadle.errors import InputError
+from treadle.testing import ManualClock
+
+pytestmark = pytest.mark.every_store
+
+HOUR = 3600
+
+
+@work(name="plain")
+async def plain(n: int) -> int:
+    return n
+
+
+@work(name="other")
+async def other(n: int) -> int:
+    return n
+
+
+class Gate:
+    """Stops handlers, and lets some of them go on."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._free = asyncio.Semaphore(0)
+
+    async def wait(self) -> None:
+        self.waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self.waiting -= 1
+
+    def release(self, count: int) -> None:
+        for _ in range(count):
+            self._free.release()
+
+
+async def test_a_paused_type_waits_and_others_go_on(make_app: MakeApp) -> None:
+    """Also if it is enqueued where a worker has room, and until it is resumed."""
+    async with make_app(plain, other) as app:
+        await app.by("ann", reason="the provider is down").pause(type="plain")
+        assert await app.enqueue(other(0)).result(PATIENCE) == 0  # the worker has claimed since
+        waiting = await app.enqueue_many([plain(n) for n in range(3)])
+        assert await app.enqueue(other(1)).result(PATIENCE) == 1
+        assert {(await each.state()).status for each in waiting} == {"ready"}
+        why = await app.why(waiting[0])
+        assert why.reasons[0].kind == "paused"
+        assert "type plain is paused, by ann" in why.reasons[0].text
+        assert why.reasons[0].text.endswith("the provider is down")
+        assert why.reasons[0].fix == "treadle resume --type plain"
+        (problem,) = await app.problems()
+        assert problem.kind == "paused"
+        assert "by ann" in problem.text
+        await app.resume(type="plain")
+        assert [await each.result(PATIENCE) for each in waiting] == [0, 1, 2]
+
+
+async def test_a_type_and_a_tenant_may_be_paused_for_one_tenant(make_app: MakeApp) -> None:
+    async with make_app(plain, other) as app:
+        acme = app.tenant("acme")
+        await acme.pause(type="plain")
+        await app.pause(tenant="beta")
+        assert await app.enqueue(other(0)).result(PATIENCE) == 0
+        held = [await acme.enqueue(plain(1)), await app.tenant("beta").enqueue(other(1))]
+        assert await acme.enqueue(other(2)).result(PATIENCE) == 2
+        assert await app.enqueue(plain(3)).result(PATIENCE) == 3
+        assert [(await each.state()).status for each in held] == ["ready", "ready"]
+        assert [each.text for each in (await app.tenant("beta").why(held[1])).reasons] == [
+            "tenant beta is paused"
+        ]
+        assert [(each.type, each.tenant) for each in await acme.orders()] == [("plain", "acme")]
+        with pytest.raises(InputError, match="is not that of this client"):
+            await acme.pause(tenant="beta")
+        await acme.resume(type="plain")
+        await app.tenant("beta").resume()
+        assert [await each.result(PATIENCE) for each in held] == [1, 1]
+
+
+async def test_pauses_and_limits_end_by_themselves(make_timed: MakeApp, clock: ManualClock) -> None:
+    """Of a queue, of a type; and a limit."""
+
+    @work(name="limited", doer=rate_limited(1000, HOUR))
+    async def limited(n: int) -> int:
+        return n
+
+    async with make_timed(plain, limited) as app:
+        await app.pause("q", until=60)
+        await app.pause(type="plain", until=timedelta(seconds=60))
+        await app.set_limit("limited", 1, HOUR, until=60)
+        assert await app.enqueue(limited(0)).result(PATIENCE) == 0
+        held = [
+            await app.enqueue(plain(1)),
+            await app.enqueue(limited(2), queue="q"),
+            await app.enqueue(limited(3)),
+        ]
+        await clock.advance(30)
+        assert [(await each.state()).status for each in held] == ["ready"] * 3
+        await clock.advance(31)
+        assert [await asyncio.wait_for(each.result(PATIENCE), PATIENCE) for each in held] == [1, 2, 3]
+        assert await app.orders() == []
+
+
+async def test_a_limit_is_raised_and_lowered_and_cleared(make_app: MakeApp) -> None:
+    """By its name. What the code says holds again when it is cleared."""
+    gate = Gate()
+
+    @work(name="limited", doer=concurrency(1))
+    async def limited(n: int) -> int:
+        await gate.wait()
+        return n
+
+    async with make_app(limited) as app:
+        handles = await app.enqueue_many([limited(n) for n in range(8)])
+        await until(lambda: gate.waiting == 1)
+        await app.set_limit("limited", 3)
+        await until(lambda: gate.waiting == 3)
+        (use,) = await app.limits()
+        assert (use.name, use.limit, use.used) == ("limited:slots:all", 3, 3)
+        assert use.order is not None
+        assert use.code == 1
+        await app.set_limit("limited", 2)
+        gate.release(2)
+        await until(lambda: gate.waiting == 2)
+        await asyncio.sleep(0.1)
+        assert gate.waiting == 2
+        await app.clear_limit("limited")
+        gate.release(2)
+        await until(lambda: gate.waiting == 1)
+        gate.release(100)
+        assert [await each.result(PATIENCE) for each in handles] == list(range(8))
+
+
+async def test_a_type_without_a_limit_is_limited_with_what_runs_of_it(make_app: MakeApp) -> None:
+    """What runs when the limit is ordered counts. It goes on, and nothing else starts beside it."""
+    gate = Gate()
+
+    @work(name="render")
+    async def render(n: int) -> int:
+        await gate.wait()
+        return n
+
+    async with make_app(render, plain) as app:
+        handles = await app.enqueue_many([render(n) for n in range(5)])
+        await until(lambda: gate.waiting == 5)
+        handles += await app.enqueue_many([render(n) for n in range(5, 12)], delay=0.05)
+        await app.set_limit(type="render", limit=2)
+        assert await app.enqueue(plain(1)).result(PATIENCE) == 1
+        await asyncio.sleep(0.2)
+        running = gate.waiting
+        gate.release(running - 1)
+        await until(lambda: gate.waiting == 2)
+        await asyncio.sleep(0.2)
+        assert gate.waiting == 2
+        (use,) = await app.limits()
+        assert (use.name, use.used, use.limit, use.code) == ("type:render:slots:all", 2, 2, None)
+        await app.clear_limit(type="render")
+        await until(lambda: gate.waiting > 2)
+        gate.release(100)
+        assert [await each.result(PATIENCE) for each in handles] == list(range(12))
+        await until(lambda: not app.active())
+    assert all(use.used == 0 for use in await app.limits())
+
+
+async def test_a_rate_is_changed(make_timed: MakeApp, clock: ManualClock) -> None:
+    """Also its window. The limit on what runs at once stays."""
+    starts = 0
+
+    @work(name="limited", doer=rate_limited(1000, 1, inner=concurrency(50)))
+    async def limited(n: int) -> None:
+        nonlocal starts
+        starts += 1
+
+    async with make_timed(limited) as app:
+        await app.by("ann").set_limit("limited", 2, HOUR)
+        await app.enqueue_many([limited(n) for n in range(10)])
+        await until(lambda: starts == 2)
+        await clock.advance(1)
+        assert starts == 2
+        (use,) = [use for use in await app.limits() if use.order is not None]
+        assert (use.name, use.limit) == (f"limited:token_bucket/{HOUR}:all", 2)
+        assert (use.code, use.code_window) == (1000, 1.0)
+        await clock.advance(HOUR / 2 + 1)
+        await until(lambda: starts == 3)
+        await app.clear_limit("limited")
+        await until(lambda: starts == 10)
+
+
+async def test_orders_are_obeyed_by_a_worker_that_starts_later(make_app: MakeApp) -> None:
+    app = make_app(plain)
+    await app.pause(type="plain")
+    handle = await app.enqueue(plain(1))
+    async with make_app(plain, other) as later:
+        assert await later.enqueue(other(1)).result(PATIENCE) == 1
+        assert (await handle.state()).status == "ready"
+        await app.resume(type="plain")
+        assert await handle.result(PATIENCE) == 1
+
+
+async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
+    @work(name="newest", doer=concurrency(1, on_full="replace"))
+    async def newest() -> None: ...
+
+    async with make_app(plain, newest) as app:
+        for wrong, call in [
+            ("name what to pause", app.pause),
+            ("not both", lambda: app.pause("q", type="plain")),
+            ("has passed", lambda: app.pause("q", until=datetime.now(UTC) - timedelta(1))),
+            ("has passed", lambda: app.pause("q", until=0)),
+            ("1 or more", lambda: app.set_limit("plain", 0)),
+            ("1 or more", lambda: app.set_limit("plain")),
+            ("more than 0", lambda: app.set_limit("plain", 1, 0)),
+            ("one of them", lambda: app.set_limit("plain", 1, type="plain")),
+            ("one of them", app.clear_limit),
+            ("on_full", lambda: app.set_limit(type="newest", limit=1)),
+            ("whole fleet", lambda: app.tenant("acme").set_limit("plain", 1)),
+        ]:
+            with pytest.raises(InputError, match=wrong):
+                await call()
+        assert await app.orders() == []
