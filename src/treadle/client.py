@@ -572,7 +572,7 @@ def _problem_watch(core: Core, tenant: str | None, receiver: OnProblem) -> Calla
     from treadle.operate.webhook import check_receiver
 
     check_receiver(receiver)
-    return ProblemWatch(core, tenant, receiver).run
+    return functools.partial(ProblemWatch(core, tenant, receiver).run, at_once=False)
 
 
 async def _run_portion(core: Core, lease: Lease) -> Any:

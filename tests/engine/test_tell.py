@@ -10,13 +10,14 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp
 from tests.engine.receiver import SECRET, Receiver, receiving
-from treadle import Abort, InputError, ItemState, Retry, Treadle, UnsupportedError, work
+from treadle import Abort, InputError, ItemState, MemoryBackend, Retry, Treadle, UnsupportedError, work
 from treadle.item import OPEN, TELL_TYPE
 from treadle.operate import tell
 from treadle.operate.operator import core_of
 from treadle.operate.tell import KnownProblem, ProblemCompare, ProblemWatch
 from treadle.operate.webhook import signature
 from treadle.problems import Problem, ProblemChange, Webhook, verify_webhook
+from treadle.testing import CountingBackend
 
 
 @work(name="mail.send")
@@ -256,3 +257,68 @@ def test_a_store_that_cannot_be_watched_says_so() -> None:
     ports = PortsBackend(memory_queue(), memory_pubsub(), memory_store())
     with pytest.raises(UnsupportedError, match="on_problem"):
         Treadle(ports, on_problem=print)
+
+
+async def test_a_message_of_a_process_that_died_is_told_by_another(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tell, "LEASE", 0.3)
+    began, told = asyncio.Event(), list[ProblemChange]()
+
+    async def receive(change: ProblemChange) -> None:
+        if not began.is_set():
+            began.set()
+            await asyncio.sleep(PATIENCE)
+        told.append(change)
+
+    async with make_app(send, log_failures=False) as app:
+        await app.pause("mail")
+        dying = asyncio.ensure_future(app.watch_problems(receive))
+        await asyncio.wait_for(began.wait(), PATIENCE)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+        watch = ProblemWatch(core_of(app), None, receive)
+        async with asyncio.timeout(PATIENCE):
+            while not told:
+                await watch.tell()
+                await asyncio.sleep(0.02)
+        await watch.tell()
+    assert [(each.change, each.kind) for each in told] == [("appeared", "paused")]
+
+
+async def test_what_a_look_costs() -> None:
+    """One process looks. The others ask when it is their turn."""
+    backend = CountingBackend(MemoryBackend())
+    app = Treadle(backend, work=[send])
+    await app.connect()
+    first, second = (ProblemWatch(core_of(app), None, print) for _ in range(2))
+    backend.reset()
+    await first.run_once()
+    assert backend.total() <= 9
+    backend.reset()
+    await second.run_once()
+    assert dict(backend.calls) == {"now": 1, "put_schedule": 1}
+    await app.close()
+
+
+def test_code_that_is_not_async_watches_too() -> None:
+    told: list[ProblemChange] = []
+    with Treadle(MemoryBackend(), work=[send]).sync as app:
+        app.pause("mail")
+        app.watch_problems(told.append, once=True)
+    assert [each.kind for each in told] == ["paused"]
+    with Treadle(MemoryBackend()).sync as app, pytest.raises(InputError, match="say whom to tell"):
+        app.watch_problems()
+
+
+async def test_a_worker_can_be_drained_while_a_message_waits(make_app: MakeApp) -> None:
+    def away(change: ProblemChange) -> None:
+        raise RuntimeError("away")
+
+    async with make_app(send, on_problem=away, log_failures=False) as app:
+        await app.enqueue(send())
+        await app.worker.drain()
+        await app.watch_problems(once=True)
+        async with asyncio.timeout(PATIENCE):
+            await app.worker.drain()
+        assert {each.status for each in (await app.list(type=TELL_TYPE)).items} == {"scheduled"}

@@ -142,9 +142,11 @@ class ProblemWatch:
         self.name = f"{HIDDEN}{digest[:16]}"
         """The name of its schedule, of the queue of its messages, and of their workflow."""
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def run(self, *, at_once: bool = True) -> None:
+        """Watch until cancelled. at_once: False to wait before the first look, as for a fleet that starts."""
         await self._core.connect()
+        if not at_once:
+            await self._core.settings.clock.sleep(self._every)
         while True:
             wait = self._every
             try:
