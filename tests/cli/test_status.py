@@ -129,7 +129,7 @@ def test_a_flood_names_the_tenant_or_the_type_and_what_to_do() -> None:
     for facts in (
         {"counts": mine[:1]},
         {"ages": (QueueAge("q", NOW - 50),)},
-        {"paused": (("q", "acme"),)},
+        {"paused": (_pause("q", "acme"),)},
         {"unserved": (UnservedType("mail", 9_000, None),)},
         {"counts": (_ready("acme", "mail", 900), _ready("beta", "mail", 1))},
         {"counts": (_ready("acme", "mail", 700), _ready("beta", "scan", 400), _ready("acme", "x", 100))},

@@ -85,6 +85,11 @@ def test_problems_that_become_one_are_told_once() -> None:
     # Items come and go: there is one such problem.
     stuck = compared([], Problem("not_submitted", "", "", ("id1",), 1))
     assert changes(compared(stuck.known, Problem("not_submitted", "", "", ("id2",), 2))) == []
+    # Each pause is one.
+    acme = Problem("paused", "", "treadle resume mail --tenant acme", ("mail",))
+    pauses = compared([], acme)
+    mail = Problem("paused", "", "treadle resume mail", ("mail",))
+    assert changes(compared(pauses.known, acme, mail)) == [("appeared", "paused", ("mail",))]
     # No worker at all is another problem than none for a type.
     assert [change for change, *_ in changes(compared(before.known, Problem("no_worker", "", "")))] == [
         "appeared",
@@ -98,7 +103,7 @@ async def test_each_change_is_told_once_whoever_watches(make_app: MakeApp) -> No
         hook = Webhook(receiver.url, secret=SECRET, every=0.05)
         app = make_app(send, scan, on_problem=hook, queues=["default"], log_failures=False)
         async with app:
-            watchers = [asyncio.ensure_future(app.watch_problems(hook)) for _ in range(3)]
+            watchers = [asyncio.ensure_future(app.watch_problems(hook)) for _ in range(2)]
             await app.enqueue(send())
             (first,) = await until(receiver, 1)
             await app.enqueue(scan())
@@ -107,7 +112,7 @@ async def test_each_change_is_told_once_whoever_watches(make_app: MakeApp) -> No
                 [each.group_id for each in (await app.list("dead")).items if each.type != TELL_TYPE]
             )
             await until(receiver, 3)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
             for each in watchers:
                 each.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)

@@ -64,7 +64,7 @@ class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def names(self) -> frozenset[str]:
-        return names_of(self.kind, self.refs)
+        return names_of(self)
 
 
 class TellInput(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,9 +79,12 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(TellInput)
 
 
-def names_of(kind: str, refs: Sequence[str]) -> frozenset[str]:
-    """What a problem is known by, among those of its kind."""
-    return frozenset(("",) if kind in OF_ITEMS or not refs else refs)
+def names_of(problem: Problem | KnownProblem) -> frozenset[str]:
+    """What a problem is known by, among those of its kind. Pauses of a queue, for several tenants, have the
+    same refs, but each has its own remedy."""
+    if problem.kind == "paused":
+        return frozenset((problem.fix,))
+    return frozenset(("",) if problem.kind in OF_ITEMS or not problem.refs else problem.refs)
 
 
 class ProblemCompare:
@@ -93,7 +96,7 @@ class ProblemCompare:
         self.known: list[KnownProblem] = []
         there: dict[str, set[str]] = {}
         for problem in list(found)[:MOST]:
-            names = names_of(problem.kind, problem.refs)
+            names = names_of(problem)
             there.setdefault(problem.kind, set()).update(names)
             self._add(problem, names, [each for each in known if each.kind == problem.kind], now)
         for each in known:
