@@ -99,6 +99,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     traceback: str
     at: float
     worker: str
+    release: str = ""
+    """The release of the worker. Empty: it has none."""
 
 
 # ---------------------------------------------------------------------------------------------- submitting
@@ -368,6 +370,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The types it can run. None: no change; in the first heartbeat: every type."""
     info: bytes | None = None
     """What the worker says about itself, for operators: see `treadle.worker_info`. None: no change."""
+    release: str = ""
+    """For a worker that is not known yet: the release of its code. The store keeps it with the worker, for
+    the failures of its attempts. Empty: it has none."""
     registers: bool = True
     """Whether it registers a worker that is not known. False: it comes from elsewhere, only renews a lease,
     and has no `types` and no `held`. The reply says `fresh` if there was nothing to renew."""
@@ -674,6 +679,8 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     """Engine data. Opaque."""
     mark: str = ""
     """For a dead item: the fingerprint of its death."""
+    release: str = ""
+    """The release of the worker whose failure `error` is. Empty: there is none."""
     headers: Mapping[str, str] = {}
     """What its submitter gave it to carry. A client reads them from `options`, a backend does not."""
     has_steps: bool = False
@@ -740,6 +747,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: DeathReason | None = None
     mark: str | None = None
     """Only dead items with this fingerprint. Empty: those without one."""
+    release: str | None = None
+    """Only items that failed last under this release, and have not succeeded since."""
     failed_group: bool = False
     """Only dead items whose deaths failed their groups. A tolerated death fails no group."""
     killing: bool = False

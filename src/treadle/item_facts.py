@@ -16,6 +16,9 @@ from .item import Algorithm, Count, Counting, ItemState, Order, Status, Verdict,
 MAX_WAIT: Final = 300.0
 """Seconds for which a ready item may wait, before that is a problem."""
 
+KEPT_RELEASES: Final = 100
+"""Releases that a store knows, the newest."""
+
 PrerequisiteStatus: TypeAlias = Status | Literal["missing"]
 """`missing`: it is not submitted, or it was pruned before the dependent was submitted."""
 
@@ -106,6 +109,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     paused: tuple[Order, ...] = ()
     """The pauses in force. A client reads them, a backend leaves them out."""
     workers: tuple[WorkerState, ...] = ()
+    releases: tuple[Release, ...] = ()
+    """Those of which a worker was registered, the newest first: the one whose first worker began last. At
+    most `KEPT_RELEASES`."""
 
     def holds(self, count: Count) -> bool:
         """Whether a pause holds these items back."""
@@ -151,6 +157,25 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
         return self.retry_after > 0 or (self.limit is not None and self.used >= self.limit)
 
 
+class Release(msgspec.Struct, frozen=True, gc=False):
+    """A release of the code of workers."""
+
+    name: str
+    began_at: float
+    """When its first worker began."""
+
+
+class MarkRelease(msgspec.Struct, frozen=True, gc=False):
+    """Deaths of one mark under one release."""
+
+    release: str
+    count: int
+    first_at: float
+    """When the first of them died."""
+    began_at: float | None = None
+    """When the first worker of the release began. None: it is forgotten."""
+
+
 class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """Dead items that died alike: of one type, by one error, at one place."""
 
@@ -173,6 +198,22 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     """The id of the newest of them."""
     tenant: str
     """Of the newest of them. They may belong to several tenants."""
+    releases: tuple[MarkRelease, ...] = ()
+    """Of those that were counted: how many died under which release, in the order of their first deaths.
+    Those of workers without a release are in none."""
+
+
+def mark_releases(parts: Iterable[MarkRelease]) -> tuple[MarkRelease, ...]:
+    """Each release once, in the order of first deaths. For stores, which count the deaths of a mark in
+    parts."""
+    found: dict[str, MarkRelease] = {}
+    for part in parts:
+        known = found.get(part.release)
+        if known is not None:
+            count, first = known.count + part.count, min(known.first_at, part.first_at)
+            part = MarkRelease(part.release, count, first, part.began_at)
+        found[part.release] = part
+    return tuple(sorted(found.values(), key=lambda each: (each.first_at, each.release)))
 
 
 By: TypeAlias = Literal["queue", "type", "tenant"]

@@ -58,6 +58,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     pid: int = 0
     version: str = ""
     """Of treadle."""
+    release: str = ""
+    """Of its own code: `Treadle(release=)`."""
     started_at: float = 0.0
     """By the store's clock."""
     lease: float = 0.0

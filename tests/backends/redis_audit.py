@@ -35,8 +35,8 @@ OTHERS = {
     *("ready", "ring", "turns", "due", "due_first", "doomed", "lanes", "lanes_ready", "deadlines"),
     *("groups", "group_ids", "members", "nested", "deaths", "cancels"),
     *("waiters", "tolerant", "unmet", "gates", "fades", "fade"),
-    *("dead", "cancelled", "killing", "marks", "marked", "marks_last"),
-    *("workers", "workers_until", "worker_info", "held", "paused", "orders"),
+    *("dead", "cancelled", "killing", "marks", "marked", "marks_last", "released"),
+    *("workers", "workers_until", "worker_info", "worker_release", "releases", "held", "paused", "orders"),
     *("known_types", "unknown_since"),
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
     *("claimed", "claimed_until", "schedules", "removed_schedules", "schedule_runs"),
@@ -747,6 +747,8 @@ def ended_rows(store: Store) -> Iterator[str]:
     yield from same("marks", store.set("marks"), marks)
     yield from same("marked", store.set("marked"), (long(row.mark) + row.n + row.kind.tenant for row in dead))
     yield from same("marks_last", store.set("marks_last"), {row.mark.encode() for row in dead})
+    for n in store.hash("released").keys() - {row.n for row in dead}:
+        yield f"released has {n!r}, which is not dead"
 
 
 def retention(store: Store) -> Iterator[str]:
@@ -796,6 +798,8 @@ def workers(store: Store) -> Iterator[str]:
     yield from same("workers_until", store.set("workers_until").items(), until.items())
     stored = {type: int(count) for type, count in store.hash("known_types").items()}
     yield from same("known_types", stored.items(), types.items())
+    for name in store.hash("worker_release").keys() - until.keys():
+        yield f"worker_release has {name!r}, which is no worker"
     for name in store.hash("worker_info").keys() - until.keys():
         yield f"there is information about the worker {name!r}, which is gone"
     for n, holder in store.hash("held").items():

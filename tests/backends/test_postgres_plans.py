@@ -127,6 +127,8 @@ FILTERS = [
     Filter(reason="aborted"),
     Filter(mark="m"),
     Filter(mark="m", tenant="default", type="work"),
+    Filter(release="v2"),
+    Filter(release="v2", status=("dead",), mark="m"),
     Filter(status=("ready", "running")),
     Filter(status=("success",)),
     Filter(status=("success", "ready")),

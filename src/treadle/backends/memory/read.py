@@ -67,6 +67,7 @@ def item_state(row: Row) -> ItemState:
         input=item.input,
         options=item.options,
         mark=row.mark,
+        release="" if last is None else last.release,
         has_steps=row.has_steps,
         suspended=row.suspended,
     )
@@ -220,6 +221,7 @@ def _matches(row: Row, where: Filter) -> bool:
         and where.key in (None, item.key)
         and where.reason in (None, row.reason)
         and (where.mark is None or (row.status == "dead" and row.mark == where.mark))
+        and (where.release is None or item_state(row).release == where.release)
         and (not where.failed_group or row.failed_group)
         and (not where.killing or (row.losses >= KILLING and row.ended_at is None))
         and (where.since is None or row.queued_at >= where.since)

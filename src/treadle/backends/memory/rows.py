@@ -66,6 +66,7 @@ class MemoryWorker(Struct, eq=False):
     """By the limit's name: the tokens of its leases that have permits of their own."""
     info: bytes | None = None
     """What it says about itself."""
+    release: str = ""
     drain: bool = False
     """Someone has asked it to stop."""
     position: Position | None = None

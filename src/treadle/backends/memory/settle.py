@@ -273,4 +273,6 @@ def give_back(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
 def _record_failure(call: MemorySettleCall, row: Row, settlement: Settlement) -> None:
     failure = recorded_failure(settlement, row.verdict)
     if failure is not None:
-        add_to_history(row, failed_attempt(failure, row.attempt, call.now, row.claimed_by or ""))
+        release = None if row.worker is None else row.worker.release
+        attempt = failed_attempt(failure, row.attempt, call.now, row.claimed_by or "", release)
+        add_to_history(row, attempt)

@@ -91,6 +91,8 @@ class MemoryTables:
         self.workers_by_type: Counter[str] = Counter()
         """How many live workers have a type. Those that have every type are counted apart."""
         self.workers_of_all_types = 0
+        self.releases: dict[str, float] = {}
+        """When the first worker of each began, the oldest first."""
         self.unknown_since: dict[str | None, float] = {}
         """When the last live worker that had a type (None: every type) was gone."""
         self.unknown_searches: dict[str, UnknownTypeSearch] = {}

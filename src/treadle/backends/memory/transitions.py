@@ -210,7 +210,7 @@ def unlease(row: Row) -> None:
 def free(store: MemoryTables, row: Row, now: float) -> None:
     """Its worker is dead."""
     assert row.worker is not None
-    worker = row.worker.id
+    worker, release = row.worker.id, row.worker.release
     unlease(row)
     row.claimed_by = None
     if row.verdict is not None:
@@ -218,7 +218,7 @@ def free(store: MemoryTables, row: Row, now: float) -> None:
         return
     if row.begun:
         row.started_at = row.claimed_at
-        add_to_history(row, lost_attempt(row.attempt, now, worker))
+        add_to_history(row, lost_attempt(row.attempt, now, worker, release))
     wait_again(store, row, after_loss(now, row.counters, row.number, due=row.due_at, deadline=None), now)
 
 

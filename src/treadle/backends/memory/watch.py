@@ -13,9 +13,12 @@ from treadle.item_facts import (
     Explanation,
     LimitHolder,
     LimitUse,
+    MarkRelease,
     Overview,
     QueueAge,
+    Release,
     UnservedType,
+    mark_releases,
 )
 from treadle.records import Line, Related, RelatedItem
 from treadle.store.fleet import Fleet
@@ -191,6 +194,7 @@ def overview(store: MemoryTables, tenant: str | None, now: float) -> Overview:
         ages=tuple(_ages(store, tenant)),
         unserved=tuple(_unserved(store, tenant, workers, now)),
         workers=tuple(workers),
+        releases=tuple(Release(*each) for each in reversed(store.releases.items())),
     )
 
 
@@ -273,16 +277,24 @@ def marks(store: MemoryTables, tenant: str | None, count: int, cap: int) -> list
     newest: dict[str, Row] = {}
     first: dict[str, Row] = {}
     totals: Counter[str] = Counter()
+    releases: dict[str, list[MarkRelease]] = {}
     for row in reversed(store.dead):
         if tenant in (None, row.kind.tenant) and (row.mark in newest or len(newest) < count):
             newest.setdefault(row.mark, row)
             totals[row.mark] += 1
             if row.number <= first.setdefault(row.mark, row).number:
                 first[row.mark] = row
-    return [_dead_mark(row, first[mark], totals[mark], cap) for mark, row in newest.items()]
+            release = row.history[-1].release if row.history else ""
+            if release and totals[row.mark] <= cap:
+                died = MarkRelease(release, 1, row.ended_at or 0.0, store.releases.get(release))
+                releases.setdefault(row.mark, []).append(died)
+    return [
+        _dead_mark(row, first[mark], totals[mark], cap, mark_releases(releases.get(mark, ())))
+        for mark, row in newest.items()
+    ]
 
 
-def _dead_mark(newest: Row, first: Row, total: int, cap: int) -> DeadMark:
+def _dead_mark(newest: Row, first: Row, total: int, cap: int, releases: tuple[MarkRelease, ...]) -> DeadMark:
     last = newest.history[-1] if newest.history else None
     return DeadMark(
         newest.mark,
@@ -295,4 +307,5 @@ def _dead_mark(newest: Row, first: Row, total: int, cap: int) -> DeadMark:
         newest.ended_at or 0.0,
         newest.item.id,
         newest.kind.tenant,
+        releases,
     )

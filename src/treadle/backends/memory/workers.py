@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.item_facts import KEPT_RELEASES
 from treadle.store.rules import PORTION
 from treadle.store.rules.times import is_far
 from treadle.worker_info import decode_worker_info
@@ -22,7 +23,8 @@ def beat(store: MemoryTables, beat: Heartbeat, now: float) -> HeartbeatReply:
     if worker is None and not beat.registers:
         return HeartbeatReply(fresh=True)
     if worker is None:
-        worker = store.workers[beat.worker] = MemoryWorker(beat.worker)
+        worker = store.workers[beat.worker] = MemoryWorker(beat.worker, release=beat.release)
+        _note_release(store, beat.release, now)
         _add_types(store, types)
         worker.types = types
     elif types is not None and worker.types != types:
@@ -131,6 +133,14 @@ def list_workers(store: MemoryTables) -> list[WorkerState]:
         )
         for worker in store.workers.values()
     ]
+
+
+def _note_release(store: MemoryTables, release: str, now: float) -> None:
+    """Note when the first worker of a release began."""
+    if release and release not in store.releases:
+        store.releases[release] = now
+        while len(store.releases) > KEPT_RELEASES:
+            del store.releases[next(iter(store.releases))]
 
 
 def _extend_lease(store: MemoryTables, worker: MemoryWorker, until: float) -> None:

@@ -157,16 +157,25 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         mark=rest[7] or "",
         has_steps=rest[9],
         suspended=rest[10],
+        release="" if state == SUCCESS else rest[11] or "",
     )
     if rest[0] is not None:
-        item.history = _history(rest[:6])
+        item.history = _history([*rest[:6], rest[12]])
     return item
 
 
 def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
     return tuple(
-        Attempt(attempt, decoded(type) or "", decoded(message) or "", decoded(traceback) or "", at, worker)
-        for attempt, type, message, traceback, at, worker in zip(*columns, strict=True)
+        Attempt(
+            attempt,
+            decoded(type) or "",
+            decoded(message) or "",
+            decoded(traceback) or "",
+            at,
+            worker,
+            release or "",
+        )
+        for attempt, type, message, traceback, at, worker, release in zip(*columns, strict=True)
     )
 
 

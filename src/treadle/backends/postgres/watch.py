@@ -7,9 +7,12 @@ after `READ_SECONDS` and the caller gets `StoreUnavailable`: a read must never h
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from treadle.item import Algorithm, Counting, Status, WorkerState
 from treadle.item_facts import (
@@ -17,11 +20,14 @@ from treadle.item_facts import (
     Explanation,
     LimitHolder,
     LimitUse,
+    MarkRelease,
     Overview,
     Prerequisite,
     PrerequisiteStatus,
     QueueAge,
+    Release,
     UnservedType,
+    mark_releases,
 )
 from treadle.records import Line, Related, RelatedItem
 from treadle.store.fleet import Fleet
@@ -62,9 +68,13 @@ class PostgresWatch(PostgresVerbs):
     async def marks(
         self, *, tenant: str | None = None, count: int = 100, cap: int = 10_000
     ) -> Sequence[DeadMark]:
+        rows = await self._read("marks", tenant, count, cap)
         return [
-            DeadMark(mark, type, decoded(error_type) or "", decoded(error) or "", *rest)
-            for mark, type, error_type, error, *rest in await self._read("marks", tenant, count, cap)
+            replace(
+                DeadMark(mark, type, decoded(error_type) or "", decoded(error) or "", *rest),
+                releases=_releases(releases),
+            )
+            for mark, type, error_type, error, *rest, releases in rows
         ]
 
     async def lines(
@@ -126,6 +136,13 @@ def _prerequisites(found: Record) -> Iterator[Prerequisite]:
         yield Prerequisite(name, status, type)
 
 
+def _releases(parts: str | None) -> tuple[MarkRelease, ...]:
+    if parts is None:
+        return ()
+    found: list[tuple[str, int, float, float | None]] = json.loads(parts)
+    return mark_releases(MarkRelease(*each) for each in found)
+
+
 def _related(rows: Sequence[Record], wanted: int) -> tuple[RelatedItem, ...]:
     found = (row for row in rows if row["kind"] == wanted)
     return tuple(RelatedItem(row["id"], row["type"], status_of(row["status"])) for row in found)
@@ -161,6 +178,7 @@ def _overview(found: Record) -> Overview:
             if not fleet.serves(type=type)
         ),
         workers=workers,
+        releases=tuple(Release(*each) for each in _rows(found, "release_name", "release_began")),
     )
 
 

@@ -35,6 +35,7 @@ class PostgresWorkers(PostgresVerbs):
             [lease.token for lease in held] if held else None,
             [lease.tenant for lease in held] if held else None,
             beat.info,
+            beat.release or None,
             vital=True,
         )
         lost: dict[int, Loss] = {}

@@ -323,6 +323,7 @@ def item_state(found: RedisItem, *, history: bool = False) -> ItemState:
         input=body.input,
         options=body.options,
         mark=found.mark,
+        release="" if last is None else last.release,
         has_steps=found.has_steps,
         suspended=found.suspended and not found.owned and found.ended_at is None,
     )
@@ -396,15 +397,16 @@ def read_history(past: bytes) -> tuple[Attempt, ...]:
 
 def _lost(entry: bytes) -> Attempt:
     attempt, instant = _LOST.unpack_from(entry, 1)
-    return lost_attempt(attempt, instant, entry[1 + _LOST.size :].decode())
+    worker, _, release = entry[1 + _LOST.size :].decode().partition("\0")
+    return lost_attempt(attempt, instant, worker, release)
 
 
 def _failed(entry: bytes) -> Attempt:
     attempt, instant, length = _FAILED.unpack_from(entry, 1)
     worker_at = 1 + _FAILED.size
     failure_at = worker_at + length
-    worker = entry[worker_at:failure_at].decode()
-    return failed_attempt(_read_failure(entry[failure_at:]), attempt, instant, worker)
+    worker, _, release = entry[worker_at:failure_at].decode().partition("\0")
+    return failed_attempt(_read_failure(entry[failure_at:]), attempt, instant, worker, release)
 
 
 _HEAD: Final = Bytes(">HIdd")

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from treadle.item import Counting, WorkerState
-from treadle.item_facts import DeadMark, Explanation, Overview, QueueAge, UnservedType
+from treadle.item_facts import (
+    DeadMark,
+    Explanation,
+    MarkRelease,
+    Overview,
+    QueueAge,
+    Release,
+    UnservedType,
+    mark_releases,
+)
 from treadle.records import Line, Related, RelatedItem
 from treadle.store.fleet import Fleet
 from treadle.store.rules.watching import (
@@ -88,7 +97,7 @@ class RedisWatch(RedisRead):
 
     async def overview(self, *, tenant: str | None = None, quick: bool = False) -> Overview:
         answer = await self._link.run(_OVERVIEW, on="read")
-        now, unknown, rows = answer
+        now, unknown, rows, began = answer
         at, workers = read_double(now), _by_id(rows)
         lost = {
             type.decode(): read_double(since) for type, since in zip(unknown[::2], unknown[1::2], strict=True)
@@ -111,6 +120,7 @@ class RedisWatch(RedisRead):
                 for type, number in unserved
             ),
             workers=tuple(workers),
+            releases=_releases(began),
         )
 
     async def _ages(self, ready: Mapping[bytes, KindNames], tenant: str | None) -> list[QueueAge]:
@@ -181,6 +191,14 @@ class RedisWatch(RedisRead):
                     size, place, ready_at, id = head
                     found[k] = KindHead(size, place, read_double(ready_at), id.decode())
         return found
+
+
+def _releases(values: Sequence[bytes]) -> tuple[Release, ...]:
+    """From names and instants, one after the other."""
+    found = [
+        Release(name.decode(), read_double(at)) for name, at in zip(values[::2], values[1::2], strict=True)
+    ]
+    return tuple(sorted(found, key=lambda each: (each.began_at, each.name), reverse=True))
 
 
 def _by_id(rows: Sequence[Any]) -> list[WorkerState]:
@@ -276,7 +294,7 @@ def _line(tenant: str, lane: str, parts: Sequence[KindHead], cap: int) -> Line:
 
 
 def _dead_mark(
-    cap: int, mark: bytes, total: int, oldest: bytes, raw: Sequence[bytes]
+    cap: int, mark: bytes, total: int, oldest: bytes, raw: Sequence[bytes], releases: Sequence[Any]
 ) -> tuple[int, DeadMark]:
     """A mark, and the number of the item that died last."""
     newest = read_item(raw)
@@ -293,4 +311,8 @@ def _dead_mark(
         state.ended_at or 0.0,
         state.id,
         state.tenant,
+        mark_releases(
+            MarkRelease(name.decode(), count, read_double(first), read_double(began) if began else None)
+            for name, count, first, began in zip(*(releases[n::4] for n in range(4)), strict=True)
+        ),
     )

@@ -73,7 +73,8 @@ class RedisWorkers(RedisVerbs):
             return HeartbeatReply(False, lost, bool(drain), unknown=unknown, permits=permits)
         if not beat.registers:
             return HeartbeatReply(fresh=True)
-        fresh, drain, store_id = await self._link.run(_REGISTER_WORKER, [*worker, os.urandom(8), VERSION])
+        registered: list[Argument] = [*worker, os.urandom(8), VERSION, beat.release]
+        fresh, drain, store_id = await self._link.run(_REGISTER_WORKER, registered)
         if not fresh:  # it has other types now
             return await self.beat(beat)
         lost = await self._why_lost(held)

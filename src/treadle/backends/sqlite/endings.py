@@ -67,8 +67,8 @@ class EndingBatch:
         self._special: list[int] = []
         """Items that wait for others, or add nothing to the value of their group."""
         self._dead: list[tuple[int, int]] = []
-        self._marks: list[tuple[int, float, str, str]] = []
-        """The dead items: (no, ended, reason, mark)."""
+        self._marks: list[tuple[int, float, str, str, str]] = []
+        """The dead items: (no, ended, reason, mark, release)."""
         self._closed: list[EndedGroup] = []
         self._released: list[ReleasedItem] = []
         self._doomed = 0
@@ -86,11 +86,12 @@ class EndingBatch:
         began: float | None = None,
         tolerated: bool = False,
         mark: str = "",
+        release: str | None = None,
     ) -> None:
         """End a member of a group, or an item that is alone in its group. `contributed`, for the latter: its
         result is the group's value (1), and final (3). `began`: when the handler began. The store knows only
         that it was not before the claim. `tolerated`: an item that is stored together with this end tolerates
-        it. `mark`: the fingerprint of a death."""
+        it. `mark`: the fingerprint of a death. `release`: that of its worker."""
         if token is None and item.status == RUNNING and item.begun:
             began = 0.0
         expires: float | str = NULL
@@ -111,7 +112,7 @@ class EndingBatch:
         ):
             self._dead.append((item.no, item.no if item.group is None else item.group))
         if outcome == DEAD:
-            self._marks.append((item.no, self._tx.now, reason or NULL, mark))
+            self._marks.append((item.no, self._tx.now, reason or NULL, mark, release or NULL))
         if item.has_dependencies or not item.contributes:
             self._special.append(item.no)
         stored = NULL if result is None else blob(result)
@@ -185,5 +186,6 @@ def record_attempts(tx: Tx, attempts: Iterable[tuple[int, Attempt]]) -> None:
     """Add failed attempts to the histories of their items. Only the last ones are kept."""
     for no, failed in attempts:
         texts = (encode_text(part) for part in (failed.error_type, failed.message, failed.traceback))
-        tx.run(_SQL["insert_attempt"], no, no, failed.attempt, failed.at, failed.worker, *texts)
+        known = (failed.attempt, failed.at, failed.worker, failed.release or None)
+        tx.run(_SQL["insert_attempt"], no, no, *known, *texts)
         tx.run(_SQL["trim_attempts"], no, no, KEPT_ATTEMPTS)

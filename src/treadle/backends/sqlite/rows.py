@@ -104,14 +104,15 @@ def _state(row: Row) -> ItemState:
         error_type=error_type,
         error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
         mark=row[31] or "",
-        has_steps=row[33] & HAS_STEPS > 0,
-        suspended=row[33] & SUSPENDED > 0,
+        release="" if error_type is None else row[34] or "",
+        has_steps=row[33] & 1 == 1,
+        suspended=row[33] & 2 == 2,
     )
 
 
 def _attempt(row: Row) -> Attempt:
     error_type, message, traceback = map(decode_text, row[2:5])
-    return Attempt(row[1], error_type, message, traceback, row[5], row[6])
+    return Attempt(row[1], error_type, message, traceback, row[5], row[6], row[7] or "")
 
 
 # -- leases --------------------------------------------------------------------------------------------

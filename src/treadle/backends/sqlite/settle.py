@@ -79,8 +79,9 @@ class _SettleCall:
         self._tx = tx
         self._endings = EndingBatch(tx)
         workers = tx.rows(_SQL["workers"])
-        self._workers: dict[int | None, str] = {no: id for no, id, _ in workers}
-        removed = {no for no, _, is_removed in workers if is_removed}
+        self._workers: dict[int | None, str] = {no: id for no, id, _, _ in workers}
+        self._releases: dict[int | None, str | None] = {no: release for no, _, _, release in workers}
+        removed = {no for no, _, is_removed, _ in workers if is_removed}
         self._owned = owned(tx, [settlement.lease for settlement in settlements], removed)
         groups = [item.group for item in self._owned.values() if item.group is not None]
         if groups:
@@ -138,7 +139,8 @@ class _SettleCall:
         failure = recorded_failure(settlement, item.verdict)
         if failure is not None:
             worker = self._workers.get(item.worker, "")
-            attempt = failed_attempt(failure, item.attempt, self._tx.now, worker)
+            release = self._releases.get(item.worker)
+            attempt = failed_attempt(failure, item.attempt, self._tx.now, worker, release)
             record_attempts(self._tx, [(item.no, attempt)])
 
     # -- not the end -----------------------------------------------------------------------------------
@@ -221,6 +223,7 @@ class _SettleCall:
             began=None if settlement.ran is None else self._tx.now - settlement.ran,
             tolerated=tolerated,
             mark=settlement.mark,
+            release=None if settlement.failure is None else self._releases.get(item.worker),
         )
 
     def _plan_children(self, settlement: Settlement, item: OpenItem) -> _PlannedChildren | Rejected:
@@ -319,7 +322,7 @@ def _tolerates(children: Sequence[Item], id: str) -> bool:
 
 def record(tx: Tx, records: Sequence[Record]) -> list[Loss | None]:
     """Write what running items have done: each record whose token owns its item."""
-    removed = {no for no, _, is_removed in tx.rows(_SQL["workers"]) if is_removed}
+    removed = {no for no, _, is_removed, _ in tx.rows(_SQL["workers"]) if is_removed}
     mine = owned(tx, [one.lease for one in records], removed)
     steps.write(tx, [(mine[one.lease.token].no, one) for one in records if one.lease.token in mine])
     return [None if one.lease.token in mine else loss(tx, one.lease) or "taken" for one in records]

@@ -11,7 +11,17 @@ from math import ceil, gcd
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Counting, ItemState, Status, Verdict, WorkerState
-from treadle.item_facts import DeadMark, Explanation, LimitHolder, LimitUse, Overview, QueueAge, UnservedType
+from treadle.item_facts import (
+    DeadMark,
+    Explanation,
+    LimitHolder,
+    LimitUse,
+    MarkRelease,
+    Overview,
+    QueueAge,
+    UnservedType,
+    mark_releases,
+)
 from treadle.records import Line, Related, RelatedItem
 from treadle.store.fleet import Fleet
 from treadle.store.rules.limits import LimitState
@@ -33,7 +43,7 @@ from treadle.store.rules.watching import (
 from .read import root
 from .rows import BLOCKED, DEAD, PARKED, READY, SCHEDULED, STATUS, decode_text, doomed, full_states, numbers
 from .statements import NEXT, Row, Tx, array, statements
-from .workers import workers
+from .workers import releases, workers
 
 _SQL = statements("watch")
 _FAIRNESS = statements("fairness")
@@ -259,14 +269,17 @@ class _Mark(NamedTuple):
     """The number of the item that was submitted first."""
     newest: int
     """The number of the item that died last."""
+    releases: tuple[MarkRelease, ...] = ()
 
 
 def marks(tx: Tx, tenant: str | None, count: int, cap: int) -> list[DeadMark]:
     found: list[_Mark] = []
     left = _MOST_MARKED
+    has_releases = bool(releases(tx))
     for name in _newest_marks(tx, tenant, count):
-        found.append(_mark(tx, name, tenant, cap, max(left, _LEAST_MARKED)))
-        left -= found[-1].total
+        mark = _mark(tx, name, tenant, cap, max(left, _LEAST_MARKED))
+        found.append(mark._replace(releases=_mark_releases(tx, mark, tenant)) if has_releases else mark)
+        left -= mark.total
     deaths = {row[0]: row for row in tx.rows(_SQL["deaths"], array(one.newest for one in found))}
     queued: dict[int, float] = dict(tx.rows(_SQL["queued_at"], array(one.first for one in found)))
     shown = [_dead_mark(one, deaths[one.newest], queued[one.first]) for one in found]
@@ -299,6 +312,12 @@ def _mark(tx: Tx, mark: str, tenant: str | None, cap: int, most: int) -> _Mark:
     return _Mark(mark, cap, *row)
 
 
+def _mark_releases(tx: Tx, mark: _Mark, tenant: str | None) -> tuple[MarkRelease, ...]:
+    within = ("mark_releases", ()) if tenant is None else ("mark_releases_of_tenant", (tenant,))
+    rows = tx.rows(_SQL[within[0]], mark.mark, min(mark.cap, mark.total), *within[1])
+    return mark_releases(MarkRelease(*row) for row in rows)
+
+
 def _dead_mark(found: _Mark, death: Row, queued_at: float) -> DeadMark:
     _, type, tenant, ended, id, error_type, message = death
     return DeadMark(
@@ -312,6 +331,7 @@ def _dead_mark(found: _Mark, death: Row, queued_at: float) -> DeadMark:
         ended,
         id,
         tenant,
+        found.releases,
     )
 
 
@@ -408,6 +428,7 @@ def overview(tx: Tx, tenant: str | None, quick: bool, seconds: float = COUNTING_
         ages=tuple(_ages(tx, tenants, parked)),
         unserved=tuple(_unserved(tx, fleet, counts, tenant)),
         workers=tuple(fleet),
+        releases=releases(tx),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from treadle.item import MOST_UNKNOWN, Heartbeat, HeartbeatReply, Lease, Loss, WorkerState
+from treadle.item_facts import KEPT_RELEASES, Release
 from treadle.store.rules import PORTION
 from treadle.store.rules.settlement import Counters, after_loss, lost_attempt
 from treadle.worker_info import decode_worker_info
@@ -28,7 +29,10 @@ def beat(tx: Tx, beat: Heartbeat, directory: ProcessDirectory) -> HeartbeatReply
         return HeartbeatReply(fresh=True)
     if found is None:
         types = _encode_types(beat.types)
-        tx.run(_SQL["register"], beat.worker, until, beat.lease, directory.lock_file, types, beat.info)
+        lease, release = (until, beat.lease), beat.release or None
+        tx.run(_SQL["register"], beat.worker, *lease, directory.lock_file, types, beat.info, release)
+        if release is not None and tx.run(_SQL["note_release"], release, tx.now):
+            tx.run(_SQL["forget_releases"], KEPT_RELEASES)
     else:
         types = found[1] if beat.types is None else _encode_types(beat.types)
         tx.run(_SQL["renew"], until, beat.lease, types, beat.info, found[0])
@@ -91,6 +95,11 @@ def workers(tx: Tx) -> list[WorkerState]:
     ]
 
 
+def releases(tx: Tx) -> tuple[Release, ...]:
+    """All releases, the newest first."""
+    return tuple(Release(*row) for row in tx.rows(_SQL["releases"]))
+
+
 # -- what a claim does first ---------------------------------------------------------------------------
 
 
@@ -115,7 +124,7 @@ def remove_lapsed(tx: Tx) -> bool:
     """
     found = tx.rows(_SQL["lapsed_or_removed"], tx.lapsed_until, tx.now)
     rows: list[Row] = []
-    for no, id, types, removed, renewed_at in found:
+    for no, id, types, removed, renewed_at, release in found:
         if not removed and renewed_at is not None and renewed_at > tx.now:
             tx.run(
                 _SQL["shorten_lease"], tx.now, no
@@ -123,12 +132,12 @@ def remove_lapsed(tx: Tx) -> bool:
             continue
         if not removed:
             _mark_removed(tx, no, types)
-        rows.append((no, id))
+        rows.append((no, id, release))
     left = PORTION
-    for no, id in rows:
+    for no, id, release in rows:
         if left <= 0:
             return True
-        left -= _free(tx, no, id, left)
+        left -= _free(tx, no, id, release, left)
     return left <= 0
 
 
@@ -141,7 +150,7 @@ def remove_worker(tx: Tx, worker: str) -> int:
     if found is None:
         return 0
     _mark_removed(tx, found[0], found[3])
-    return _free(tx, found[0], worker, None)
+    return _free(tx, found[0], worker, found[5], None)
 
 
 def _mark_removed(tx: Tx, no: int, types: str | None) -> None:
@@ -151,13 +160,13 @@ def _mark_removed(tx: Tx, no: int, types: str | None) -> None:
     _record_unknown_types(tx, types)
 
 
-def _free(tx: Tx, no: int, worker: str, most: int | None) -> int:
+def _free(tx: Tx, no: int, worker: str, release: str | None, most: int | None) -> int:
     """Free items of a removed worker, at most this many. Delete the worker with its last item."""
     nos = [item for (item,) in tx.rows(_SQL["items_of"], no, -1 if most is None else most)]
     rows = tx.rows(_SQL["leased"], array(nos))
     tx.run_rows(_SQL["free"], [_freed(row, tx.now) for row in rows])
     lost = [(no, attempt) for no, _, attempt, _, _, begun, _, _, _, verdict in rows if begun and not verdict]
-    record_attempts(tx, [(no, lost_attempt(attempt, tx.now, worker)) for no, attempt in lost])
+    record_attempts(tx, [(no, lost_attempt(attempt, tx.now, worker, release)) for no, attempt in lost])
     if most is None or len(nos) < most:
         tx.run(_SQL["delete_worker"], no)
     return len(nos)

@@ -112,6 +112,8 @@ def plan_list(
     """How to find a page of at most `limit` items. `store`: the name of the store, which its cursors bear."""
     number = None if cursor is None else number_of(store, cursor, "list")
     statuses = _possible_statuses(where)
+    if where.release is not None:
+        where = replace(where, status=tuple(sorted(statuses)))
     return ListPlan(
         where=where,
         sources=_sources(where, statuses),
@@ -134,7 +136,7 @@ def _possible_statuses(where: Filter) -> frozenset[Status]:
         statuses &= OPEN
     if where.reason is not None or where.mark is not None or where.failed_group:
         statuses &= _DEAD
-    return statuses
+    return statuses if where.release is None else statuses - {"success"}
 
 
 def _sources(where: Filter, statuses: frozenset[Status]) -> tuple[Source, ...]:

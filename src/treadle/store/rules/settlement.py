@@ -139,13 +139,16 @@ def death_reason(settlement: Settlement, verdict: Verdict | None) -> DeathReason
     return settlement.reason or verdict or "aborted"
 
 
-def failed_attempt(failure: ErrorInfo, attempt: int, at: float, worker: str) -> Attempt:
-    return Attempt(attempt, failure.type, failure.message, failure.traceback, at, worker)
+def failed_attempt(
+    failure: ErrorInfo, attempt: int, at: float, worker: str, release: str | None = None
+) -> Attempt:
+    return Attempt(attempt, failure.type, failure.message, failure.traceback, at, worker, release or "")
 
 
-def lost_attempt(attempt: int, at: float, worker: str) -> Attempt:
+def lost_attempt(attempt: int, at: float, worker: str, release: str | None = None) -> Attempt:
     """The history of an attempt whose worker died."""
-    return Attempt(attempt, "LeaseLost", f"worker {worker} died or lost its lease", "", at, worker)
+    text = f"worker {worker} died or lost its lease"
+    return Attempt(attempt, "LeaseLost", text, "", at, worker, release or "")
 
 
 def loss_of(

@@ -45,6 +45,7 @@ from .races_dependencies import DependencyRaceCases, SubmitRaceCases
 from .races_operate import OperatorRaceCases
 from .races_settle import LostAnswerCases, SettleRaceCases
 from .read import CountCases, ListCases, ReadCases
+from .releases import ReleaseCases
 from .repair import RepairCases
 from .repair_reach import RepairReachCases
 from .requeue import RequeueCases, TriggerCases
@@ -142,6 +143,7 @@ class BackendContract(
     UnservedTypeCases,
     ItemMarkCases,
     DeadMarkCases,
+    ReleaseCases,
     LimitUseCases,
     KeptPermitCases,
     AuditCases,

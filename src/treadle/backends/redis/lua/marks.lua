@@ -2,7 +2,9 @@
 -- reads
 -- Marks: what dead rows died of, those with the newest deaths first. Arguments: a tenant or '', how many marks are
 -- behind, how many to look at, a cap. Answers how many were looked at, and for each that has dead rows: the mark,
--- their number up to one more than the cap, when the one submitted first was submitted(8), the row that died last.
+-- their number up to one more than the cap, when the one submitted first was submitted(8), the row that died last, and
+-- for each release under which rows died its name, how many, when the first died(8), and when it began(8), or '', one after the
+-- other.
 
 local HIGHEST = string.rep('\255', 15) -- no rest is above this
 local MOST_TENANTS, MOST_FIRST = 100, 200
@@ -52,6 +54,41 @@ local function first_number(mark)
   return first
 end
 
+local MOST_LOOKED_AT, LEAST_LOOKED_AT, PORTION = 10000, 100, 1000 -- rows of all marks, of one, of one command
+local left = call('EXISTS', K.released) == 1 and MOST_LOOKED_AT or nil
+
+-- Under which releases rows with a mark died, of `most`.
+local function releases_of(mark, most)
+  local prefix, found, order = mark .. (tenant or ''), {}, {}
+  local from, read = '[' .. prefix, 0
+  while read < most do
+    local members = call('ZRANGEBYLEX', K.marks, from, '[' .. prefix .. HIGHEST .. HIGHEST, 'LIMIT', 0, math.min(PORTION, most - read))
+    if #members == 0 then break end
+    local numbers = {}
+    for i = 1, #members do numbers[i] = sub(members[i], -6) end
+    local released = call('HMGET', K.released, unpack(numbers))
+    for i = 1, #members do
+      local release, died = released[i], sub(members[i], -14, -7)
+      if release and not found[release] then
+        order[#order + 1] = release
+        found[release] = {0, died}
+      end
+      if release then
+        found[release][1] = found[release][1] + 1
+        if Store.before(died, found[release][2]) then found[release][2] = died end
+      end
+    end
+    from, read = '(' .. members[#members], read + #members
+  end
+  local answer = {}
+  for i = 1, #order do
+    local release = found[order[i]]
+    local began = call('HGET', K.releases, order[i]) or ''
+    for _, value in ipairs({order[i], release[1], release[2], began}) do answer[#answer + 1] = value end
+  end
+  return answer, read
+end
+
 local names = call('ZREVRANGE', K.marks_last, behind, behind + size - 1)
 local found, numbers = {}, {}
 for i = 1, #names do
@@ -60,6 +97,11 @@ for i = 1, #names do
   if total > 0 then
     found[#found + 1] = {names[i], math.min(total, cap + 1), first_number(mark)}
     numbers[#numbers + 1] = sub(newest_death(mark), 9, 14)
+    found[#found][5] = {}
+    if left then
+      local answer, read = releases_of(mark, math.min(total, cap, math.max(left, LEAST_LOOKED_AT)))
+      found[#found][5], left = answer, left - read
+    end
   end
 end
 local rows = RawRows.read(numbers)

@@ -3,7 +3,7 @@
 -- beside stages
 -- Register a worker, or change its types.
 -- ARGV: worker, lease, types ('-' for no change, else 't' and the types), info ('-' for no change, else 'i' and the
--- info), an id and the version of the layout for a store that has none
+-- info), an id and the version of the layout for a store that has none, its release or ''
 -- Answers whether it was not known, whether it is to stop, and the id of the store.
 
 local name, lease = ARGV[1], tonumber(ARGV[2])
@@ -12,6 +12,7 @@ local worker = Workers.get(name)
 local fresh = not worker
 if fresh then
   worker = Workers.add(name, types)
+  Workers.note_release(name, ARGV[7] or '')
 elseif types and types ~= worker.packed then
   Workers.set_types(worker, types)
 end

@@ -20,9 +20,9 @@ SELECT v.no, v.outcome, nullif(v.reason, ''), nullif(v.token, ''), o.settled_tok
 FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
 
 -- :name insert_dead
-WITH v (no, ended, reason, mark) AS (VALUES (?, ?, ?, ?))
-INSERT INTO treadle_dead (no, ended, queue, tenant, type, reason, mark)
-SELECT v.no, v.ended, o.queue, o.tenant, o.type, nullif(v.reason, ''), v.mark
+WITH v (no, ended, reason, mark, release) AS (VALUES (?, ?, ?, ?, ?))
+INSERT INTO treadle_dead (no, ended, queue, tenant, type, reason, mark, release)
+SELECT v.no, v.ended, o.queue, o.tenant, o.type, nullif(v.reason, ''), v.mark, nullif(v.release, '')
 FROM v CROSS JOIN treadle_open AS o ON o.no = v.no
 
 -- :name delete_open
@@ -39,8 +39,8 @@ UPDATE treadle_done SET failed_group = v.failed_group, failed_place = v.failed_p
 FROM v WHERE treadle_done.no = v.no
 
 -- :name insert_attempt
-INSERT INTO treadle_attempt (no, place, attempt, at, worker, error_type, message, traceback)
-VALUES (?, (SELECT coalesce(max(place), 0) + 1 FROM treadle_attempt WHERE no = ?), ?, ?, ?, ?, ?, ?)
+INSERT INTO treadle_attempt (no, place, attempt, at, worker, release, error_type, message, traceback)
+VALUES (?, (SELECT coalesce(max(place), 0) + 1 FROM treadle_attempt WHERE no = ?), ?, ?, ?, ?, ?, ?, ?)
 
 -- :name trim_attempts
 DELETE FROM treadle_attempt WHERE no = ? AND place <= (SELECT max(place) FROM treadle_attempt WHERE no = ?) - ?

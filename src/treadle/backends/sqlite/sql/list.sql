@@ -40,6 +40,9 @@ AND s.queue = ?
 -- :name mark
 AND s.mark = ?
 
+-- :name release
+AND (SELECT a.release FROM treadle_attempt AS a WHERE a.no = s.no ORDER BY a.place DESC LIMIT 1) = ?
+
 -- :name workflow
 AND s.workflow = ?
 

@@ -11,7 +11,7 @@ SELECT i.no, i.id, i.tenant, i.type, i.queue, i.lane, i.priority, i.attempts,
        coalesce(o.losses, d.losses),
        CASE WHEN o.no IS NULL THEN d.began WHEN o.status = 4 THEN o.started ELSE o.began END,
        CASE WHEN d.outcome = 11 THEN (SELECT m.mark FROM treadle_dead AS m WHERE m.no = d.no) END,
-       coalesce(o.deferrals, d.deferrals), coalesce(o.records, d.records)
+       coalesce(o.deferrals, d.deferrals), coalesce(o.records, d.records), a.release
 FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i ON i.no = e.value
 LEFT JOIN treadle_open AS o ON o.no = i.no
@@ -22,7 +22,7 @@ LEFT JOIN treadle_attempt AS a
     ON a.no = i.no AND a.place = (SELECT max(place) FROM treadle_attempt WHERE no = i.no)
 
 -- :name histories
-SELECT a.no, a.attempt, a.error_type, a.message, a.traceback, a.at, a.worker
+SELECT a.no, a.attempt, a.error_type, a.message, a.traceback, a.at, a.worker, a.release
 FROM json_each(?) AS e CROSS JOIN treadle_attempt AS a ON a.no = e.value
 ORDER BY a.no, a.place
 

@@ -1,5 +1,5 @@
 -- :name workers
-SELECT no, id, removed FROM treadle_worker
+SELECT no, id, removed, release FROM treadle_worker
 
 -- :name number_of
 SELECT no FROM treadle_item WHERE id = ? AND tenant = ?

@@ -117,6 +117,17 @@ SELECT count(*), min(no),
         ORDER BY ended DESC LIMIT 1)
 FROM (SELECT no FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)
 
+-- Under which releases the first of them died. Of one tenant: the first of its deaths.
+-- :name mark_releases
+SELECT release, count(*), min(ended), (SELECT r.began FROM treadle_release AS r WHERE r.name = release) FROM (
+    SELECT release, ended FROM treadle_dead INDEXED BY treadle_dead_mark WHERE mark = ?1 ORDER BY no LIMIT ?2)
+WHERE release IS NOT NULL GROUP BY release
+
+-- :name mark_releases_of_tenant
+SELECT release, count(*), min(ended), (SELECT r.began FROM treadle_release AS r WHERE r.name = release) FROM (
+    SELECT release, ended FROM treadle_dead INDEXED BY treadle_dead_tenant WHERE tenant = ?3 AND mark = ?1 LIMIT ?2)
+WHERE release IS NOT NULL GROUP BY release
+
 -- :name deaths
 SELECT m.no, m.type, m.tenant, m.ended, i.id, a.error_type, a.message
 FROM json_each(?) AS e

@@ -1,5 +1,5 @@
 -- :name worker
-SELECT no, lease_until, lock_file, types, drain FROM treadle_worker WHERE id = ? AND removed = 0
+SELECT no, lease_until, lock_file, types, drain, release FROM treadle_worker WHERE id = ? AND removed = 0
 
 -- What a heartbeat compares: how many permits the worker has, and the tokens of its leases.
 -- :name worker_to_renew
@@ -9,7 +9,16 @@ SELECT w.no, w.types, w.drain,
 FROM treadle_worker AS w WHERE w.id = ? AND w.removed = 0
 
 -- :name register
-INSERT INTO treadle_worker (id, lease_until, lease, lock_file, types, info) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO treadle_worker (id, lease_until, lease, lock_file, types, info, release) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- :name note_release
+INSERT OR IGNORE INTO treadle_release (name, began) VALUES (?, ?)
+
+-- :name forget_releases
+DELETE FROM treadle_release WHERE name IN (SELECT name FROM treadle_release ORDER BY began DESC, name DESC LIMIT -1 OFFSET ?)
+
+-- :name releases
+SELECT name, began FROM treadle_release ORDER BY began DESC, name DESC
 
 -- :name renew
 UPDATE treadle_worker SET lease_until = ?, lease = ?, types = ?, info = coalesce(?, info) WHERE no = ?
@@ -27,7 +36,7 @@ SELECT DISTINCT lock_file FROM treadle_worker WHERE removed = 0 AND lock_file IS
 UPDATE treadle_worker SET lease_until = ? WHERE removed = 0 AND lock_file IN (SELECT value FROM json_each(?))
 
 -- :name lapsed_or_removed
-SELECT no, id, types, removed, lease_until - lease FROM treadle_worker
+SELECT no, id, types, removed, lease_until - lease, release FROM treadle_worker
 WHERE removed = 1 OR lease_until <= ?1 OR lease_until > ?2 + 2 * lease ORDER BY no
 
 -- :name shorten_lease

@@ -140,3 +140,27 @@ begin
       select a.type, a.message from treadle.attempt a where a.no = p_last order by a.no, a.seq desc limit 1) f on true
     where i.no = p_last;
 end $$;
+
+-- Under which releases items with a mark died, of the first `p_most` that were submitted: for each its name, how many,
+-- when the first of them died, and when the release began. Null: under none.
+create or replace function treadle.mark_releases(p_mark text, p_tenant text, p_most int) returns jsonb
+language plpgsql stable
+set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+  looked_at constant int := 10000;
+begin
+  if not exists (select 1 from treadle.release) then
+    return null;
+  end if;
+  return (
+    select jsonb_agg(jsonb_build_array(r.release, r.count, r.first,
+      (select b.began from treadle.release b where b.name = r.release))) from (
+      select x.release, count(*) as count, min(x.ended) as first from (
+        select x.release, x.ended from (
+          select e.release, e.ended, e.tenant from treadle.ended_item e where e.outcome = 7 and e.mark = p_mark
+          order by e.mark, e.no limit looked_at) x
+        where p_tenant is null or x.tenant = p_tenant limit p_most) x
+      where x.release is not null group by x.release) r);
+end $$;

@@ -19,7 +19,7 @@ create or replace function treadle.overview(
   out first_cut boolean[], out age_queue text[], out age float8[], out lost_type text[], out lost float8[],
   out paused_queue text[], out paused_tenant text[],
   out worker_id text[], out worker_until float8[], out worker_types text[], out worker_running int[],
-  out worker_info bytea[])
+  out worker_info bytea[], out release_name text[], out release_began float8[])
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off
 set plan_cache_mode = force_generic_plan
@@ -75,6 +75,8 @@ begin
   select array_agg(p.queue order by p.queue, p.tenant), array_agg(p.tenant order by p.queue, p.tenant)
     into paused_queue, paused_tenant from treadle.pause p where p_tenant is null or p.tenant in ('', p_tenant);
   select * into worker_id, worker_until, worker_types, worker_running, worker_info from treadle.worker_states(10000);
+  select array_agg(r.name order by r.began desc, r.name desc), array_agg(r.began order by r.began desc, r.name desc)
+    into release_name, release_began from treadle.release r;
 end $$;
 
 -- The dead, by their labels: all, if there are few. Otherwise ever more of each, up to a number of labels, until the time is

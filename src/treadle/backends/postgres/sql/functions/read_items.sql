@@ -26,17 +26,19 @@ begin
       h.attempts, h.types, h.messages, h.tracebacks, h.ats, h.workers,
       case when o.no is null then e.began when o.status = 5 and o.verdict is null then o.claimed else o.began end,
       e.mark, coalesce(o.deferrals, e.deferrals, 0),
-      coalesce(o.recorded, e.flags >> 5) & 1 = 1, coalesce(o.suspended and o.status <> 5, false)
+      coalesce(o.recorded, e.flags >> 5) & 1 = 1, coalesce(o.suspended and o.status <> 5, false),
+      f.release, h.releases
     from unnest(p_nos) with ordinality n(no, place)
     join treadle.item i on i.no = n.no
     left join treadle.open_item o on o.no = n.no
     left join treadle.ended_item e on e.no = n.no
     left join lateral (
-      select a.type, a.message from treadle.attempt a where a.no = n.no
+      select a.type, a.message, a.release from treadle.attempt a where a.no = n.no
       order by a.no, a.seq desc limit 1) f on true
     left join lateral (
       select array_agg(a.attempt) as attempts, array_agg(a.type) as types, array_agg(a.message) as messages,
-        array_agg(a.traceback) as tracebacks, array_agg(a.at) as ats, array_agg(a.worker) as workers
+        array_agg(a.traceback) as tracebacks, array_agg(a.at) as ats, array_agg(a.worker) as workers,
+        array_agg(a.release) as releases
       from (select * from treadle.attempt a where p_full and a.no = n.no order by a.no, a.seq) a) h on true
     order by n.place;
 end $$;

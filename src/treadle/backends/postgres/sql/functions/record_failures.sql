@@ -11,9 +11,9 @@ declare
   failed bigint[];
 begin
   with added as (
-    insert into treadle.attempt (no, attempt, token, at, worker, type, message, traceback)
+    insert into treadle.attempt (no, attempt, token, at, worker, type, message, traceback, release)
       select a.no, a.attempt, settlements.token[a.row], p_now, coalesce(a.worker, ''), f.type, f.message,
-        f.traceback
+        f.traceback, (select w.release from treadle.worker w where w.id = a.worker and not w.gone)
       from unnest(settlements.failed_row, settlements.error_type, settlements.error_message,
              settlements.traceback) f(row, type, message, traceback)
       join unnest(p_row, p_no, p_attempt, p_worker) a(row, no, attempt, worker) on a.row = f.row

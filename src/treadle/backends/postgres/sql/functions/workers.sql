@@ -4,7 +4,7 @@
 -- its other leases, and how many permits it has.
 create or replace function treadle.beat(
   p_worker text, p_lease float8, p_types text[], p_keep_types boolean, p_no bigint[], p_token bigint[],
-  p_tenant text[], p_info bytea default null,
+  p_tenant text[], p_info bytea default null, p_release text default null,
   out fresh boolean, out lost_row int[], out lost_code smallint[], out drain boolean,
   out unknown bigint[], out permits int)
 language plpgsql
@@ -32,12 +32,15 @@ begin
       update treadle.worker w set types = p_types where w.id = p_worker and not w.gone;
       continue;
     end if;
-    insert into treadle.worker (id, until, lease, types, info)
-      values (p_worker, now + p_lease, p_lease, p_types, p_info)
+    insert into treadle.worker (id, until, lease, types, info, release)
+      values (p_worker, now + p_lease, p_lease, p_types, p_info, p_release)
       on conflict (id) where not gone do nothing;
     fresh := found;
     exit when fresh;
   end loop;
+  if fresh and p_release is not null then
+    perform treadle.note_release(now, p_release);
+  end if;
   if p_no is not null then
     select array_agg(l.place), array_agg(l.loss) into lost_row, lost_code
       from treadle.lease_losses(p_no, p_token, p_tenant) l;
@@ -47,6 +50,17 @@ begin
       select o.token from treadle.open_item o
       where o.worker = worker_no and o.status = 5 and o.token <> all(coalesce(p_token, '{}'))
       order by o.token limit 100) x;
+  end if;
+end $$;
+
+-- Note when the first worker of a release began. The newest hundred are kept.
+create or replace function treadle.note_release(p_now float8, p_release text) returns void
+language plpgsql as $$
+begin
+  insert into treadle.release (name, began) values (p_release, p_now) on conflict (name) do nothing;
+  if found then
+    delete from treadle.release r where r.name in (
+      select x.name from treadle.release x order by x.began desc, x.name desc offset 100);
   end if;
 end $$;
 
@@ -204,9 +218,9 @@ begin
     order by o.no limit p_limit for update skip locked) x;
   freed := coalesce(cardinality(nos), 0);
   if freed > 0 then
-    insert into treadle.attempt (no, attempt, at, worker, type, message, traceback)
+    insert into treadle.attempt (no, attempt, at, worker, type, message, traceback, release)
       select o.no, o.attempt, p_now, w.id, 'LeaseLost',
-        convert_to('worker ' || w.id || ' died or lost its lease', 'UTF8'), ''
+        convert_to('worker ' || w.id || ' died or lost its lease', 'UTF8'), '', w.release
       from treadle.open_item o join treadle.worker w on w.no = p_worker
       where o.no = any(nos) and o.verdict is null and o.begun;
     perform treadle.trim_history(nos);

@@ -36,6 +36,9 @@ e.reason = :reason::smallint
 -- :name mark
 e.mark = :mark
 
+-- :name release
+(select a.release from treadle.attempt a where a.no = {front}.no order by a.no, a.seq desc limit 1) = :release
+
 -- :name failed_group
 e.flags & 8 = 0
 

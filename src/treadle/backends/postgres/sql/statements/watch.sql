@@ -8,7 +8,7 @@ from treadle.explain(:id, :tenant) e
 select * from treadle.overview(:tenant, :seconds::float8)
 
 -- :name marks
-select * from treadle.dead_marks(:tenant, :count, :cap)
+select m.*, treadle.mark_releases(m.mark, :tenant, m.count) from treadle.dead_marks(:tenant, :count, :cap) m
 
 -- :name limits
 select * from treadle.limit_uses(:names::text[], :count)

@@ -1,7 +1,7 @@
 -- :name beat
 select * from treadle.beat(
   :worker, :lease, :types::text[], :keep_types, :no::bigint[], :token::bigint[], :tenant::text[],
-  :info::bytea)
+  :info::bytea, :release)
 
 -- :name renew
 select treadle.renew(:worker, :lease, :info::bytea)

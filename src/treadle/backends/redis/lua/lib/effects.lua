@@ -5,6 +5,7 @@
 --   marks            length(2) mark tenant(4) / ended_at(8) n of dead rows
 --   marked           length(2) mark / n tenant(4) of the same rows
 --   marks_last       mark, scored by its newest death
+--   released         n -> the release of dead rows that have one
 
 local Effects = {}
 
@@ -26,6 +27,7 @@ do
       Store.remove(K.marks, mark_name(row) .. row.kind.tenant, struct.pack('>d', row.ended_at) .. row.n)
       Store.remove(K.marked, mark_name(row), row.n .. row.kind.tenant)
       unlisted[row.mark] = mark_name(row)
+      if Store.any(K.released) then Store.set(K.released, row.n) end
     elseif row.status == 'C' then
       Store.remove(K.cancelled, '', row.n)
     end
@@ -48,6 +50,7 @@ do
       Store.insert(K.marks, mark_name(row) .. row.kind.tenant, now8 .. row.n)
       Store.insert(K.marked, mark_name(row), row.n .. row.kind.tenant)
       Store.score(K.marks_last, row.mark, now)
+      if row.release then Store.set(K.released, row.n, row.release) end
     elseif status == 'C' then
       Store.insert(K.cancelled, '', row.n)
     end

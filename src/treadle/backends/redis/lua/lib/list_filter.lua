@@ -1,6 +1,6 @@
 -- uses: store kinds rows raw_rows
 -- List filter: which rows a Filter finds. lists.py sends it: tenant, type, queue, status (letters), workflow, group_id,
--- key, reason (its number), mark, failed_group, killing, since and until_.
+-- key, reason (its number), mark, release, failed_group, killing, since and until_.
 
 local ListFilter = {}
 
@@ -38,7 +38,7 @@ do
     filter.of_kind = where.tenant or where.type or where.queue
     filter.of_time = where.since or where.until_
     filter.of_rest = where.workflow or where.group_id or where.key or where.reason or where.mark or where.failed_group
-      or where.killing
+      or where.killing or where.release
     return filter
   end
 
@@ -72,6 +72,20 @@ do
       and (not where.group_id or (extra.g or row.id) == where.group_id)
   end
 
+  -- The release of the last attempt in the history of a row: see row_bytes.lua.
+  local function release_of(row)
+    local past, at, entry = Store.get(K.past, row.n) or '', 1, nil
+    while at <= #past do
+      local length = struct.unpack('>I4', past, at)
+      entry, at = sub(past, at + 4, at + 3 + length), at + 4 + length
+    end
+    if not entry then return '' end
+    local worker = sub(entry, 14)
+    if sub(entry, 1, 1) == 'F' then worker = sub(entry, 15, 14 + byte(entry, 14)) end
+    local zero = worker:find('\0', 1, true)
+    return zero and sub(worker, zero + 1) or ''
+  end
+
   -- Whether all else about a row is as wanted.
   function ListFilter.has_rest(filter, n)
     if not filter.of_rest then return true end
@@ -80,6 +94,7 @@ do
       and (not where.mark or (row.status == 'D' and row.mark == where.mark))
       and (not where.failed_group or row.failed_group)
       and (not where.killing or (row.losses >= KILLING and not row.ended_at))
+      and (not where.release or release_of(row) == where.release)
       and has_labels(where, row)
   end
 

@@ -13,7 +13,7 @@
 --               of `redrives` are flags: it was suspended, and its last lease, if it has one since, goes on from there;
 --               it has steps; it has mail, progress or a stream (steps.lua, mailboxes.lua)
 --   past   the history: for each attempt length(4) and 'F', a failure: attempt(4) at(8) length(1) worker, and what
---          Python packed; or 'L', a lost lease: attempt(4) at(8) worker
+--          Python packed; or 'L', a lost lease: attempt(4) at(8) worker. A worker with a release is worker \0 release
 
 local RowBytes = {}
 

@@ -170,6 +170,12 @@ do
     Rows.save(row)
   end
 
+  -- The name of a worker and its release, as an attempt in the history has them.
+  function Rows.with_release(worker, release)
+    if not release or #worker + #release > 254 then return worker end
+    return worker .. '\0' .. release
+  end
+
   -- Add an attempt to the history: an entry as `past` has it.
   function Rows.add_to_history(row, entry)
     local past = (Store.get(K.past, row.n) or '') .. struct.pack('>I4', #entry) .. entry

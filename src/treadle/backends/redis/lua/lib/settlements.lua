@@ -94,7 +94,8 @@ end
 
 local function record_failure(row, settlement)
   if settlement.failure then
-    local worker = row.worker or ''
+    row.release = row.worker and Store.get(K.worker_release, row.worker)
+    local worker = Rows.with_release(row.worker or '', row.release)
     Rows.add_to_history(row,
       'F' .. struct.pack('>I4dB', row.attempt, now, #worker) .. worker .. settlement.failure)
   end

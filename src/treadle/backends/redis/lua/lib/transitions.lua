@@ -122,8 +122,8 @@ local function loss_delay(losses, number)
   return math.min(2 ^ math.min(losses - 2, 10), 30) * (1 - spread / 2)
 end
 
--- Its worker is dead.
-function Transitions.free(row)
+-- Its worker is dead. `release`: the worker's, or false.
+function Transitions.free(row, release)
   local worker = row.worker
   Transitions.unlease(row)
   row.worker = nil
@@ -137,7 +137,7 @@ function Transitions.free(row)
   }
   if row.begun then
     row.started_at = row.claimed_at
-    Rows.add_to_history(row, 'L' .. struct.pack('>I4d', row.attempt, now) .. worker)
+    Rows.add_to_history(row, 'L' .. struct.pack('>I4d', row.attempt, now) .. Rows.with_release(worker, release))
     if again.losses > 1 then again.due = now + loss_delay(again.losses, struct.unpack('>I6', row.n)) end
   end
   Transitions.wait_again(row, again)

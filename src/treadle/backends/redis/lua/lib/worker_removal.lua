@@ -29,8 +29,9 @@ do
     Store.score(K.workers_until, name)
     Workers.forget_types(worker)
     Permits.return_all(worker.number)
-    local rows = Workers.rows(worker)
-    for i = 1, #rows do Transitions.free(rows[i]) end
+    local rows, release = Workers.rows(worker), Store.get(K.worker_release, name)
+    for i = 1, #rows do Transitions.free(rows[i], release) end
+    if release then Store.set(K.worker_release, name) end
     return #rows
   end
 

@@ -5,6 +5,8 @@
 --                   heartbeat renews it) types, with zero bytes between
 --   workers_until   names, scored by when their leases lapse
 --   worker_info     name -> what it says about itself
+--   worker_release  name -> its release, if it has one
+--   releases        release -> when its first worker began(8). The newest hundred
 --   worker_numbers  the last number that was given to a worker
 --   known_types     type -> how many workers have it. '' for those that have every type.
 --   unknown_since   type -> when the last worker that had it was gone(8). '' likewise.
@@ -56,6 +58,22 @@ do
     Store.set(K.workers, worker.name,
       struct.pack('>dc4Bd', worker.until_, worker.number, flags, worker.lease) .. (worker.packed or ''))
     Store.score(K.workers_until, worker.name, worker.until_)
+  end
+
+  local KEPT_RELEASES = 100 -- as in treadle.item_facts
+
+  -- Note the release of a new worker, and when the first worker of the release began.
+  function Workers.note_release(name, release)
+    if release == '' then return end
+    Store.set(K.worker_release, name, release)
+    if Store.get(K.releases, release) then return end
+    Store.set(K.releases, release, now8)
+    local known, oldest, first = call('HGETALL', K.releases), nil, nil
+    for i = 1, #known, 2 do
+      local began = struct.unpack('>d', known[i + 1])
+      if not first or began < first then oldest, first = known[i], began end
+    end
+    if #known >= 2 * KEPT_RELEASES then Store.set(K.releases, oldest) end
   end
 
   -- Types -------------------------------------------------------------------------------------------------
