@@ -476,3 +476,21 @@ async def test_an_update_says_what_is_wrong_with_it(make_app: MakeApp) -> None:
         await app.bulk.start("cancel", type="ship", changes={"queue": "slow"})
     with pytest.raises(InputError, match="only items that have not started"):
         await app.bulk.start("update", status="running", changes={"queue": "slow"})
+
+
+async def test_an_update_has_a_canary_too(make_app: MakeApp, sound: None) -> None:
+    """Items that another queue runs go there only if the first of them succeed."""
+    async with make_app(ship, log_failures=False, queues=["slow", BULK_QUEUE]) as app:
+        await app.enqueue_many([ship(n) for n in range(5)])
+        BAD.add(1)
+        held = await ended(
+            app, await app.bulk.start("update", queue="default", changes={"queue": "slow"}, canary=2)
+        )
+        assert (held.state, held.changed) == ("held_back", 2)
+        BAD.clear()
+        done = await ended(
+            app, await app.bulk.start("update", queue="default", changes={"queue": "slow"}, canary=2)
+        )
+        assert (done.state, done.changed) == ("done", 3)
+        await app.worker.drain()
+        assert await statuses(app) == {"success": 4, "dead": 1}
