@@ -89,11 +89,11 @@ def test_limits_are_listed_with_their_holders(memory: Store, monkeypatch: pytest
     lines = [line.split() for line in memory.call("limits").out.splitlines()]
     assert lines[1][:4] == ["api:token_bucket/60:all", "2", "of", "2"]
     assert lines[2] == ["mail.limited:slots:tenant:a", "2", "of", "3", "2", "by", "w1"]
-    (one,) = memory.call("limits", "mail.limited:slots:tenant:b", "--json").objects
+    (one,) = memory.call("limits", "--name", "mail.limited:slots:tenant:b", "--json").objects
     assert (one["used"], one["limit"], one["holders"][0]["worker"]) == (2.0, 3, "w1")
-    named = memory.call("limits", "mail.limited", "api", "--json")
+    named = memory.call("limits", "--name", "mail.limited", "--name", "api", "--json")
     assert (named.code, named.err, len(named.objects)) == (0, "", 3)  # by the names that code has
-    assert memory.call("limits", "mail").code == 1
+    assert memory.call("limits", "--name", "mail").code == 1
     seen = memory.call("limits", "--tenant", "a", "--json").objects
     assert [each["name"] for each in seen] == ["api:token_bucket/60:all", "mail.limited:slots:tenant:a"]
     doctored = memory.call("doctor").out
@@ -381,3 +381,23 @@ def test_a_graph_has_a_nested_group_between_what_is_before_and_after_it(memory: 
     }
     dotted = [line for line in memory.call("group", "outer", "--mermaid").out.splitlines() if "-.->" in line]
     assert len(dotted) == 3
+
+
+def test_limits_are_set_and_cleared(store: Store) -> None:
+    by_ann = store.call("limits", "set", "mail.limited", "50/1m", "--until", "2h", "--because", "they asked")
+    assert by_ann.out == "limit mail.limited: 50 per 1 min\n"
+    assert store.call("limits", "set", "--type", "report", "4").out == "type report: 4 at once\n"
+    assert "no limit nothing is known here" in store.call("limits", "set", "nothing", "4").err
+    out = " ".join(store.call("limits").out.split())
+    assert "type:report:slots:all 0 of 4" in out
+    assert "50 per 1 min" in out
+    assert "they asked; it ends in 2 h" in out
+    (one,) = store.call("limits", "--name", "type:report:slots:all", "--json").objects
+    assert (one["limit"], one["code"], one["order"]["type"]) == (4, None, "report")
+    assert store.call("limits", "clear", "mail.limited").out == "limit mail.limited: as the code says\n"
+    assert store.call("limits", "clear", "--type", "report").out == "type report: as the code says\n"
+    assert "no limit of report was set" in store.call("limits", "clear", "--type", "report").err
+    for wrong in (["mail.limited"], ["x", "4", "5"], ["mail.limited", "many"], ["mail.limited", "0"]):
+        assert store.call("limits", "set", *wrong).code == 2
+    assert store.call("limits", "set", "--type", "report").code == 2
+    assert store.call("limits", "set", "mail.limited", "4", "--tenant", "acme").code == 2

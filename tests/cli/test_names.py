@@ -117,7 +117,7 @@ def test_what_is_not_found_is_named_as_what_it_is(filled: Store) -> None:
         (("dead", "show", "9999"), 1, "no mark '9999' here: no dead item has it; `treadle dead` lists"),
         (("workflow", "none"), 1, "no workflow 'none' here: no item has it"),
         (("schedules", "pause", "none"), 1, "no schedule 'none' here: no process that has it"),
-        (("limits", "none"), 1, "no limit 'none' is in use: none is"),
+        (("limits", "--name", "none"), 1, "no limit 'none' is in use: none is"),
         (("run", "mial.send"), 2, "did you mean 'mail.send'?"),
     ):
         refused = filled.call(*arguments)

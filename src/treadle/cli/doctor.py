@@ -231,7 +231,7 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     if shell.app is None:
         return []
     uses = await shell.client.limits()
-    unknown = [use.name for use in uses if not shell.client.has_limit(use.name)]
+    unknown = [use.name for use in uses if use.order is None and not shell.client.has_limit(use.name)]
     full = [use.name for use in uses if use.reached]
     found: list[Finding] = []
     if unknown:

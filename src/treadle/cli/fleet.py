@@ -9,15 +9,20 @@ import typer
 
 from treadle.base.wording import did_you_mean, duration, listed, plain, plural
 from treadle.define.dependency import BUILT_IN
+from treadle.errors import InputError
 from treadle.item import Filter, ItemState, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse
+from treadle.operate.filters import read_duration, read_until
 from treadle.operate.fleet_json import limit_json, worker_json
 from treadle.operate.item_json import ref_json
+from treadle.operate.why.wording import limit_text, ordered_text
 from treadle.store.fleet import Fleet, WorkerStanding, last_beat
 from treadle.worker_info import BlockingItem
 
 from .exit_codes import REFUSED
 from .filters import first_items
+from .names import type_remark
+from .pause import TypeOption, UntilOption
 from .shell import Shell, operator_command, operator_group
 from .shown import item_lines
 from .text import Cell, ago, number, speaks_unicode
@@ -29,7 +34,9 @@ MOST_RUNNING: Final = 1000
 def register(commands: typer.Typer) -> None:
     group = operator_group(commands, "workers")(workers)
     operator_command(group, "drain", changes=True)(drain_workers)
-    operator_command(commands, "limits")(limits)
+    group = operator_group(commands, "limits")(limits)
+    operator_command(group, "set", changes=True)(set_limit)
+    operator_command(group, "clear", changes=True)(clear_limit)
 
 
 # ----------------------------------------------------------------------------------------------- workers
@@ -134,10 +141,13 @@ async def _running(shell: Shell) -> dict[str, list[ItemState]]:
 
 async def limits(
     shell: Shell,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="only these limits")] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("--name", metavar="NAME", help="only this limit; may be repeated")
+    ] = None,
     count: Annotated[int, typer.Option("--limit", min=1, help="the most limits")] = 500,
 ) -> int | None:
-    """List the limits that are in use, how far, and who holds their permits.
+    """List the limits that are in use or were set here: how far, who holds their permits, and what the code
+    says where another limit is in force.
 
     A tenant sees its own limits and those that all tenants share.
     """
@@ -165,13 +175,92 @@ async def limits(
     now = await shell.now()
     live = {worker.id for worker in (await read_fleet(shell)).live}
     shell.table(
-        ("LIMIT", "USED", "NEXT", "HELD BY"),
-        [(use.name, limit_used(use), _next(use, now), _holders(use.holders, live)) for use in uses],
+        ("LIMIT", "USED", "NEXT", "SET", "HELD BY"),
+        [
+            (use.name, limit_used(use), _next(use, now), _set(use, now), _holders(use.holders, live))
+            for use in uses
+        ],
         numbers=("USED",),
         keep=("USED", "NEXT"),
         drop=("HELD BY",),
     )
     return code
+
+
+def _set(use: LimitUse, now: float) -> str:
+    """What was set in place of the code, by whom and why."""
+    if use.order is None:
+        return ""
+    code = f", code: {limit_text(use.code, use.code_window)}" if use.code is not None else ""
+    return f"{limit_text(use.order.limit, use.order.window)}{code}{ordered_text(use.order, now)}"
+
+
+async def set_limit(
+    shell: Shell,
+    given: Annotated[
+        list[str], typer.Argument(metavar="[NAME] LIMIT", help="a limit in code, and 50/1m, or 4 at once")
+    ],
+    type: TypeOption = None,
+    until: UntilOption = None,
+) -> None:
+    """Set a limit for the whole fleet while it runs, in place of what the code says.
+
+    treadle limits set mail.send 50/1m: 50 starts per minute. treadle limits set --type image.render 4: at
+    most 4 of this work type at once, also if its code has no limit.
+    """
+    *names, wanted = given
+    if len(names) != (type is None):
+        raise InputError("write NAME LIMIT, or --type TYPE LIMIT: treadle limits set mail.send 50/1m")
+    limit, window = _read_limit(wanted)
+    name = names[0] if names else None
+    known = True if name is None else await _is_known_limit(shell, name)
+    remark = "" if type is None else await type_remark(shell.client, type)
+    await shell.client.set_limit(name, limit, window, type=type, until=read_until(until, "--until"))
+    if shell.json:
+        shell.emit({"name": name, "type": type, "limit": limit, "window": window})
+    else:
+        what = f"limit {plain(name)}" if name else f"type {plain(type or '')}"
+        shell.print(f"{what}: {limit_text(limit, window)}")
+    if not known:
+        shell.warn(f"no limit {plain(name or '')} is known here: give --type to limit a work type")
+    if remark:
+        shell.warn(remark)
+
+
+async def clear_limit(
+    shell: Shell,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the name of the limit")] = None,
+    type: TypeOption = None,
+) -> None:
+    """Withdraw a limit that was set: what the code says holds again."""
+    before = await shell.client.orders()
+    await shell.client.clear_limit(name, type=type)
+    found = [each for each in before if each.kind == "limit" and (each.name, each.type) == (name, type)]
+    if shell.json:
+        shell.emit({"name": name, "type": type, "cleared": bool(found)})
+    elif found:
+        shell.print(f"{'limit' if type is None else 'type'} {plain(found[0].about)}: as the code says")
+    else:
+        names = sorted({each.about for each in before if each.kind == "limit"})
+        others = f"set: {listed(names)}" if names else "none is"
+        asked = name or type or ""
+        shell.warn(f"no limit of {plain(asked)} was set: {did_you_mean(asked, names, others)}")
+
+
+def _read_limit(text: str) -> tuple[int, float | None]:
+    """`50/1m`: 50 starts per minute. `4`: 4 at once."""
+    count, slash, window = text.partition("/")
+    if not count.strip().isdecimal() or (slash and not window.strip()):
+        raise InputError.of("LIMIT", text, "is no limit: write 4 for 4 at once, 50/1m for 50 per minute")
+    length = window if window[:1].isdecimal() else f"1{window}"
+    return int(count), read_duration(length, "LIMIT") if slash else None
+
+
+async def _is_known_limit(shell: Shell, name: str) -> bool:
+    """Whether code here, or a limit in use, has this name."""
+    if shell.client.has_limit(name):
+        return True
+    return any(use.name.startswith(f"{name}:") for use in await shell.client.limits())
 
 
 def limit_used(use: LimitUse) -> Cell:

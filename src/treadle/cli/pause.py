@@ -25,7 +25,7 @@ QueuesArgument = Annotated[
 ]
 TypeOption = Annotated[
     str | None,
-    typer.Option("--type", help="a work type instead of queues", autocompletion=complete_type),
+    typer.Option("--type", help="a work type, instead of a name", autocompletion=complete_type),
 ]
 UntilOption = Annotated[
     str | None,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from treadle.define.dependency import BUILT_IN
 from treadle.doers.base import AdaptedDoer
-from treadle.doers.limit_rules import TYPE_LIMIT, LimitRule, owner_and_window, rule_of_type
+from treadle.doers.limit_rules import TYPE_LIMIT, LimitRule, owner_and_window, rule_of_type, rules_in_force
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
 from treadle.item import ItemState, Limit, Order, WorkerState
@@ -129,20 +129,29 @@ def _said(workers: Iterable[WorkerState], name: str) -> list[int]:
     ]
 
 
-def limits_of(core: Core, item: ItemState) -> tuple[Limit, ...] | None:
-    """The limits that an item waits for. None: not known, because the code of its type is not here."""
+def limits_of(
+    core: Core, item: ItemState, orders: Sequence[Order]
+) -> list[tuple[Limit, Order | None]] | None:
+    """The limits that an item waits for, as the orders change them. None: not known, because the code of its
+    type is not here."""
     if item.type in BUILT_IN:
-        return ()
+        return []
     type = core.registry.get(item.type)
     if type is None or not type.has_handler:
         return None
     doer = _pattern(type.options.get("doer", core.worker_doer))
     if doer is None:
         return None
-    if not isinstance(doer, LimitedDoer):  # with `on_full` no item waits for its limit
-        return ()
-    _, owner = _doers(core)[id(doer)]
-    return tuple(rule.limit_for(owner, item.tenant, item.lane) for rule in doer.rules)
+    if isinstance(doer, OnFullDoer):  # no item waits for its limit
+        return []
+    limits = [each for each in orders if each.kind == "limit"]
+    names = (type.name, *type.aliases)
+    rules = [("", rule_of_type(each)) for each in limits if each.type in names]
+    if isinstance(doer, LimitedDoer):
+        _, owner = _doers(core)[id(doer)]
+        rules += [(owner, rule) for rule in rules_in_force(doer.rules, owner, limits)]
+    found = [rule.limit_for(owner, item.tenant, item.lane) for owner, rule in rules]
+    return [(limit, next((each for each in limits if _is_of(limit.name, each)), None)) for limit in found]
 
 
 def drops_items(core: Core, type: str) -> bool:

@@ -99,6 +99,9 @@ def limit_json(use: LimitUse) -> dict[str, Any]:
         "limit": use.limit,
         "lowest": use.lowest,
         "retry_after": use.retry_after,
+        "code": use.code,
+        "code_window": use.code_window,
+        "order": None if use.order is None else order_json(use.order),
         "holders": [
             {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders
         ],

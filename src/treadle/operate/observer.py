@@ -112,11 +112,14 @@ class Observer:
         return sorted(wanted, key=lambda use: use.name)
 
     def has_limit(self, name: str) -> bool:
-        """Whether the code of this app has a limit of this name. One that is in use and that it does not
-        have is of earlier code, or of another app."""
+        """Whether the code of this app has a limit of this name, as the store names it or as `set_limit`
+        does. One that is in use and that it does not have is of earlier code, or of another app."""
+        from treadle.doers.limit_rules import owner_and_window
         from treadle.engine.declared_limits import declared_limits, declared_rule  # as above
 
-        return declared_rule(declared_limits(self._core), name) is not None
+        declared = declared_limits(self._core)
+        owners = {owner_and_window(start)[0] for start in declared}
+        return name in owners or declared_rule(declared, name) is not None
 
     async def _live(self) -> list[WorkerState]:
         backend = self._core.backend

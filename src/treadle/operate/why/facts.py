@@ -17,6 +17,8 @@ class LimitFact(msgspec.Struct, frozen=True):
 
     limit: Limit
     use: LimitUse | None = None
+    order: Order | None = None
+    """The order that is in force in place of the code."""
 
 
 class GroupFacts(msgspec.Struct, frozen=True, kw_only=True):

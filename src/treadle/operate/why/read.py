@@ -14,14 +14,13 @@ from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in, named_causes
-from treadle.engine.submit.build_item import read_undo
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
     Filter,
     ItemState,
     Limit,
-    Recorded,
+    Order,
     Status,
     StepRecord,
     WorkerState,
@@ -176,13 +175,13 @@ async def _read(
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
-    pauses = () if item.status in TERMINAL else (await read_orders(backend, viewer)).orders
+    orders = () if item.status in TERMINAL else (await read_orders(backend, viewer)).orders
     causes = await _read_causes(backend, item)
     waits = await _read_waits(backend, item, explained.now)
     return ItemFacts(
         explained=explained,
-        paused=tuple(each for each in pauses if each.holds(item.queue, item.type, item.tenant)),
-        limits=await _read_limits(core, explained, viewer),
+        paused=tuple(each for each in orders if each.holds(item.queue, item.type, item.tenant)),
+        limits=await _read_limits(core, explained, viewer, orders),
         causes=causes,
         root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
         group=group,
@@ -238,21 +237,26 @@ async def _read_dead_undos(backend: Backend, item: ItemState, recorded: Recorded
 
 
 async def _read_limits(
-    core: Core, explained: Explanation, viewer: str | None
+    core: Core, explained: Explanation, viewer: str | None, orders: Sequence[Order]
 ) -> tuple[LimitFact, ...] | None:
     item = explained.item
     could_run = item.status == "ready" or (item.status == "scheduled" and item.due_at <= explained.now)
     if not could_run:
         return ()
-    limits = limits_of(core, item)
+    limits = limits_of(core, item, orders)
     if not limits:
         return None if limits is None else ()
-    found = await core.backend.limits([limit.name for limit in limits])
+    found = await core.backend.limits([limit.name for limit, _ in limits])
     uses = {use.name: use for use in seen_limits(found, viewer)}
     fleet = Fleet(explained.workers, explained.now)
     workers = fleet.serving(type=item.type, queue=item.queue, tenant=item.tenant) or fleet.taking
     return tuple(
-        LimitFact(_in_force(limit, uses.get(limit.name), workers), uses.get(limit.name)) for limit in limits
+        LimitFact(
+            limit if order is not None else _in_force(limit, uses.get(limit.name), workers),
+            uses.get(limit.name),
+            order,
+        )
+        for limit, order in limits
     )
 
 

@@ -19,6 +19,7 @@ from .facts import ItemFacts, LimitFact
 from .fleet import WorkerFleet, has_no_place, undecodable_reasons, unknown_workers
 from .wording import (
     attempt_name,
+    clear_command,
     command,
     give_up_killer,
     item_name,
@@ -204,13 +205,27 @@ def limit_reasons(limits: Sequence[LimitFact], fleet: WorkerFleet, *, passed: bo
     for limits on starts that were reached just now, and whose next permit no worker has taken."""
     slots = [each for each in limits if each.limit.algorithm == "slots"]
     rates = [each for each in limits if each.limit.algorithm != "slots"]
-    held = [_concurrency(use, each.limit.limit, fleet) for each in slots if (use := _full(each)) is not None]
+    held = [
+        _ordered(each, _concurrency(use, each.limit.limit, fleet), fleet.now)
+        for each in slots
+        if (use := _full(each)) is not None
+    ]
     used = [
-        _rate(each.limit, use.retry_after, fleet) for each in rates if (use := _used_up(each)) is not None
+        _ordered(each, _rate(each.limit, use.retry_after, fleet), fleet.now)
+        for each in rates
+        if (use := _used_up(each)) is not None
     ]
     if held or used or not passed:
         return [*held, *used]
-    return [_rate(each.limit, 0.0, fleet) for each in rates]
+    return [_ordered(each, _rate(each.limit, 0.0, fleet), fleet.now) for each in rates]
+
+
+def _ordered(fact: LimitFact, reason: Reason, now: float) -> Reason:
+    """The reason, with who has ordered the limit, if it is not that of the code."""
+    if fact.order is None:
+        return reason
+    text = f"{reason.text}; ordered in place of the code{ordered_text(fact.order, now)}"
+    return replace(reason, text=text, fix=f"{reason.fix}; what the code says: {clear_command(fact.order)}")
 
 
 def _full(fact: LimitFact) -> LimitUse | None:

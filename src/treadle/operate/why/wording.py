@@ -64,6 +64,18 @@ def resume_command(order: Order) -> str:
     return command("resume", *(() if order.queue is None else (order.queue,)), tenant=order.tenant)
 
 
+def clear_command(order: Order) -> str:
+    """The command that withdraws a limit."""
+    if order.type is not None:
+        return command(f"limits clear --type {shlex.quote(order.type)}")
+    return command("limits clear", order.name or "")
+
+
+def limit_text(limit: int | None, window: float | None) -> str:
+    """`50 per 1 min`, `4 at once`."""
+    return f"{limit:,} at once" if window is None else f"{limit:,} per {duration(window)}"
+
+
 def item_name(id: str, type: str = "", *words: str) -> str:
     """`a1 (mail.send, running)`. A whole group: `group a1`."""
     name = f"group {plain(id[1:])}" if id.startswith(GROUP_MARK) else plain(id)
