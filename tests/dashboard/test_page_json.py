@@ -66,7 +66,7 @@ async def test_pages_have_the_names_of_the_docs(
         ticked.set()
 
     app = make_app(memory_store, pay, slow, tick)
-    app.schedule("hourly", every=3600, start=time.time() + 0.1, run=tick)
+    app.schedule("hourly", every=3600, start=time.time() + 0.5, run=tick)
     await app.start()
     await app.enqueue(slow())
     await started.wait()

@@ -12,7 +12,7 @@ from treadle.define.dependency import BUILT_IN
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState, WorkerState
 from treadle.item_facts import LimitHolder, LimitUse
-from treadle.operate.filters import read_duration, read_until
+from treadle.operate.filters import read_limit, read_until
 from treadle.operate.fleet_json import limit_json, worker_json
 from treadle.operate.item_json import ref_json
 from treadle.operate.why.wording import limit_text, ordered_text
@@ -211,7 +211,7 @@ async def set_limit(
     *names, wanted = given
     if len(names) != (type is None):
         raise InputError("write NAME LIMIT, or --type TYPE LIMIT: treadle limits set mail.send 50/1m")
-    limit, window = _read_limit(wanted)
+    limit, window = read_limit(wanted, "LIMIT")
     name = names[0] if names else None
     known = True if name is None else await _is_known_limit(shell, name)
     remark = "" if type is None else await type_remark(shell.client, type)
@@ -245,15 +245,6 @@ async def clear_limit(
         others = f"set: {listed(names)}" if names else "none is"
         asked = name or type or ""
         shell.warn(f"no limit of {plain(asked)} was set: {did_you_mean(asked, names, others)}")
-
-
-def _read_limit(text: str) -> tuple[int, float | None]:
-    """`50/1m`: 50 starts per minute. `4`: 4 at once."""
-    count, slash, window = text.partition("/")
-    if not count.strip().isdecimal() or (slash and not window.strip()):
-        raise InputError.of("LIMIT", text, "is no limit: write 4 for 4 at once, 50/1m for 50 per minute")
-    length = window if window[:1].isdecimal() else f"1{window}"
-    return int(count), read_duration(length, "LIMIT") if slash else None
 
 
 async def _is_known_limit(shell: Shell, name: str) -> bool:

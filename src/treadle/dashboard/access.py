@@ -26,6 +26,8 @@ Action: TypeAlias = Literal[
     "edit",
     "pause",
     "resume",
+    "set_limit",
+    "clear_limit",
     "pause_schedule",
     "resume_schedule",
     "trigger_schedule",

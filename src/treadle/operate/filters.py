@@ -183,6 +183,15 @@ def read_duration(text: str, field: str) -> float:
     return seconds(sum(float(count) * _UNITS[unit] for count, unit in parts) if parts else float(text), field)
 
 
+def read_limit(text: str, field: str) -> tuple[int, float | None]:
+    """A limit as people write it: `50/1m`: 50 starts per minute. `4`: 4 at once."""
+    count, slash, window = (part.strip() for part in text.partition("/"))
+    if not re.fullmatch("[0-9]{1,9}", count) or (slash and not window):
+        raise InputError.of(field, text, "is no limit: write 4 for 4 at once, 50/1m for 50 per minute")
+    length = window if window[:1].isdecimal() else f"1{window}"
+    return int(count), read_duration(length, field) if slash else None
+
+
 def read_until(text: str | None, field: str) -> float | datetime | None:
     """When an order ends, as people write it: a duration from now, or an instant as in `read_time`."""
     if text is None or not text.strip():

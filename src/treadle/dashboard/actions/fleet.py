@@ -13,6 +13,7 @@ from treadle.dashboard.forms import Form, read_form
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError, TreadleError
 from treadle.logs.lines import error_text, log_error
+from treadle.operate.filters import read_limit, read_until
 from treadle.store.fleet import Fleet, is_blocked, place_of
 
 from .answers import asking, finished, reason_of
@@ -28,10 +29,35 @@ async def resume(visit: Visit) -> Response:
 
 
 async def _change(visit: Visit, verb: Literal["pause", "resume"]) -> Response:
-    form, queue = await read_form(visit.request), visit.part("queue")
+    form = await read_form(visit.request)
+    queue = visit.part("queue") if "queue" in visit.request.path_params else _given(form, "queue")
     client = visit.acting(verb, reason=reason_of(form))
-    await (client.pause(queue) if verb == "pause" else client.resume(queue))
-    return finished(visit, form, verb, to=visit.url(f"/queues/{segment(queue)}"))
+    what: dict[str, str | None] = {name: _given(form, name) for name in ("type", "tenant")}
+    if verb == "pause":
+        await client.pause(queue, **what, until=read_until(_given(form, "until"), "until"))
+    else:
+        await client.resume(queue, **what)
+    return finished(visit, form, verb, to=visit.url(f"/queues/{segment(queue)}" if queue else "/limits"))
+
+
+async def set_limit(visit: Visit) -> Response:
+    form = await read_form(visit.request)
+    limit, window = read_limit(_given(form, "limit") or "", "limit")
+    until = read_until(_given(form, "until"), "until")
+    client = visit.acting("set_limit", reason=reason_of(form))
+    await client.set_limit(_given(form, "name"), limit, window, type=_given(form, "type"), until=until)
+    return finished(visit, form, "set_limit", to=visit.url("/limits"))
+
+
+async def clear_limit(visit: Visit) -> Response:
+    form = await read_form(visit.request)
+    client = visit.acting("clear_limit", reason=reason_of(form))
+    await client.clear_limit(_given(form, "name"), type=_given(form, "type"))
+    return finished(visit, form, "clear_limit", to=visit.url("/limits"))
+
+
+def _given(form: Form, name: str) -> str | None:
+    return form.get(name) or None
 
 
 class DrainPage(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ from treadle.doers.bounded import BoundedDoer, UnlimitedDoer
 from treadle.doers.limit_rules import LimitRule, Per, read_limit_name
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
-from treadle.item import Algorithm, ItemState, WorkerState
+from treadle.item import Algorithm, ItemState, Order, WorkerState
 from treadle.item_facts import LimitUse
-from treadle.operate.fleet_json import limit_json
+from treadle.operate.fleet_json import limit_json, order_json
 from treadle.store.fleet import place_of
 
 MOST_LIMITS: Final = 500
@@ -68,17 +68,22 @@ class LimitsPage(msgspec.Struct, frozen=True):
     more: bool
     """There are more than are shown."""
     reached: int
+    pauses: list[Order] = []
+    """Those that are in force."""
 
 
 async def read(visit: Visit) -> LimitsPage:
-    uses, workers = await asyncio.gather(
-        visit.in_time(visit.client.limits(count=MOST_LIMITS + 1)), visit.in_time(visit.client.workers())
+    uses, workers, orders = await asyncio.gather(
+        visit.in_time(visit.client.limits(count=MOST_LIMITS + 1)),
+        visit.in_time(visit.client.workers()),
+        visit.in_time(visit.client.orders()),
     )
+    pauses = [each for each in orders or () if each.kind == "pause"]
     if uses is None:
-        return LimitsPage(None, False, 0)
+        return LimitsPage(None, False, 0, pauses)
     shown = uses[:MOST_LIMITS]
     rows = limit_rows(shown, workers or (), await _held_items(visit, shown))
-    return LimitsPage(rows, len(uses) > MOST_LIMITS, sum(row.reached for row in rows))
+    return LimitsPage(rows, len(uses) > MOST_LIMITS, sum(row.reached for row in rows), pauses)
 
 
 async def _held_items(visit: Visit, uses: Iterable[LimitUse]) -> dict[str, ItemState]:
@@ -135,7 +140,8 @@ def _holding(id: str, item: ItemState | None) -> HoldingItem:
 
 def to_json(visit: Visit, page: LimitsPage) -> dict[str, Any]:
     """The limits as `treadle limits --json` has them, and what their names say."""
-    return {"limits": rows_json(page.limits), "more": page.more}
+    pauses = [order_json(each) for each in page.pauses]
+    return {"limits": rows_json(page.limits), "more": page.more, "paused": pauses}
 
 
 def rows_json(rows: Iterable[LimitRow] | None) -> list[dict[str, Any]] | None:
