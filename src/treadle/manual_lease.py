@@ -55,7 +55,7 @@ from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import DecodeError, LeaseLost
 from treadle.handler.result_plan import plan
-from treadle.item import GROUP_TYPE, TELL_TYPE, Demand, Heartbeat, Lease, Outcome
+from treadle.item import GROUP_TYPE, TELL_TYPE, AvoidedLane, Demand, Heartbeat, Lease, Outcome
 from treadle.logs.lines import WARNING, error_text, log_line
 from treadle.retry import Retry, merge_retry
 from treadle.worker_info import WorkerInfo, encode_worker_info
@@ -162,17 +162,26 @@ async def claim_one(
 ) -> ClaimedLease | None:
     """Lease one item. Each lease has its own worker in the store, so that leases lapse one by one.
 
+    Pauses of types are obeyed, except one for all tenants by a caller who names neither types nor a tenant.
+
     Built-in items are never handed out. One that takes the place of an item is settled here, and then the
     store is asked again.
     """
     worker = core.settings.generate_id()
-    types = None if types is None else (*types, *SETTLED_AT_ONCE)
+    pauses = [each for each in (await core.backend.orders()).orders if each.kind == "pause" and each.type]
+    stopped = {each.type for each in pauses if each.tenant in (None, tenant)}
+    types = None if types is None else (*(type for type in types if type not in stopped), *SETTLED_AT_ONCE)
+    avoid: dict[str, frozenset[AvoidedLane]] = {}
+    for pause in pauses:
+        if (whose := pause.tenant or tenant) is not None:
+            avoid[pause.type or ""] = avoid.get(pause.type or "", frozenset()) | {(whose, None)}
     demand = Demand(
         worker=worker,
         limit=1,
         types=None if types is None else dict.fromkeys(types, 1),
         queues=queues,
         tenants=None if tenant is None else (tenant,),
+        avoid=avoid,
     )
     if "strict" in core.backend.capabilities:
         demand = replace(demand, strict=_strict_types(core))

@@ -229,3 +229,19 @@ async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
             with pytest.raises(InputError, match=wrong):
                 await call()
         assert await app.orders() == []
+
+
+async def test_a_manual_lease_obeys_pauses_of_types(make_app: MakeApp) -> None:
+    app = make_app(plain, other)
+    await app.pause(type="plain")
+    await app.enqueue(plain(1))
+    assert await app.claim_one(types=["plain"]) is None
+    await app.enqueue(other(1))
+    found = await app.claim_one(types=["plain", "other"])
+    assert found is not None
+    assert found.type == "other"
+    await found.complete()
+    await app.resume(type="plain")
+    found = await app.claim_one(types=["plain"])
+    assert found is not None
+    await found.complete()
