@@ -129,7 +129,9 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
+    GroupFilter,
     GroupState,
+    GroupSummary,
     Heartbeat,
     HeartbeatReply,
     ItemState,
@@ -177,7 +179,7 @@ CAPABILITIES: Final = frozenset(
         "nested",  # nested groups, and items that wait for whole groups
         "updates",  # update, and key policies other than `existing`
         "strict",  # Demand.strict, and permits that belong to leases
-        "watching",  # explain, overview, limits, marks, lines, related, and `reach` of list
+        "watching",  # explain, overview, limits, marks, lines, related, groups, workflows, `reach` of list
         "recording",  # statistics, audit notes, runs of schedules; drain_worker
         "steps",  # record, steps, stream, signal; settlements of kind `suspend`
     }
@@ -525,6 +527,29 @@ class Backend(Protocol):
 
     async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
         """Return what has to do with an item. None if it does not exist."""
+        ...
+
+    async def groups(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        """Return groups in the order in which their roots were submitted, newest first. Listed are groups
+        that have had a second member, and that are not nested: an item that is alone is in `list`, a nested
+        group is a part of the outer one.
+
+        Groups with an outcome are found without a look at the others. Other conditions are checked one by
+        one: `limit`, `cursor` and `reach` are as for `list`, but of groups."""
+        ...
+
+    async def workflows(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        """Return workflows in the order in which the newest root of each was submitted, newest first. Of a
+        workflow without a root, no item is listed here. It has an outcome as a group has: `failed` if a death
+        in it failed a group, `cancelled` if none did and an item is cancelled. The newest `MOST_COUNTED`
+        items of each are counted.
+
+        `limit` and `cursor` are as for `list`. All conditions are checked one by one. `reach`: about the most
+        roots to look at."""
         ...
 
     # -- records for operators: capability `recording` -------------------------------------------------

@@ -14,9 +14,10 @@ are text of 1 to 255 UTF-8 bytes without control characters. The lane may be emp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Generic, Literal, TypeAlias
 
 import msgspec
+from typing_extensions import TypeVar
 
 from .worker_info import WorkerInfo
 
@@ -709,6 +710,9 @@ class GroupState(msgspec.Struct, kw_only=True, gc=False):
     member has contributed."""
     ended_at: float | None = None
     """When the last member ended. None while the group is open."""
+    total: int = 1
+    """Members that it has had, also those that were pruned. A nested group counts as one: as the item that
+    closes it."""
     failed: int = 0
     """Dead members whose death is not tolerated: no item that waits, or waited, for them would run all the
     same (see `is_tolerant` in treadle.store.rules)."""
@@ -759,10 +763,63 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Queued before this instant."""
 
 
-class Page(msgspec.Struct, frozen=True, gc=False):
-    """A part of a list of items."""
+GroupOutcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
+"""How a group, or a workflow, stands: `running` while an item of it has not ended."""
 
-    items: tuple[ItemState, ...]
+
+class GroupFilter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Selects groups, or workflows: all given conditions must hold."""
+
+    tenant: str | None = None
+    outcome: tuple[GroupOutcome, ...] = ()
+    """Any of these. Empty: every outcome."""
+    type: str | None = None
+    """The type of the root."""
+    since: float | None = None
+    """The root was queued at this instant or later."""
+    until: float | None = None
+    """The root was queued before this instant."""
+
+
+class GroupSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A group, or a workflow, in a list."""
+
+    id: str
+    """The id of the root, or the name of the workflow."""
+    tenant: str
+    type: str
+    """The type of the root. Of a workflow: of its newest root."""
+    outcome: GroupOutcome
+    open: int
+    """Items that have not ended."""
+    total: int
+    """See `GroupState.total`. Of a workflow: its items that are stored."""
+    failed: int = 0
+    """Deaths that failed the group. Of a workflow: that failed groups."""
+    queued_at: float | None = None
+    """When the root was submitted. None: it was removed. Of a workflow: its first item that is counted."""
+    ended_at: float | None = None
+    death: ItemState | None = None
+    """The first of the deaths that failed it and are still stored, without history."""
+    capped: bool = False
+    """Only the newest `MOST_COUNTED` items of the workflow were counted."""
+
+    @property
+    def done(self) -> int:
+        """Items that have ended."""
+        return self.total - self.open
+
+
+MOST_COUNTED: Final = 1000
+"""Items of a workflow that a list of workflows counts, the newest."""
+
+Listed = TypeVar("Listed", default=ItemState)
+
+
+class Page(msgspec.Struct, Generic[Listed], frozen=True, gc=False):
+    """A part of a list: of items, or of groups or workflows."""
+
+    items: tuple[Listed, ...]
     cursor: str | None = None
     """Pass it to the next call to get the next page. None: this is the last page."""
     reached_at: float | None = None

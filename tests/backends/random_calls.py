@@ -17,6 +17,7 @@ from treadle.item import (
     ErrorInfo,
     Filter,
     Fire,
+    GroupFilter,
     Heartbeat,
     Item,
     ItemUpdate,
@@ -376,4 +377,6 @@ class RandomCalls:
         await self.backend.marks(tenant=self.tenant(), cap=3)
         await self.backend.lines(QUEUES[0])
         await self.backend.related(ids[0])
+        await self.backend.groups(GroupFilter(tenant=self.tenant()), limit=3)
+        await self.backend.workflows(GroupFilter(outcome=("failed",)), limit=3)
         await self.backend.limits()

@@ -16,6 +16,7 @@ from msgspec import msgpack
 
 from tests.support.valkey import Client
 from treadle.backends.redis.scripts import RedisScript
+from treadle.store.rules.listing import OUTCOMES, outcome_of
 
 KILLING = 3
 GROUP_MARK = "\x1e"
@@ -31,9 +32,10 @@ NO_GROUP = bytes(6)
 COUNTERS = {"seq", "names", "tokens", "served", "batches", "worker_numbers", "audit_numbers", "step_numbers"}
 OTHERS = {
     *("item", "extra", "state", "past", "changers", "id", "key", "keyed", "workflows", "children", "pages"),
+    *("workflow_roots", "roots_of_workflow"),
     *("text", "uses", "kind", "kinds", "counts"),
     *("ready", "ring", "turns", "due", "due_first", "doomed", "lanes", "lanes_ready", "deadlines"),
-    *("groups", "group_ids", "members", "nested", "deaths", "cancels"),
+    *("groups", "group_ids", "members", "nested", "deaths", "cancels", "listed", "left"),
     *("waiters", "tolerant", "unmet", "gates", "fades", "fade"),
     *("dead", "cancelled", "killing", "marks", "marked", "marks_last", "released"),
     *("workers", "workers_until", "worker_info", "worker_release", "releases", "held", "paused", "orders"),
@@ -180,6 +182,11 @@ class Group:
     tenant: bytes
     id: str
     found: list[Row] = field(default_factory=list[Row])
+
+    @property
+    def outcome(self) -> int:
+        counts = self.open, self.failed, self.cancellations
+        return OUTCOMES.index(outcome_of(*counts, contributed=self.contributed, final=self.final))
 
     def __str__(self) -> str:
         return f"group {self.id} ({int.from_bytes(self.g, 'big')})"
@@ -566,11 +573,14 @@ def groups(store: Store) -> Iterator[str]:
     ids: dict[bytes, bytes] = defaultdict(bytes)
     members: set[bytes] = set()
     nested: set[bytes] = set()
+    listed: set[bytes] = set()
     for group in sorted(store.groups.values(), key=lambda group: group.g):
         ids[group.id.encode()] += group.g + group.tenant
         members |= {group.g + row.n for row in group.found}
         if group.outer is not None:
             nested.add(group.outer + group.g)
+        if group.outer is None and group.members + int(store.hash("left").get(group.g, 0)) > 1:
+            listed.add(str(group.outcome).encode() + group.g)
         yield from _group_counters(group, store.hash("changers"))
         yield from _closer(store, group)
     for row in store.rows.values():
@@ -586,6 +596,8 @@ def groups(store: Store) -> Iterator[str]:
     yield from same("group_ids", stored_ids.items(), ids.items())
     yield from same("members", store.set("members"), members)
     yield from same("nested", store.set("nested"), nested)
+    yield from same("listed", store.set("listed"), listed)
+    yield from same("left", store.hash("left").keys(), store.hash("left").keys() & store.groups.keys())
     yield from _ends_in_groups(store)
 
 
@@ -711,6 +723,8 @@ def labels(store: Store) -> Iterator[str]:
     keyed: set[bytes] = set()
     last: dict[bytes, bytes] = {}
     workflows: set[bytes] = set()
+    roots: set[bytes] = set()
+    roots_of: set[bytes] = set()
     for row in store.rows.values():
         key, workflow = row.extra.get("k"), row.extra.get("w")
         if key is not None:
@@ -718,11 +732,16 @@ def labels(store: Store) -> Iterator[str]:
             last[row.kind.tenant + row.kind.type + key.encode()] = row.n
         if workflow is not None:
             workflows.add(long(workflow) + row.n + row.kind.tenant)
+        if workflow is not None and row.group == row.n:
+            roots.add(row.n)
+            roots_of.add(long(workflow) + row.kind.tenant + row.n)
     for key, n in store.hash("key").items():
         if last.get(key) != n:
             yield f"the key {key!r} is held by {n.hex()}, which was not stored last with it"
     yield from same("keyed", store.set("keyed"), keyed)
     yield from same("workflows", store.set("workflows"), workflows)
+    yield from same("workflow_roots", store.set("workflow_roots"), roots)
+    yield from same("roots_of_workflow", store.set("roots_of_workflow"), roots_of)
     children: set[bytes] = set()
     for row in store.rows.values():
         parent = store.find(row.kind.tenant, row.extra["p"]) if "p" in row.extra else None

@@ -13,7 +13,7 @@ from tests.backends.postgres_store import READY, connected, opened
 from treadle.backends.postgres import PostgresBackend
 from treadle.backends.postgres.lists import ListQuery
 from treadle.backends.postgres.schema import PostgresSchema
-from treadle.item import Filter, Heartbeat, Record, Signal
+from treadle.item import Filter, GroupFilter, Heartbeat, Record, Signal
 from treadle.store.rules.listing import cursor_of, plan_list
 from treadle.testing.contract.build import (
     apply,
@@ -68,7 +68,12 @@ async def scans(backend: PostgresBackend) -> "list[asyncpg.Record]":
 async def work(backend: PostgresBackend) -> None:
     """Call every verb that runs an item goes through, and the reads of a waiter and of an operator."""
     name = f"{time.monotonic_ns()}"
-    await submit(backend, item(f"a{name}"), dependent(f"a{name}", id=f"b{name}"), item(f"k{name}", key=name))
+    await submit(
+        backend,
+        item(f"a{name}"),
+        dependent(f"a{name}", id=f"b{name}"),
+        item(f"k{name}", key=name, workflow=name),
+    )
     leases = await claim(backend, 20)
     mine = [lease for lease in leases if lease.id.endswith(name)]
     rest = [release(lease) for lease in leases if lease not in mine]
@@ -86,6 +91,9 @@ async def work(backend: PostgresBackend) -> None:
         await backend.lines("default", tenant=tenant)
         await backend.related(f"a{name}", tenant=tenant)
         await backend.list(Filter(tenant=tenant, type="none", status=("ready", "success")), reach=1000)
+        await backend.groups(GroupFilter(tenant=tenant, type="none"), reach=1000)
+        await backend.groups(GroupFilter(outcome=("running", "failed")))
+        await backend.workflows(GroupFilter(tenant=tenant), reach=1000)
     await backend.limits()
     await backend.cancel([f"k{name}", f"b{name}"])
     await backend.prune()

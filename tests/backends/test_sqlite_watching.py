@@ -12,7 +12,17 @@ import pytest
 
 from treadle.backends.sqlite import SqliteBackend, lists, read, watch
 from treadle.backends.sqlite.statements import Tx
-from treadle.item import Demand, ErrorInfo, Filter, Heartbeat, Item, Lease, Settlement, Submission
+from treadle.item import (
+    Demand,
+    ErrorInfo,
+    Filter,
+    GroupFilter,
+    Heartbeat,
+    Item,
+    Lease,
+    Settlement,
+    Submission,
+)
 from treadle.testing import ManualClock
 
 FEW, MANY = 250, 1500
@@ -54,6 +64,10 @@ LOOKS: dict[str, Look] = {
     "cancelled items": page(status=("cancelled",)),
     "lines": lambda tx: watch.ready_lines(tx, "q", None, 200, CAP),
     "related to one that all wait for": lambda tx: watch.related(tx, "first", None, 20),
+    "groups": lambda tx: lists.list_groups(tx, GroupFilter(), 20, None, None),
+    "running groups": lambda tx: lists.list_groups(tx, GroupFilter(outcome=("running",)), 20, None, None),
+    "with a reach: groups": lambda tx: lists.list_groups(tx, GroupFilter(type="none"), 20, None, 50),
+    "with a reach: workflows": lambda tx: lists.list_workflows(tx, GroupFilter(type="none"), 20, None, 50),
     "with a reach: a type": page(50, type="none"),
     "with a reach: labels": page(50, tenant="a", queue="none"),
     "with a reach: a type that succeeded": page(50, status=("success",), type="none"),

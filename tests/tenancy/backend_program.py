@@ -20,6 +20,7 @@ from treadle.item import (
     Ended,
     ErrorInfo,
     Filter,
+    GroupFilter,
     Heartbeat,
     Item,
     Lease,
@@ -67,6 +68,8 @@ VERBS = {
     "overview": 1,
     "lines": 1,
     "related": 1,
+    "groups": 1,
+    "workflows": 1,
     "marks": 1,
 }
 """The weight of each verb."""
@@ -317,6 +320,15 @@ class BackendProgram:
     async def related(self) -> None:
         (id,) = self.ids(1)
         await self.call(f"related {id}", self.backend.related(id, tenant=self.tenant))
+
+    async def groups(self) -> None:
+        outcome = self._random.choice(((), ("running",), ("failed", "succeeded")))
+        where = GroupFilter(tenant=self.tenant, outcome=outcome)
+        await self.call(f"groups {outcome}", self.backend.groups(where), lambda page: page.items)
+
+    async def workflows(self) -> None:
+        where = GroupFilter(tenant=self.tenant, outcome=self._random.choice(((), ("running",))))
+        await self.call(f"workflows {where}", self.backend.workflows(where), lambda page: page.items)
 
     async def marks(self) -> None:
         await self.call("marks", self.backend.marks(tenant=self.tenant), marked)

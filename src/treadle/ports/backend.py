@@ -174,6 +174,8 @@ class PortsBackend(Backend):
     marks = _without("watching", Backend.marks)
     lines = _without("watching", Backend.lines)
     related = _without("watching", Backend.related)
+    groups = _without("watching", Backend.groups)
+    workflows = _without("watching", Backend.workflows)
     add_stats = _without("recording", Backend.add_stats)
     stats = _without("recording", Backend.stats)
     schedule_runs = _without("recording", Backend.schedule_runs)

@@ -70,6 +70,7 @@ class PortsRead:
             final=record.final,
             version=record.version,
             ended_at=record.ended_at,
+            total=len(record.open) + len(record.ended),
             failed=len(record.deaths),
             deaths=tuple(deaths),
             cancelled=shown[0] if shown else None,

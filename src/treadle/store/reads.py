@@ -4,12 +4,12 @@ group, and its members with those of groups inside it; how a group ended, and th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from treadle.backend import Backend
-from treadle.item import GROUP_TYPE, Filter, GroupState, ItemState, Ref
+from treadle.item import GROUP_TYPE, Filter, GroupOutcome, GroupState, ItemState, Ref
 
-from .rules.listing import LARGEST_PAGE
+from .rules.listing import LARGEST_PAGE, outcome_of
 from .rules.settlement import SHOWN_DEATHS
 
 S = TypeVar("S", ItemState, GroupState)
@@ -96,19 +96,14 @@ async def group_members(backend: Backend, group: Ref, limit: int) -> tuple[list[
     return items, bool(waiting)
 
 
-GroupEnd: TypeAlias = Literal["succeeded", "failed", "cancelled"]
-
 MOST_LEVELS: Final = 10
 """Levels of nested groups that are read to find the deaths inside. Each takes one read."""
 
 
-def group_ended(group: GroupState) -> GroupEnd:
+def group_ended(group: GroupState) -> GroupOutcome:
     """How a group that has ended counts."""
-    if group.final and group.contributed:
-        return "succeeded"
-    if group.failed:
-        return "failed"
-    return "cancelled" if group.cancelled is not None and not group.contributed else "succeeded"
+    cancelled = int(group.cancelled is not None)
+    return outcome_of(0, group.failed, cancelled, contributed=group.contributed, final=group.final)
 
 
 async def deaths_of(backend: Backend, group: GroupState) -> tuple[list[ItemState], int]:

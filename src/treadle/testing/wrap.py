@@ -105,6 +105,8 @@ class WrappedBackend(Backend):
     marks = passed_on(Backend.marks)
     lines = passed_on(Backend.lines)
     related = passed_on(Backend.related)
+    groups = passed_on(Backend.groups)
+    workflows = passed_on(Backend.workflows)
 
     # -- records --------------------------------------------------------------------------------------
 

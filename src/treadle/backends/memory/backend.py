@@ -18,7 +18,9 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
+    GroupFilter,
     GroupState,
+    GroupSummary,
     Heartbeat,
     HeartbeatReply,
     ItemState,
@@ -187,6 +189,16 @@ class MemoryBackend:
 
     async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
         return watch.related(self.store, id, tenant, count)
+
+    async def groups(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        return read.list_groups(self.store, where, limit, cursor, reach)
+
+    async def workflows(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        return read.list_workflows(self.store, where, limit, cursor, reach)
 
     # -- records for operators -------------------------------------------------------------------------
 

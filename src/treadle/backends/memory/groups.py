@@ -16,7 +16,7 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
     """The group of a row. A root that was alone gets a new one."""
     if row.group is not None:
         return row.group
-    group = MemoryGroup(row.kind.tenant, row.item.id, row.kind.type)
+    group = MemoryGroup(row.kind.tenant, row.item.id, row.kind.type, row.number)
     store.groups.setdefault(group.id, {})[group.tenant] = group
     join(group, row)
     return group
@@ -24,7 +24,8 @@ def group_of(store: MemoryTables, row: Row) -> MemoryGroup:
 
 def nest(store: MemoryTables, outer: MemoryGroup, closer: Row) -> MemoryGroup:
     """Make the group that an item closes. It has no members yet."""
-    group = MemoryGroup(closer.kind.tenant, closer.item.id, closer.kind.type, outer=outer, closer=closer)
+    kind, id = closer.kind, closer.item.id
+    group = MemoryGroup(kind.tenant, id, kind.type, closer.number, outer=outer, closer=closer)
     outer.nested[group] = None
     store.groups.setdefault(group.id, {})[group.tenant] = group
     return group
@@ -34,6 +35,7 @@ def join(group: MemoryGroup, row: Row) -> None:
     row.group = group
     group.members[row] = None
     group.open += 1
+    group.total += 1
     keep = shortest_keep(row.item.keep, row.item.keep_dead)
     group.keep = keep if group.keep is None else min(group.keep, keep)
 

@@ -8,17 +8,21 @@ from itertools import islice
 
 from treadle.item import (
     KILLING,
+    MOST_COUNTED,
     TERMINAL,
     Count,
     Ended,
     Filter,
+    GroupFilter,
+    GroupOutcome,
     GroupState,
+    GroupSummary,
     ItemState,
     Page,
     Ref,
     Status,
 )
-from treadle.store.rules.listing import ListPlan, WalkEnd, plan_list
+from treadle.store.rules.listing import ListPlan, WalkEnd, outcome_of, plan_groups, plan_list
 from treadle.store.rules.settlement import SHOWN_DEATHS
 
 from .groups import value_of
@@ -96,13 +100,13 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
             int(found.ended_at is None),
         )
         version, value, final = value_of(found)
-        failed, outer = int(found.failed_group), None
+        failed, outer, total = int(found.failed_group), None, 1
         deaths: tuple[Row, ...] = (found,) if failed else ()
         cancelled = found if found.status == "cancelled" else None
     else:
         id, tenant, type, open = found.id, found.tenant, found.type, found.open
         version, value, final = found.version, found.value, found.final
-        failed, deaths = found.failed, tuple(islice(found.deaths, SHOWN_DEATHS))
+        failed, total, deaths = found.failed, found.total, tuple(islice(found.deaths, SHOWN_DEATHS))
         outer = None if found.outer is None else found.outer.id
         cancelled = None if open else next(iter(found.cancelled), None)
     return GroupState(
@@ -115,6 +119,7 @@ def group_state(found: Row | MemoryGroup) -> GroupState:
         final=final,
         version=version,
         ended_at=found.ended_at,
+        total=total,
         failed=failed,
         deaths=tuple(item_state(row) for row in deaths),
         cancelled=None if cancelled is None else item_state(cancelled),
@@ -226,6 +231,110 @@ def _matches(row: Row, where: Filter) -> bool:
         and (not where.killing or (row.losses >= KILLING and row.ended_at is None))
         and (where.since is None or row.queued_at >= where.since)
         and (where.until is None or row.queued_at < where.until)
+    )
+
+
+# --------------------------------------------------------------------------- lists of groups and workflows
+
+
+def list_groups(
+    store: MemoryTables, where: GroupFilter, limit: int, cursor: str | None, reach: int | None
+) -> Page[GroupSummary]:
+    plan = plan_groups("memory", "groups", where, limit=limit, cursor=cursor, reach=reach)
+    candidates = [
+        group
+        for groups in store.groups.values()
+        for group in groups.values()
+        if group.outer is None
+        and group.total > 1
+        and (plan.before is None or group.number < plan.before)
+        and _outcome(group) in plan.outcomes
+    ]
+    candidates.sort(key=lambda group: group.number, reverse=True)
+    takes = (
+        group
+        for group in candidates[: plan.reach]
+        if plan.takes(group.tenant, group.type, _begun(store, group))
+    )
+    found = [(group.number, _group_summary(store, group)) for group in islice(takes, plan.most + 1)]
+    end = None
+    if plan.reach is not None and len(candidates) > plan.reach:
+        last = candidates[plan.reach - 1]
+        end = WalkEnd(last.number, _begun(store, last) or 0.0)
+    return plan.page(found, end)
+
+
+def _outcome(group: MemoryGroup) -> GroupOutcome:
+    counts = group.open, group.failed, group.cancellations
+    return outcome_of(*counts, contributed=group.contributed, final=group.final)
+
+
+def _begun(store: MemoryTables, group: MemoryGroup) -> float | None:
+    """When the root was submitted. None: it was removed. Another item may have its id."""
+    root = store.find(group.tenant, group.id)
+    return root.queued_at if root is not None and root.number == group.number else None
+
+
+def _group_summary(store: MemoryTables, group: MemoryGroup) -> GroupSummary:
+    death = next(iter(group.deaths), None)
+    return GroupSummary(
+        id=group.id,
+        tenant=group.tenant,
+        type=group.type,
+        outcome=_outcome(group),
+        open=group.open,
+        total=group.total,
+        failed=group.failed,
+        queued_at=_begun(store, group),
+        ended_at=group.ended_at,
+        death=None if death is None else item_state(death),
+    )
+
+
+def list_workflows(
+    store: MemoryTables, where: GroupFilter, limit: int, cursor: str | None, reach: int | None
+) -> Page[GroupSummary]:
+    plan = plan_groups("memory", "workflows", where, limit=limit, cursor=cursor, reach=reach)
+    roots = [
+        (root, name, rows)
+        for (_, name), rows in store.workflows.items()
+        if (root := next((row for row in reversed(rows) if row.group_id == row.item.id), None)) is not None
+        and (plan.before is None or root.number < plan.before)
+    ]
+    roots.sort(key=lambda each: each[0].number, reverse=True)
+    found: list[tuple[int, GroupSummary]] = []
+    for root, name, rows in roots[: plan.reach]:
+        if len(found) > plan.most:
+            break
+        if plan.takes(root.kind.tenant, root.kind.type, root.queued_at):
+            summary = _workflow_summary(root, name, rows)
+            if summary.outcome in plan.outcomes:
+                found.append((root.number, summary))
+    end = None
+    if plan.reach is not None and len(roots) > plan.reach:
+        last = roots[plan.reach - 1][0]
+        end = WalkEnd(last.number, last.queued_at)
+    return plan.page(found, end)
+
+
+def _workflow_summary(root: Row, name: str, rows: dict[Row, None]) -> GroupSummary:
+    counted = list(islice(reversed(rows), MOST_COUNTED))
+    open = sum(row.ended_at is None for row in counted)
+    deaths = [row for row in counted if row.failed_group]
+    cancelled = sum(row.status == "cancelled" for row in counted)
+    death = min(deaths, key=lambda row: (row.ended_at or 0.0, row.number), default=None)
+    return GroupSummary(
+        id=name,
+        tenant=root.kind.tenant,
+        type=root.kind.type,
+        outcome=outcome_of(open, len(deaths), cancelled),
+        open=open,
+        total=len(counted),
+        failed=len(deaths),
+        queued_at=counted[-1].queued_at,
+        ended_at=None if open else max(row.ended_at or 0.0 for row in counted),
+        death=None if death is None else item_state(death),
+        capped=len(rows) > MOST_COUNTED,
     )
 
 

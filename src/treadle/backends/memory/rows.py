@@ -224,7 +224,11 @@ class MemoryGroup:
     id: str
     type: str
     """The root's type."""
+    number: int
+    """Of the root, or of the item that closes it."""
     open: int = 0
+    total: int = 0
+    """Members that have joined."""
     value: bytes | None = None
     contributed: bool = False
     final: bool = False

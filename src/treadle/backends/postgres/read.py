@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from treadle.item import Attempt, Count, Ended, Filter, GroupState, ItemState, Page, Ref
-from treadle.store.rules.listing import WalkEnd, plan_list
+from treadle.item import (
+    MOST_COUNTED,
+    Attempt,
+    Count,
+    Ended,
+    Filter,
+    GroupFilter,
+    GroupState,
+    GroupSummary,
+    ItemState,
+    Page,
+    Ref,
+)
+from treadle.store.rules.listing import DISORDER, OUTCOMES, GroupsPlan, WalkEnd, plan_groups, plan_list
 
 from .columns import REASONS, SUCCESS, decoded, names, status_of
 from .connection import PostgresVerbs, Record
-from .lists import ListQuery
+from .lists import LAST_NUMBER, ListQuery
 from .statements import statement, statements, text
 
 _sql = statements("read")
+_lists = statements("list")
 OPEN_COUNTS: Final = statement("read", "counts", ended=text("read", "only_dead"))
 ALL_COUNTS: Final = statement("read", "counts", ended=text("read", "every_outcome"))
 
@@ -94,6 +107,39 @@ class PostgresRead(PostgresVerbs):
             return None
         sql, arguments = query.bind(walk, looked_at=reach - 1)
         return query.stop_at(await self._calls.rows(sql, *arguments, within=READ_SECONDS))
+
+    async def groups(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        plan = plan_groups("postgres", "groups", where, limit=limit, cursor=cursor, reach=reach)
+        return await self._groups_page(plan, "groups")
+
+    async def workflows(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        plan = plan_groups("postgres", "workflows", where, limit=limit, cursor=cursor, reach=reach)
+        return await self._groups_page(plan, "workflows", MOST_COUNTED)
+
+    async def _groups_page(self, plan: GroupsPlan, statement: str, *others: int) -> Page[GroupSummary]:
+        where, since, until = plan.where, plan.where.since, plan.where.until
+        rows = await self._calls.rows(
+            _lists(statement),
+            [OUTCOMES.index(outcome) for outcome in plan.outcomes],
+            None if since is None else since - DISORDER,
+            None if until is None else until + DISORDER,
+            LAST_NUMBER if plan.before is None else plan.before,
+            plan.most + 1,
+            plan.reach,
+            where.tenant,
+            where.type,
+            since,
+            until,
+            *others,
+            within=None if plan.reach is None else READ_SECONDS,
+        )
+        ends = [WalkEnd(row[0], row[8] or 0.0) for row in rows if row[1] is None]
+        found = sorted((row for row in rows if row[1] is not None), key=lambda row: row[0], reverse=True)
+        return plan.page([(row[0], _summary_of(row)) for row in found], ends[0] if ends else None)
 
     async def counts(self, *, tenant: str | None = None, ended: bool = False) -> Sequence[Count]:
         rows = await self._calls.rows(ALL_COUNTS if ended else OPEN_COUNTS, tenant)
@@ -179,6 +225,24 @@ def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
     )
 
 
+def _summary_of(row: Record | Sequence[Any]) -> GroupSummary:
+    """The group, or the workflow, in a row of a list."""
+    _, id, tenant, type, outcome, open, total, failed, queued, ended, capped, *death = row
+    return GroupSummary(
+        id=id,
+        tenant=tenant,
+        type=type,
+        outcome=OUTCOMES[outcome],
+        open=open,
+        total=total,
+        failed=failed,
+        queued_at=queued,
+        ended_at=ended,
+        death=None if death[0] is None else state_of(death),
+        capped=capped,
+    )
+
+
 def _groups_of(rows: Sequence[Record]) -> list[GroupState]:
     """The groups in rows with the columns of `treadle.group_state`, and then those of a member that failed
     the group or was cancelled, if there is one."""
@@ -186,7 +250,7 @@ def _groups_of(rows: Sequence[Record]) -> list[GroupState]:
     for row in rows:
         (
             no, id, tenant, type, open, value, contributed, final, version, ended, failed, _, _, outer,
-            *member,
+            *member, total,
         ) = row  # fmt: skip
         group = found.get(no)
         if group is None:
@@ -200,6 +264,7 @@ def _groups_of(rows: Sequence[Record]) -> list[GroupState]:
                 final=final,
                 version=version,
                 ended_at=ended,
+                total=total,
                 failed=failed,
                 outer=outer,
             )

@@ -8,13 +8,22 @@ ended: empty pages are skipped, and pages without open items if only these are a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct as Bytes
 from typing import Any, Final
 
 from msgspec import msgpack
 
-from treadle.item import Filter, ItemState, Page
-from treadle.store.rules.listing import ListPlan, Source, WalkEnd, plan_list
+from treadle.item import MOST_COUNTED, Filter, GroupFilter, GroupSummary, ItemState, Page
+from treadle.store.rules.listing import (
+    OUTCOMES,
+    GroupsPlan,
+    ListPlan,
+    Source,
+    WalkEnd,
+    plan_groups,
+    plan_list,
+)
 
 from .item_bytes import LETTERS, REASONS, item_state, read_item
 from .link import RedisLink, RedisVerbs
@@ -23,6 +32,8 @@ from .scripts import RedisScript
 
 _LIST: Final = RedisScript("list")
 _LIST_START: Final = RedisScript("list_start")
+_LIST_GROUPS: Final = RedisScript("list_groups")
+_LIST_WORKFLOWS: Final = RedisScript("list_workflows")
 _UNFOLDED: Final = RedisScript("unfolded")
 
 _MOST_ROWS: Final = 250
@@ -73,6 +84,59 @@ class RedisLists(RedisVerbs):
         walk = ListWalk(self._link, plan, *place, history=history)
         await walk.find(plan.most + 1, None if reach is None else max(1, reach))
         return plan.page(walk.numbers, walk.states, walk.end)
+
+    async def groups(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        plan = plan_groups("redis", "groups", where, limit=limit, cursor=cursor, reach=reach)
+        return await self._groups_page(plan, _LIST_GROUPS)
+
+    async def workflows(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        plan = plan_groups("redis", "workflows", where, limit=limit, cursor=cursor, reach=reach)
+        return await self._groups_page(plan, _LIST_WORKFLOWS)
+
+    async def _groups_page(self, plan: GroupsPlan, script: RedisScript) -> Page[GroupSummary]:
+        where, at, left, end = plan.where, plan.before, plan.reach, None
+        fields = {"tenant": where.tenant, "type": where.type, "since": where.since, "until_": where.until}
+        request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+        request["outcomes"] = "".join(str(OUTCOMES.index(outcome)) for outcome in plan.outcomes)
+        request["counted"] = MOST_COUNTED
+        found: list[tuple[int, GroupSummary]] = []
+        while len(found) <= plan.most:
+            if left == 0:
+                return plan.page(found, end)
+            request["most"] = plan.most + 1 - len(found)
+            request |= {} if at is None else {"bound": at}
+            request |= {} if left is None else {"reach": left}
+            answer = await self._link.run(script, [_encode(request)], on="read")
+            ended, position, looked, reached, rows = answer
+            found += [(int.from_bytes(row[0], "big"), _group_summary(row)) for row in rows]
+            if ended or not position:
+                break
+            at = int.from_bytes(position, "big")
+            end = WalkEnd(at, _DOUBLE.unpack(reached)[0] if reached else 0.0)
+            left = None if left is None else left - looked
+        return plan.page(found)
+
+
+def _group_summary(row: Sequence[Any]) -> GroupSummary:
+    """As list_groups.lua answers it."""
+    _, id, tenant, type, outcome, open, total, failed, queued_at, ended_at, death, capped = row
+    return GroupSummary(
+        id=id.decode(),
+        tenant=tenant.decode(),
+        type=type.decode(),
+        outcome=OUTCOMES[int(outcome)],
+        open=open,
+        total=total,
+        failed=failed,
+        queued_at=_DOUBLE.unpack(queued_at)[0] if queued_at else None,
+        ended_at=_DOUBLE.unpack(ended_at)[0] if ended_at else None,
+        death=item_state(read_item(death[0])) if death and death[0] else None,
+        capped=bool(capped),
+    )
 
 
 class ListWalk:

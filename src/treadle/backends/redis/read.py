@@ -128,7 +128,7 @@ def _group_state(raw: Sequence[Any]) -> GroupState:
     """A group as shown_groups.lua answers it."""
     if len(raw) == 1:
         return _lone_group(raw[0])
-    row, deaths, cancelled, outer = raw
+    row, deaths, cancelled, outer, total = raw
     open, version, flags, failed, _, ended_at, _, _, _, _ = _GROUP_ROW.unpack_from(row)
     id, at = _text(row, _GROUP_ROW.size)
     tenant, at = _text(row, at)
@@ -143,6 +143,7 @@ def _group_state(raw: Sequence[Any]) -> GroupState:
         final=bool(flags & _FINAL),
         version=int(version),
         ended_at=ended_at or None,
+        total=total,
         failed=failed,
         deaths=tuple(item_state(read_item(death)) for death in deaths),
         cancelled=item_state(read_item(cancelled[0])) if cancelled else None,

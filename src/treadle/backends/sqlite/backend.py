@@ -21,7 +21,9 @@ from treadle.item import (
     Ended,
     Filter,
     Fire,
+    GroupFilter,
     GroupState,
+    GroupSummary,
     Heartbeat,
     HeartbeatReply,
     ItemState,
@@ -68,7 +70,7 @@ from . import (
     workers,
 )
 from .database import OpenDatabase, SqliteDatabase
-from .lists import list_items
+from .lists import list_groups, list_items, list_workflows
 from .records import add_stats, read_stats
 from .statements import Tx
 from .transactions import call_with_connection
@@ -237,6 +239,16 @@ class SqliteBackend(SqliteDatabase):
 
     async def related(self, id: str, *, tenant: str | None = None, count: int = 100) -> Related | None:
         return await self._read(watch.related, id, tenant, count)
+
+    async def groups(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        return await self._read(list_groups, where, limit, cursor, reach)
+
+    async def workflows(
+        self, where: GroupFilter, *, limit: int = 100, cursor: str | None = None, reach: int | None = None
+    ) -> Page[GroupSummary]:
+        return await self._read(list_workflows, where, limit, cursor, reach)
 
     # -- records for operators -------------------------------------------------------------------------
 

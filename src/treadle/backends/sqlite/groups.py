@@ -33,6 +33,7 @@ class SqliteGroup(msgspec.Struct):
     ended: float | None
     nested: int
     outermost: int | None
+    total: int
     value: bytes | None
     stored: bool = True
     changed: bool = False
@@ -44,6 +45,11 @@ class SqliteGroup(msgspec.Struct):
     def set_value(self, new: GroupValue) -> None:
         self.version, self.value, self.final = new
         self.changed = True
+
+    def join(self, count: int, keep: float) -> None:
+        """Count new members."""
+        self.total += count
+        self.add(count, keep)
 
     def add(self, count: int, keep: float) -> None:
         """Count more open members. `keep`: the shortest time that one of them is kept."""
@@ -79,11 +85,11 @@ class SqliteGroup(msgspec.Struct):
         prune_at: float | str = NULL if self.ended is None else self.ended + self.keep
         value = NULL if self.value is None else blob(self.value)
         counts = self.no, self.open, self.failed, self.deaths, self.cancelled
-        return *counts, self.version, int(self.final), self.keep, ended, prune_at, value
+        return *counts, self.version, int(self.final), self.keep, ended, prune_at, self.total, value
 
 
 def insert_nested(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write new nested groups: (no, id, tenant, type, open, keep, ended, outer_no, outermost)."""
+    """Write new nested groups: (no, id, tenant, type, open, total, keep, ended, outer_no, outermost)."""
     tx.run_rows(_SQL["insert_nested"], rows)
     tx.run(_SQL["set_nested"], array({no for row in rows for no in row[-2:]}))
 
@@ -115,9 +121,8 @@ class SqliteGroups:
 
     def create(self, no: int, id: str, tenant: str, type: str, keep: float) -> SqliteGroup:
         """Make an item that is alone a group with one member."""
-        found = SqliteGroup(
-            no, id, tenant, type, 1, 0, 0, 0, 0, False, keep, None, 0, None, None, stored=False, changed=True
-        )
+        counts = 1, 0, 0, 0, 0, False, keep, None, 0, None, 1
+        found = SqliteGroup(no, id, tenant, type, *counts, None, stored=False, changed=True)
         self._touched[no] = found
         return found
 

@@ -9,12 +9,22 @@ along this index.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from treadle.item import Filter, Page
-from treadle.store.rules.listing import ListPlan, Source, WalkEnd, plan_list
+from treadle.item import MOST_COUNTED, Filter, GroupFilter, GroupSummary, ItemState, Page
+from treadle.store.rules.listing import (
+    DISORDER,
+    OUTCOMES,
+    GroupsPlan,
+    ListPlan,
+    Source,
+    WalkEnd,
+    outcome_of,
+    plan_groups,
+    plan_list,
+)
 
-from .read import root
+from .read import first_death, root
 from .rows import codes, full_states, states
 from .statements import Row, Tx, array, statements
 
@@ -203,3 +213,110 @@ def _conditions(tx: Tx, plan: ListPlan, table: _Table, index: str | None = "any"
                 yield _LIST[part if part in _LIST else name], (value,)
     if plan.where.status and table in ("all", "open", "leased", "killing"):
         yield _LIST["all_status" if table == "all" else "open_status"], (array(codes(plan.where.status)),)
+
+
+# -- groups and workflows ------------------------------------------------------------------------------
+
+_LAST: Final = 2**63 - 1
+_ROOTS: Final = 200
+"""Roots of workflows that one statement reads."""
+
+
+def list_groups(
+    tx: Tx, where: GroupFilter, limit: int, cursor: str | None, reach: int | None
+) -> Page[GroupSummary]:
+    plan = plan_groups("sqlite", "groups", where, limit=limit, cursor=cursor, reach=reach)
+    first, before = _between(tx, plan)
+    codes, end = [OUTCOMES.index(each) for each in plan.outcomes], None
+    if plan.reach is not None:
+        between = before, first, plan.reach + 1
+        walked = [no for code in codes for (no,) in tx.rows(_LIST["walk_groups"], code, *between)]
+        if len(walked) > plan.reach:
+            first = sorted(walked, reverse=True)[plan.reach - 1]
+            end = WalkEnd(first, tx.value(_LIST["queued_at"], first) or 0.0)
+    checked = where.tenant, where.type, where.since, where.until
+    rows = [
+        (*row, code)
+        for code in codes
+        for row in tx.rows(_LIST["groups"], code, before, first, plan.most + 1, *checked)
+    ]
+    rows.sort(reverse=True)
+    return plan.page([(row[0], _group_summary(tx, *row)) for row in rows[: plan.most + 1]], end)
+
+
+def _between(tx: Tx, plan: GroupsPlan) -> tuple[int, int]:
+    """The first number, and the one after the last."""
+    since, until = plan.where.since, plan.where.until
+    first = 0 if since is None else _first_since(tx, since - DISORDER)
+    last = _LAST if until is None else _first_since(tx, until + DISORDER)
+    return first, last if plan.before is None else min(last, plan.before)
+
+
+def _group_summary(
+    tx: Tx,
+    no: int,
+    id: str,
+    tenant: str,
+    type: str,
+    open: int,
+    total: int,
+    failed: int,
+    queued_at: float | None,
+    ended_at: float | None,
+    outcome: int,
+) -> GroupSummary:
+    return GroupSummary(
+        id=id,
+        tenant=tenant,
+        type=type,
+        outcome=OUTCOMES[outcome],
+        open=open,
+        total=total,
+        failed=failed,
+        queued_at=queued_at,
+        ended_at=ended_at,
+        death=first_death(tx, no) if failed else None,
+    )
+
+
+def list_workflows(
+    tx: Tx, where: GroupFilter, limit: int, cursor: str | None, reach: int | None
+) -> Page[GroupSummary]:
+    plan = plan_groups("sqlite", "workflows", where, limit=limit, cursor=cursor, reach=reach)
+    first, before = _between(tx, plan)
+    found: list[tuple[int, GroupSummary]] = []
+    looked, last = 0, None
+    while rows := tx.rows(_LIST["workflow_roots"], before, first, _ROOTS):
+        for no, name, tenant, type, queued_at, is_older in rows:
+            if len(found) > plan.most or looked == plan.reach:
+                return plan.page(found, last)
+            looked, last = looked + 1, WalkEnd(no, queued_at)
+            if not is_older and plan.takes(tenant, type, queued_at):
+                summary = _workflow_summary(tx, name, tenant, type)
+                if summary.outcome in plan.outcomes:
+                    found.append((no, summary))
+        before = rows[-1][0]
+    return plan.page(found)
+
+
+def _workflow_summary(tx: Tx, name: str, tenant: str, type: str) -> GroupSummary:
+    (counts,) = tx.rows(_LIST["newest_of_workflow"], name, tenant, MOST_COUNTED)
+    total, open, failed, cancelled, first, ended_at = counts
+    has_more = total == MOST_COUNTED and tx.value(_LIST["workflow_has_more"], name, tenant, first)
+    death: ItemState | None = None
+    if failed:
+        no: int = tx.value(_LIST["workflow_death"], name, tenant, first)
+        death = states(tx, [no])[no]
+    return GroupSummary(
+        id=name,
+        tenant=tenant,
+        type=type,
+        outcome=outcome_of(open, failed, cancelled),
+        open=open,
+        total=total,
+        failed=failed,
+        queued_at=tx.value(_LIST["queued_at"], first),
+        ended_at=None if open else ended_at,
+        death=death,
+        capped=bool(has_more),
+    )

@@ -71,7 +71,7 @@ def root(tx: Tx, id: str, tenant: str | None) -> int | None:
 def _group(tx: Tx, no: int) -> GroupState:
     row = tx.row(_SQL["group"], no)
     if row is not None:
-        id, tenant, type, open, failed, cancelled, version, final, ended_at, value, outer = row
+        id, tenant, type, open, failed, cancelled, version, final, ended_at, value, outer, total = row
     else:
         # The item is alone in its group.
         id, tenant, type, open, failed, cancelled, contributed, ended_at, result = tx.rows(
@@ -79,7 +79,7 @@ def _group(tx: Tx, no: int) -> GroupState:
         )[0]
         value = result if contributed else None
         version, final = LONE_VERSION if contributed else 0, contributed == 3
-        outer = None
+        outer, total = None, 1
     return GroupState(
         id=id,
         tenant=tenant,
@@ -90,6 +90,7 @@ def _group(tx: Tx, no: int) -> GroupState:
         final=bool(final),
         version=version,
         ended_at=ended_at,
+        total=total,
         failed=failed,
         deaths=_deaths(tx, no) if failed else (),
         cancelled=_cancelled_member(tx, no) if cancelled and not open else None,
@@ -97,9 +98,13 @@ def _group(tx: Tx, no: int) -> GroupState:
     )
 
 
-def _deaths(tx: Tx, group: int) -> tuple[ItemState, ...]:
-    found = states(tx, (no for (no,) in tx.rows(_SQL["deaths"], group, SHOWN_DEATHS)))
+def _deaths(tx: Tx, group: int, most: int = SHOWN_DEATHS) -> tuple[ItemState, ...]:
+    found = states(tx, (no for (no,) in tx.rows(_SQL["deaths"], group, most)))
     return tuple(found.values())
+
+
+def first_death(tx: Tx, group: int) -> ItemState | None:
+    return next(iter(_deaths(tx, group, 1)), None)
 
 
 def _cancelled_member(tx: Tx, group: int) -> ItemState | None:

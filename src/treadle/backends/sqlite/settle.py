@@ -247,7 +247,7 @@ class _SettleCall:
         nested = {child.id for child in children if child.closes_group}
         joining = [child for child in children if child.group_id not in nested]
         if joining:
-            group.add(len(joining), min(shortest_keep(one.keep, one.keep_dead) for one in joining))
+            group.join(len(joining), min(shortest_keep(one.keep, one.keep_dead) for one in joining))
 
     def _group(self, item: OpenItem) -> SqliteGroup:
         groups = self._endings.groups

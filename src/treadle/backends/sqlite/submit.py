@@ -226,7 +226,7 @@ class _NestedGroup(Struct):
         """As `insert_nested` takes it. A group without members has ended at once."""
         closer, home, members = self.closer, self.home, self.members
         keep, ended = (self.keep, NULL) if members else (closer.keep, now)
-        known = self.no, closer.id, home.tenant, closer.type, members
+        known = self.no, closer.id, home.tenant, closer.type, members, members
         return *known, keep, ended, home.group, home.outermost
 
 

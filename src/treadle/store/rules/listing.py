@@ -19,7 +19,18 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.errors import InputError
-from treadle.item import OPEN, TERMINAL, Filter, ItemState, Page, Status
+from treadle.item import (
+    OPEN,
+    TERMINAL,
+    Filter,
+    GroupFilter,
+    GroupOutcome,
+    GroupSummary,
+    ItemState,
+    Listed,
+    Page,
+    Status,
+)
 
 LARGEST_PAGE: Final = 1000
 """Most items, or audit entries, of one page."""
@@ -98,12 +109,75 @@ class ListPlan(msgspec.Struct, frozen=True, gc=False):
     def page(self, numbers: Sequence[int], states: Sequence[ItemState], end: WalkEnd | None = None) -> Page:
         """The page of these items. One more than `most` was looked for, to know whether there are more.
         `end`: where the walk ended because of its reach."""
-        items = tuple(states[: self.most])
-        if len(numbers) > self.most:
-            return Page(items, cursor_of(self.store, numbers[self.most - 1]))
-        if end is None:
-            return Page(items)
-        return Page(items, cursor_of(self.store, end.no), end.queued_at if len(items) < self.most else None)
+        return _page(self.store, self.most, numbers, states, end)
+
+
+OUTCOMES: Final[tuple[GroupOutcome, ...]] = ("running", "succeeded", "failed", "cancelled")
+"""Stores have them by their places."""
+
+
+class GroupsPlan(NamedTuple):
+    """How to find a page of groups, or of workflows."""
+
+    where: GroupFilter
+    outcomes: tuple[GroupOutcome, ...]
+    before: int | None
+    """The number of the root after which the page begins."""
+    most: int
+    reach: int | None
+    """None: there is nothing to check one by one, or no bound on that."""
+    store: str
+
+    def page(
+        self, found: Sequence[tuple[int, GroupSummary]], end: WalkEnd | None = None
+    ) -> Page[GroupSummary]:
+        """As `ListPlan.page`. Each is given with the number of its root."""
+        return _page(self.store, self.most, [no for no, _ in found], [one for _, one in found], end)
+
+    def takes(self, tenant: str, type: str, queued_at: float | None) -> bool:
+        """Whether a group whose root is such can match. The outcome is not looked at."""
+        where = self.where
+        return (
+            where.tenant in (None, tenant)
+            and where.type in (None, type)
+            and (queued_at is None or where.since is None or queued_at >= where.since)
+            and (queued_at is None or where.until is None or queued_at < where.until)
+        )
+
+
+def plan_groups(
+    store: str,
+    verb: Literal["groups", "workflows"],
+    where: GroupFilter,
+    *,
+    limit: int,
+    cursor: str | None,
+    reach: int | None,
+) -> GroupsPlan:
+    """How to find a page of at most `limit` groups."""
+    is_checked = verb == "workflows" or any((where.tenant, where.type, where.since, where.until))
+    return GroupsPlan(
+        where=where,
+        outcomes=tuple(dict.fromkeys(where.outcome)) or OUTCOMES,
+        before=None if cursor is None else number_of(store, cursor, verb),
+        most=page_size(limit),
+        reach=max(1, reach) if reach is not None and is_checked else None,
+        store=store,
+    )
+
+
+def outcome_of(
+    open: int, failed: int, cancelled: int, *, contributed: bool = False, final: bool = False
+) -> GroupOutcome:
+    """How a group, or a workflow, stands. A final value counts, also if other members died. Stores
+    have the same rule in their own languages."""
+    if open:
+        return "running"
+    if final and contributed:
+        return "succeeded"
+    if failed:
+        return "failed"
+    return "cancelled" if cancelled and not contributed else "succeeded"
 
 
 def plan_list(
@@ -163,6 +237,17 @@ def narrowed_filter(where: Filter, tenant: str | None, statuses: Sequence[Status
 
 
 # --------------------------------------------------------------------------------------------------- pages
+
+
+def _page(
+    store: str, most: int, numbers: Sequence[int], states: Sequence[Listed], end: WalkEnd | None
+) -> Page[Listed]:
+    items = tuple(states[:most])
+    if len(numbers) > most:
+        return Page(items, cursor_of(store, numbers[most - 1]))
+    if end is None:
+        return Page(items)
+    return Page(items, cursor_of(store, end.no), end.queued_at if len(items) < most else None)
 
 
 def page_size(limit: int) -> int:

@@ -23,6 +23,7 @@ from .explain_waiting import ExplainRunningCases, ExplainWaitingCases
 from .failed_groups import ContributesCases, FailedGroupCases
 from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases
+from .group_lists import GroupListCases, WorkflowListCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
 from .key_policies import KeyErrorCases, KeyReplaceCases
 from .key_repeats import KeyRepeatCases
@@ -124,6 +125,8 @@ class BackendContract(
     ReachCases,
     LineCases,
     RelatedCases,
+    GroupListCases,
+    WorkflowListCases,
     NestedLoadCases,
     TriggerCases,
     UpdateCases,

@@ -1,4 +1,4 @@
--- Version 9: orders of operators, releases of workers.
+-- Version 9: orders of operators, releases of workers, lists of groups and of workflows.
 
 -- subject        item.Order.subject
 -- queue, tenant  of pauses that claims obey (Order.paused_part), empty for all; null for all other orders
@@ -47,3 +47,30 @@ create table treadle.release (
 -- the new ones without the new parameters, and do not read the new columns.
 drop function if exists treadle.beat(text, float8, text[], boolean, bigint[], bigint[], text[], bytea);
 drop function if exists treadle.overview(text, float8);
+
+-- total    members that it has had
+-- outcome  0 running  1 succeeded  2 failed  3 cancelled: `outcome_of` in treadle.store.rules. Null: lists of groups leave
+--          it out
+alter table treadle.item_group add column total int not null default 1;
+update treadle.item_group g set total = (g.outermost is null)::int
+  + (select count(*) from treadle.item i where i.group_no = g.no and i.type is not null);
+alter table treadle.item_group add column outcome smallint generated always as (case
+  when outermost is not null or total < 2 then null
+  when ended is null then 0
+  when final and contributed then 1
+  when failed > 0 then 2
+  when cancelled > 0 and not contributed then 3
+  else 1 end) stored;
+create index item_group_outcome on treadle.item_group (outcome, no) where outcome is not null;
+
+-- group_no  of a dead item: its group, if that has a row; else null
+alter table treadle.ended_item add column group_no bigint;
+update treadle.ended_item e set group_no = g.no
+  from treadle.item i join treadle.item_group g on g.no = coalesce(i.group_no, i.no)
+  where i.no = e.no and e.outcome = 7;
+create index ended_item_group on treadle.ended_item (group_no, ended, no) where group_no is not null;
+
+-- The roots of workflows, in the order of submission; those of each workflow; its items.
+create index item_workflow_roots on treadle.item (no) where workflow is not null and group_no is null;
+create index item_workflow_root on treadle.item (workflow, tenant, no) where workflow is not null and group_no is null;
+create index item_workflow_tenant on treadle.item (workflow, tenant, no) where workflow is not null;

@@ -1,4 +1,4 @@
--- Version 9: orders of operators, releases of workers.
+-- Version 9: orders of operators, releases of workers, lists of groups and of workflows.
 
 -- subject: item.Order.subject. queue and tenant: of pauses that claims obey (Order.paused_part), empty for all; NULL for
 -- all other orders.
@@ -36,5 +36,27 @@ CREATE TABLE treadle_release (
     name TEXT PRIMARY KEY,
     began REAL NOT NULL
 ) WITHOUT ROWID;
+
+-- total: members that it has had.
+ALTER TABLE treadle_group ADD COLUMN total INTEGER NOT NULL DEFAULT 1;
+
+UPDATE treadle_group SET total = (outermost IS NULL)
+    + (SELECT count(*) FROM treadle_item AS i WHERE i.group_no = treadle_group.no AND i.queued_by IS NOT NULL);
+
+-- outcome: 0 running, 1 succeeded, 2 failed, 3 cancelled: `outcome_of` in treadle.store.rules. NULL: lists of groups leave
+-- it out.
+ALTER TABLE treadle_group ADD COLUMN outcome INTEGER AS (CASE
+    WHEN outermost IS NOT NULL OR total < 2 THEN NULL
+    WHEN ended IS NULL THEN 0
+    WHEN final AND version > 0 THEN 1
+    WHEN failed > 0 THEN 2
+    WHEN cancelled > 0 AND version = 0 THEN 3
+    ELSE 1 END) VIRTUAL;
+
+CREATE INDEX treadle_group_outcome ON treadle_group (outcome) WHERE outcome IS NOT NULL;
+
+-- The roots of workflows, in the order of submission, and those of each workflow.
+CREATE INDEX treadle_item_workflow_roots ON treadle_item (queued_by) WHERE workflow IS NOT NULL AND queued_by IS NULL;
+CREATE INDEX treadle_item_workflow_root ON treadle_item (workflow, tenant) WHERE workflow IS NOT NULL AND queued_by IS NULL;
 
 UPDATE treadle_meta SET value = 9 WHERE name = 'schema';

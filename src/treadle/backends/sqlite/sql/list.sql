@@ -169,3 +169,40 @@ AND +s.key = ?
 
 -- :name unindexed_group
 AND +s.group_no = ?
+
+-- Groups of one outcome, before a number and from another one on, newest first.
+-- :name walk_groups
+SELECT g.no FROM treadle_group AS g INDEXED BY treadle_group_outcome
+WHERE g.outcome IS NOT NULL AND g.outcome = ? AND g.no < ? AND g.no >= ? ORDER BY g.no DESC LIMIT ?
+
+-- :name groups
+SELECT g.no, g.id, g.tenant, g.type, g.open, g.total, g.failed, i.queued_at, g.ended
+FROM treadle_group AS g INDEXED BY treadle_group_outcome LEFT JOIN treadle_item AS i ON i.no = g.no
+WHERE g.outcome IS NOT NULL AND g.outcome = ?1 AND g.no < ?2 AND g.no >= ?3
+    AND g.tenant = coalesce(?5, g.tenant) AND g.type = coalesce(?6, g.type)
+    AND (?7 IS NULL OR i.no IS NULL OR i.queued_at >= ?7) AND (?8 IS NULL OR i.no IS NULL OR i.queued_at < ?8)
+ORDER BY g.no DESC LIMIT ?4
+
+-- The roots of workflows, newest first, and whether a newer one is of the same workflow.
+-- :name workflow_roots
+SELECT i.no, i.workflow, i.tenant, i.type, i.queued_at,
+       EXISTS (SELECT 1 FROM treadle_item AS n INDEXED BY treadle_item_workflow_root WHERE n.workflow IS NOT NULL
+           AND n.queued_by IS NULL AND n.workflow = i.workflow AND n.tenant = i.tenant AND n.no > i.no)
+FROM treadle_item AS i INDEXED BY treadle_item_workflow_roots
+WHERE i.workflow IS NOT NULL AND i.queued_by IS NULL AND i.no < ? AND i.no >= ? ORDER BY i.no DESC LIMIT ?
+
+-- The newest items of a workflow: how many, how many have not ended, how many failed groups, how many were cancelled.
+-- :name newest_of_workflow
+SELECT count(*), count(*) - count(outcome), count(failed_group), coalesce(sum(outcome = 12), 0), min(no), max(ended)
+FROM (SELECT i.no, d.outcome, d.failed_group, d.ended FROM treadle_item AS i INDEXED BY treadle_item_workflow
+    LEFT JOIN treadle_done AS d ON d.no = i.no
+    WHERE i.workflow IS NOT NULL AND i.workflow = ? AND i.tenant = ? ORDER BY i.no DESC LIMIT ?)
+
+-- :name workflow_has_more
+SELECT 1 FROM treadle_item AS i INDEXED BY treadle_item_workflow
+WHERE i.workflow IS NOT NULL AND i.workflow = ? AND i.tenant = ? AND i.no < ? LIMIT 1
+
+-- :name workflow_death
+SELECT d.no FROM treadle_item AS i INDEXED BY treadle_item_workflow CROSS JOIN treadle_done AS d ON d.no = i.no
+WHERE i.workflow IS NOT NULL AND i.workflow = ? AND i.tenant = ? AND i.no >= ? AND d.failed_group IS NOT NULL
+ORDER BY d.ended, d.no LIMIT 1

@@ -9,7 +9,8 @@ SELECT no FROM treadle_item WHERE id = ? AND group_no = no ORDER BY no LIMIT 1
 SELECT no FROM treadle_group WHERE id = ? AND tenant = coalesce(?, tenant) ORDER BY no DESC LIMIT 1
 
 -- :name group
-SELECT g.id, g.tenant, g.type, g.open, g.failed, g.cancelled, g.version, g.final, g.ended, g.value, o.id
+SELECT g.id, g.tenant, g.type, g.open, g.failed, g.cancelled, g.version, g.final, g.ended, g.value, o.id,
+       g.total
 FROM treadle_group AS g LEFT JOIN treadle_group AS o ON o.no = g.outer_no
 WHERE g.no = ?
 

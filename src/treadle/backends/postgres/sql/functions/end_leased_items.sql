@@ -88,7 +88,7 @@ begin
     from ended e
   ), recorded as (
     insert into treadle.ended_item (no, ended, started, due, prune_at, token, last_token, attempt, failures, losses, redrives,
-        outcome, reason, flags, worker, result, began, mark, tenant, queue, type, deferrals, release)
+        outcome, reason, flags, worker, result, began, mark, tenant, queue, type, group_no, deferrals, release)
       select e.no, p_now, e.claimed, e.due,
         case when e.group_no is not null or e.flags & 8 <> 0 then null
              when e.kind = 7 then p_now + e.keep_dead else p_now + coalesce(e.keep, 86400) end,
@@ -102,6 +102,7 @@ begin
         case when e.ran is null then e.began else greatest(p_now - e.ran, e.claimed) end,
         case when e.kind = 7 then coalesce(e.mark, '') end, case when e.kind = 7 then e.tenant end,
         case when e.kind = 7 then e.queue end, case when e.kind = 7 then e.type end,
+        case when e.kind = 7 then coalesce(e.group_no, case when e.flags & 8 <> 0 then e.no end) end,
         nullif(e.deferrals, 0),
         case when e.kind = 7 and e.row = any(settlements.failed_row)
           then (select w.release from treadle.worker w where w.no = e.worker) end

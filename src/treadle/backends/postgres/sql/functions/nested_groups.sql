@@ -48,8 +48,8 @@ set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cach
 as $$
 #variable_conflict use_column
 begin
-  insert into treadle.item_group (no, open, ended, keep, outermost)
-    select c.no, coalesce(m.members, 0), case when m.members is null then p_now end,
+  insert into treadle.item_group (no, open, total, ended, keep, outermost)
+    select c.no, coalesce(m.members, 0), coalesce(m.members, 0), case when m.members is null then p_now end,
       coalesce(m.keep, least(c.keep, c.keep_dead)), coalesce(g.outermost, c.group_no)
     from unnest(p_nos, items.group_no, items.closes, items.skip, items.keep, items.keep_dead)
       c(no, group_no, closes, skip, keep, keep_dead)

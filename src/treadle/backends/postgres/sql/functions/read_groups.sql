@@ -15,12 +15,8 @@ begin
       coalesce(g.version, e.flags & 1, 0), case when g.no is not null then g.ended else e.ended end,
       coalesce(g.failed, case when e.outcome = 7 and e.flags & 8 = 0 then 1 else 0 end),
       case when g.failed > 0 then array(
-             select m.no from (
-               select r.no from treadle.item r where r.no = i.no and i.group_no is null
-               union all
-               select r.no from treadle.item r where r.group_no = n.no) m
-             join treadle.ended_item f on f.no = m.no and f.outcome = 7 and f.flags & 8 = 0
-             order by f.ended, m.no limit 10)
+             select f.no from treadle.ended_item f where f.group_no = n.no and f.flags & 8 = 0
+             order by f.group_no, f.ended, f.no limit 10)
            when g.no is null and e.outcome = 7 and e.flags & 8 = 0 then array[i.no] end,
       case when g.no is null then case when e.outcome = 8 then i.no end
            when g.open = 0 and g.cancelled > 0 then coalesce(
@@ -34,6 +30,13 @@ begin
     left join treadle.ended_item e on e.no = n.no
     left join treadle.item_group g on g.no = n.no
     where case when i.no is null then g.id is not null else i.group_no is null or g.no is not null end;
+end $$;
+
+-- Members that a group has had.
+create or replace function treadle.group_total(p_no bigint) returns int
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off as $$
+begin
+  return coalesce((select g.total from treadle.item_group g where g.no = p_no), 1);
 end $$;
 
 -- Of the items and groups that a caller waits for: the numbers of those that have ended, and the places of

@@ -32,19 +32,19 @@ begin
 
   -- Count members and apply contributions, in one statement: each group's row is written once.
   with members as (
-    select coalesce(x.group_no, x.no) as group_no, -1 as open, (x.kind = 7)::int as dead,
+    select coalesce(x.group_no, x.no) as group_no, -1 as open, 0 as joined, (x.kind = 7)::int as dead,
       (x.kind = 7 and x.no <> all(tolerated))::int as failed, (x.kind = 8)::int as cancelled,
       null::float8 as keep
       from unnest(ended.no, ended.group_no, ended.kind, ended.flags) x(no, group_no, kind, flags)
       where x.group_no is not null or x.flags & 8 <> 0
     union all
-    select c.group_no, 1, 0, 0, 0, least(c.keep, c.keep_dead)
+    select c.group_no, 1, 1, 0, 0, 0, least(c.keep, c.keep_dead)
       from unnest(treadle.spread(children.type, n), children.skip, children.group_no,
              treadle.spread(children.keep, n), treadle.spread(children.keep_dead, n))
            c(type, skip, group_no, keep, keep_dead)
       where c.type is not null and c.skip is not true
   ), sums as (
-    select m.group_no, sum(m.open)::int as open, sum(m.dead)::int as dead, sum(m.failed)::int as failed,
+    select m.group_no, sum(m.open)::int as open, sum(m.joined)::int as joined, sum(m.dead)::int as dead, sum(m.failed)::int as failed,
       sum(m.cancelled)::int as cancelled, min(m.keep) as keep
     from members m group by m.group_no
   ), contributions as (
@@ -63,7 +63,7 @@ begin
     from valid v order by v.group_no, v.rank desc
   ), changed as (
     update treadle.item_group g set
-        open = g.open + s.open, dead = g.dead + s.dead, failed = g.failed + s.failed,
+        open = g.open + s.open, total = g.total + s.joined, dead = g.dead + s.dead, failed = g.failed + s.failed,
         cancelled = g.cancelled + s.cancelled,
         keep = least(g.keep, s.keep),
         version = case when g.final or l.row is null then g.version

@@ -129,3 +129,21 @@ select count(*) from (select 1 from {table} where {conditions} limit :most) n
       and not exists (select 1 from treadle.item r where r.id = :group_id and r.tenant = g.tenant
                       and r.type is not null)))
   or i.no + 0 = any(array(select r.no from treadle.item r where r.id = :group_id and r.group_no is null)))
+
+-- The groups, or the workflows, and the first death of each, as of one instant.
+-- :name groups
+select g.no, g.id, g.tenant, g.type, g.outcome, g.open, g.total, g.failed, g.queued, g.ended, false, f.*
+from treadle.list_groups({group_arguments}) g
+left join lateral treadle.read_items(array[g.death], false) f on true
+
+-- :name workflows
+select g.no, g.id, g.tenant, g.type, g.outcome, g.open, g.total, g.failed, g.queued, g.ended, g.capped, f.*
+from treadle.list_workflows({group_arguments}, :most) g
+left join lateral treadle.read_items(array[g.death], false) f on true
+
+-- :name group_arguments
+:outcomes::smallint[],
+  case when :first_at::float8 is null then 0 else treadle.first_number_since(:first_at::float8) end,
+  case when :last_at::float8 is null then :before::bigint
+       else least(:before::bigint, treadle.first_number_since(:last_at::float8)) end,
+  :limit, :reach, :tenant, :type, :since::float8, :until::float8

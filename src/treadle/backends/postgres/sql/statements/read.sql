@@ -4,11 +4,11 @@ select * from treadle.read_items(treadle.find_items(:ids::text[], :tenant), true
 -- A group, with the members that failed it and a cancelled one, as of one instant: one row for each of these members,
 -- in order. (Not as one column: the driver would look up its type, by the search path of the connection.)
 -- :name group
-select g.*, f.* from treadle.read_groups(treadle.find_groups(:ids::text[], :tenant)) g
+select g.*, f.*, treadle.group_total(g.no) from treadle.read_groups(treadle.find_groups(:ids::text[], :tenant)) g
 left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancelled), false) f on true
 
 -- :name groups
-select g.*, f.* from treadle.read_groups(:nos::bigint[]) g
+select g.*, f.*, treadle.group_total(g.no) from treadle.read_groups(:nos::bigint[]) g
 left join lateral treadle.read_items(pg_catalog.array_append(g.deaths, g.cancelled), false) f on true
 
 -- What has ended, as of one instant: a row for each item, and one without an item if there is none. The first row has the

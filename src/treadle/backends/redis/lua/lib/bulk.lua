@@ -66,7 +66,7 @@ do
     local pack, list, before, class_of = struct.pack, portion.list, portion.before, portion.class_of
     local ids = Bulk.ids(portion)
     Store.load(K.id, ids)
-    local items, places, ready, extras, members, children, workflows = {}, {}, {}, {}, {}, {}, {}
+    local items, places, ready, extras, members, children, workflows, roots, roots_of = {}, {}, {}, {}, {}, {}, {}, {}, {}
     local classes = portion.classes
     for i = 1, #classes do
       local class = classes[i]
@@ -89,6 +89,10 @@ do
       if class.extra ~= '' then extras[#extras + 1], extras[#extras + 2] = n, class.extra end
       if class.workflow then
         workflows[#workflows + 1], workflows[#workflows + 2] = 0, class.workflow .. n .. kind.tenant
+        if not group then
+          roots[#roots + 1], roots[#roots + 2] = 0, n
+          roots_of[#roots_of + 1], roots_of[#roots_of + 2] = 0, class.workflow .. kind.tenant .. n
+        end
       end
       class.count = class.count + 1
       local page = math.floor(number / 1000)
@@ -108,5 +112,7 @@ do
     Store.write('ZADD', K.members, members)
     Store.write('ZADD', K.children, children)
     Store.write('ZADD', K.workflows, workflows)
+    Store.write('ZADD', K.workflow_roots, roots)
+    Store.write('ZADD', K.roots_of_workflow, roots_of)
   end
 end

@@ -10,6 +10,9 @@
 --   members    group / n        nested  outer group / group
 --   deaths     group / ended_at(8) n    of members whose death was not tolerated
 --   cancels    group / ended_at(8) n    of cancelled members
+--   listed     outcome(1) / group: groups that have had a second member, and are not nested. Processes that do not know it
+--              leave it as it is: lists look at the group too
+--   left       group -> how many members were removed
 
 local Groups = {}
 
@@ -54,12 +57,26 @@ do
       .. string.char(#group.type) .. group.type .. (group.value or '')
   end
 
+  -- How a group stands: 0 running  1 succeeded  2 failed  3 cancelled. `outcome_of` in treadle.store.rules.
+  function Groups.outcome(group)
+    if group.open > 0 then return '0' end
+    if group.final and group.contributed then return '1' end
+    if group.failed > 0 then return '2' end
+    return group.cancellations > 0 and not group.contributed and '3' or '1'
+  end
+
+  -- Members that it has had.
+  function Groups.total(group)
+    return group.members + (tonumber(Store.get(K.left, group.g)) or 0)
+  end
+
   -- The group with a number, or false. A root that is alone has none.
   function Groups.get(g)
     local group = known[g]
     if group == nil then
       local data = Store.get(K.groups, g)
       group = data and read(g, data)
+      if group then group.was = Groups.outcome(group) end
       known[g] = group
     end
     return group
@@ -197,6 +214,10 @@ do
       if sub(places, at, at + 5) ~= group.g then left = left .. sub(places, at, at + 9) end
     end
     Store.set(K.group_ids, group.id, left ~= '' and left)
+    if not group.outer then
+      for outcome = 0, 3 do Store.remove(K.listed, tostring(outcome), group.g) end
+    end
+    Store.set(K.left, group.g)
   end
 
   -- A row is removed from the store: it leaves its group, and the group that it closes loses its end.
@@ -211,6 +232,7 @@ do
         group.open = group.open - 1
       end
       group.members = group.members - 1
+      Store.set(K.left, group.g, tostring(1 + (tonumber(Store.get(K.left, group.g)) or 0)))
       Groups.save(group)
       if group.members == 0 and not group.closer then drop(group) end
     end
@@ -255,7 +277,17 @@ do
     return group.version
   end
 
+  local function list(group)
+    local outcome = Groups.outcome(group)
+    if group.was and group.was ~= outcome then Store.remove(K.listed, group.was, group.g) end
+    Store.insert(K.listed, outcome, group.g)
+  end
+
   Store.before_flush[#Store.before_flush + 1] = function()
-    for g, group in pairs(changed) do Store.set(K.groups, g, write(group)) end
+    for g, group in pairs(changed) do
+      Store.set(K.groups, g, write(group))
+      -- A group that is new has lost no members.
+      if not group.outer and (group.members > 1 or group.was and Groups.total(group) > 1) then list(group) end
+    end
   end
 end

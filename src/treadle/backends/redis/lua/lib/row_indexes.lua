@@ -5,6 +5,8 @@
 --   key        tenant type key -> n of the row that has it now
 --   keyed      length(2) key / n tenant: all rows that had it
 --   workflows  length(2) workflow / n tenant
+--   workflow_roots  n: roots that have a workflow
+--   roots_of_workflow  length(2) workflow tenant / n
 
 local RowIndexes = {}
 
@@ -20,7 +22,13 @@ do
       Store.set(K.key, kind.tenant .. kind.type .. extra.k, row.n)
       Store.insert(K.keyed, '', with_length(extra.k) .. row.n .. kind.tenant)
     end
-    if extra.w then Store.insert(K.workflows, with_length(extra.w), row.n .. kind.tenant) end
+    if extra.w then
+      Store.insert(K.workflows, with_length(extra.w), row.n .. kind.tenant)
+      if row.group == row.n then
+        Store.insert(K.workflow_roots, '', row.n)
+        Store.insert(K.roots_of_workflow, with_length(extra.w) .. kind.tenant, row.n)
+      end
+    end
   end
 
   function RowIndexes.unlabel(row, extra)
@@ -30,7 +38,13 @@ do
       if Store.get(K.key, holder) == row.n then Store.set(K.key, holder) end
       Store.remove(K.keyed, '', with_length(extra.k) .. row.n .. kind.tenant)
     end
-    if extra.w then Store.remove(K.workflows, with_length(extra.w), row.n .. kind.tenant) end
+    if extra.w then
+      Store.remove(K.workflows, with_length(extra.w), row.n .. kind.tenant)
+      if row.group == row.n then
+        Store.remove(K.workflow_roots, '', row.n)
+        Store.remove(K.roots_of_workflow, with_length(extra.w) .. kind.tenant, row.n)
+      end
+    end
   end
 
   local pages = {} -- the names of pages, by their numbers

@@ -33,6 +33,7 @@ do
       RawRows.read(group.failed > 0 and last_numbers(K.deaths, group.g, MOST_DEATHS) or {}),
       RawRows.read(group.open == 0 and group.cancellations > 0 and last_numbers(K.cancels, group.g, 1) or {}),
       outer and outer.id or '',
+      Groups.total(group),
     }
   end
 
