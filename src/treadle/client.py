@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from msgspec.structs import replace
 from typing_extensions import TypedDict, TypeVar, Unpack
@@ -449,6 +450,9 @@ class ClientSettings(TypedDict, total=False):
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
     statistics: bool
     """Add what workers count to the statistics in the store: `app.statistics()`."""
+    release: str | None
+    """What the code that runs here is called, such as `v2` or a commit: see `Attempt.release`. Default: the
+    environment variable TREADLE_RELEASE. Empty: none."""
     mask: Iterable[str]
     """More names of values that are not shown to operators, besides
     `treadle.define.secret_values.SECRET_NAMES`."""
@@ -492,6 +496,7 @@ _DURATIONS = (
 )
 
 
+MOST_RELEASE_BYTES: Final = 100
 _PLAIN_FUNCTIONS = ("on_event", "on_error", "on_failure", "generate_id")
 
 
@@ -510,6 +515,15 @@ def _check_telemetry(given: Any) -> Telemetry | None:
         raise InputError.of("telemetry", given, "must be an OpenTelemetry() of treadle.contrib.otel, or None")
     telemetry: Telemetry = given
     return telemetry
+
+
+def _check_release(given: Any) -> str:
+    """A name that fits into every store beside the id of a worker. Empty: none."""
+    if given == "":
+        return ""
+    if len(check_name(given, "release").encode()) > MOST_RELEASE_BYTES:
+        raise InputError.of("release", given, f"is longer than {MOST_RELEASE_BYTES} bytes")
+    return str(given)
 
 
 def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[str]) -> Core:
@@ -537,6 +551,7 @@ def build_core(backend: str | Backend, given: ClientSettings, others: Iterable[s
         values["generate_id"] = checked_generator(values["generate_id"])
     if "mask" in values:
         values["mask"] = check_mask(values["mask"])
+    values["release"] = _check_release(values.get("release", os.environ.get("TREADLE_RELEASE", "")))
     settings = Settings(**values)
     metrics = Metrics(now=settings.clock.now, registry=registry)
     check_backend(backend)

@@ -73,6 +73,9 @@ TELL_TYPE = "treadle.problem"
 LIMIT_REACHED = "LimitReached"
 """The error type of an item that ended `cancelled` because a limit was reached when it was to start."""
 
+UNSATISFIABLE = "Unsatisfiable"
+"""The error type of an item that died because what it waited for can no longer happen."""
+
 KeyPolicy: TypeAlias = Literal["existing", "replace", "debounce", "error"]
 """What a submit does if an earlier item answers for its key. See `Backend.submit`."""
 

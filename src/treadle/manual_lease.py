@@ -190,6 +190,7 @@ async def claim_one(
             host=host_name(),
             pid=os.getpid(),
             version=VERSION,
+            release=core.settings.release,
             lease=lease,
             queues=queues,
             tenants=demand.tenants,
@@ -197,8 +198,9 @@ async def claim_one(
             manual=True,
         )
     )
+    beat = Heartbeat(worker=worker, lease=lease, types=types, info=info, release=core.settings.release)
     for _ in range(MOST_CLAIMS):
-        await core.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, info=info))
+        await core.backend.beat(beat)
         claim = await core.backend.claim(demand)
         found: ClaimedLease | None = None
         for each in claim.leases:

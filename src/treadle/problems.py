@@ -9,6 +9,7 @@ The kinds, the most urgent first:
     silent           a worker has sent no heartbeat for longer than its lease
     blocked          the event loop of a worker does not run: a handler blocks it, or the process is stopped
     undecodable      items whose arguments do not fit the code of the workers that have claimed them
+    release          a mark of dead items appears only under the newest release
     flood            one tenant or type is most of the ready items of a queue, and others wait there too
     late             an item of a queue that is not paused has been ready for longer than it may be
     schedule         no process has the code of a schedule, or none has fired it
@@ -26,10 +27,10 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from treadle.base.wording import duration, listed, plain, plural
-from treadle.item import KILLING, Count, ItemState, Order, Status, WorkerState
+from treadle.base.wording import duration, error_line, listed, plain, plural
+from treadle.item import KILLING, UNSATISFIABLE, Count, ItemState, Order, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
-from treadle.item_facts import By, Overview, counts_by, total
+from treadle.item_facts import By, DeadMark, Overview, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
 from treadle.operate.webhook import OnProblem as OnProblem
 from treadle.operate.webhook import ProblemChange as ProblemChange
@@ -52,6 +53,7 @@ from treadle.operate.why.wording import (
     ordered_text,
     pause_text,
     process_name,
+    releases_text,
     resume_command,
     tenant_option,
     worker_name,
@@ -65,6 +67,7 @@ ProblemKind = Literal[
     "silent",
     "blocked",
     "undecodable",
+    "release",
     "flood",
     "late",
     "schedule",
@@ -84,6 +87,10 @@ FLOOD_SHARE: Final = 0.8
 """Share of these that one tenant or type has, at least."""
 FLOOD_WAIT: Final = 60.0
 """Seconds for which an item of the queue has waited, at least."""
+RELEASE_LEAST: Final = 3
+"""Deaths of a mark, at least, for which a release may be the cause."""
+RELEASE_WITHIN: Final = 86_400.0
+"""Seconds after the start of a release within which the first of them was."""
 WAITING: Final[tuple[Status, ...]] = ("ready", "scheduled", "blocked")
 
 
@@ -107,6 +114,7 @@ def find_problems(
     *,
     items: Sequence[ItemState] = (),
     schedules: Sequence[ScheduleState] = (),
+    marks: Sequence[DeadMark] = (),
     tenant: str | None = None,
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own.
@@ -114,6 +122,7 @@ def find_problems(
     stuck: blocked items that wait for ids that were never submitted.
     items: some that run, or could.
     schedules: those that have not ended.
+    marks: of dead items, if there are several releases.
     tenant: whose overview it is. None: of all.
     """
     yield from _killing(items)
@@ -121,11 +130,13 @@ def find_problems(
         yield from _unserved(overview, fleet)
         yield from _stuck_workers(fleet, items)
         yield from _undecodable(overview, fleet)
+        yield from _releases(overview, marks, tenant)
         yield from _floods(overview, tenant)
         yield from _late(overview, fleet, max_wait, tenant)
         yield from _schedule_problems(schedules, overview.now, tenant)
     else:
         yield from _no_worker(overview, fleet, items, schedules)
+        yield from _releases(overview, marks, tenant)
     if stuck:
         yield _not_submitted(stuck, tenant)
     for pause in overview.paused:
@@ -377,6 +388,36 @@ def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
         if count:
             text += f"; {dies_text(fleet.now, (said for _, said in those), count)}"
         yield Problem("undecodable", text, FIX, (type,))
+
+
+def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None) -> Iterator[Problem]:
+    """Marks that appear only under the newest release. Those that follow from the deaths of others are none
+    of their own."""
+    if len(overview.releases) < 2:
+        return
+    newest, before = overview.releases[0].name, overview.releases[1].name
+    found = [mark for mark in marks if _began_with(mark, newest)]
+    found.sort(key=lambda mark: -mark.count)
+    live = any(each.info is not None and each.info.release == newest for each in overview.workers)
+    what = f"go back to {plain(before)}, or mend it" if live else f"no worker has {plain(newest)} any more"
+    for mark in found[:MOST_OF_KIND]:
+        error = error_line(mark.error_type.rpartition(".")[2], mark.error)
+        again = command("dead requeue --canary 5 --mark", mark.mark, tenant=tenant)
+        text = f"{plain(mark.type)} fails with {error}: {releases_text(mark)}"
+        yield Problem("release", text, f"{what}; then run them again: {again}", (mark.mark,), mark.count)
+    more = found[MOST_OF_KIND:]
+    if more:
+        text = f"{plural(len(more), 'more mark')} of dead items began with {plain(newest)}"
+        fix = command("dead --release", newest, tenant=tenant)
+        yield Problem("release", text, fix, (newest,), sum(mark.count for mark in more))
+
+
+def _began_with(mark: DeadMark, newest: str) -> bool:
+    if mark.count < RELEASE_LEAST or mark.error_type == UNSATISFIABLE or len(mark.releases) != 1:
+        return False
+    (only,) = mark.releases
+    soon = only.began_at is not None and only.first_at <= only.began_at + RELEASE_WITHIN
+    return only.release == newest and only.count >= mark.count and soon
 
 
 # -- schedules -----------------------------------------------------------------------------------------

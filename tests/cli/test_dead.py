@@ -48,6 +48,37 @@ def test_deaths_are_shown_by_what_they_died_of(store: Store) -> None:
     assert store.call("dead", "--tenant", "nobody").out == "no dead items\n"
 
 
+def test_deaths_are_shown_by_the_release_of_their_workers(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for release in ("v1", "v2"):
+        monkeypatch.setenv("TREADLE_RELEASE", release)
+        store.work_off(_fail_once if release == "v1" else _deaths)
+    monkeypatch.delenv("TREADLE_RELEASE")
+    head, *rows = store.call("dead").out.splitlines()
+    assert head.split() == ["MARK", "COUNT", "LAST", "RELEASE", "TYPE", "ERROR"]
+    assert ("v1, v2" in rows[1], "v1" in rows[0]) == (True, False)
+    pay, mail = store.call("dead", "--release", "v2", "--json").objects
+    assert (pay["count"], mail["count"], mail["releases"][0]["release"]) == (1, 4, "v2")
+    (mail,) = store.call("dead", "--release", "v1", "--json").objects
+    assert (mail["type"], mail["count"]) == ("mail.send", 1)
+    assert store.call("dead", "--release", "v3").out == "no dead items\n"
+    assert store.call("dead", "--by", "type", "--release", "v1", "--json").objects[0]["count"] == 1
+    assert store.call("dead", "--by", "reason", "--release", "v1", "--json").objects[0]["count"] == 1
+    shown = store.call("dead", "show", mail["mark"]).out
+    assert "of the deaths of this mark 1 under v1, 4 under v2" in shown
+    assert "the only death of this mark began with v2, " in store.call("dead", "show", pay["mark"]).out
+    assert ", release v2\n" in store.call("show", mail["sample"]).out
+    assert len(store.call("list", "--release", "v1", "--json").objects) == 1
+    assert store.call("dead", "requeue", "--release", "v1", "--yes").code == 0
+    assert store.call("list", "--release", "v1", "--status", "dead").out == "no items\n"
+    assert "is longer than" in store.call("dead", "--release", "x" * 256).err
+
+
+async def _fail_once(app: Treadle) -> None:
+    await asyncio.gather(app.enqueue(send(3)).result(), return_exceptions=True)
+
+
 def test_deaths_are_counted_by_type_and_by_reason(store: Store) -> None:
     store.work_off(_deaths)
     types = {

@@ -60,7 +60,7 @@ def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _app(url: str) -> Treadle:
-    app = Treadle(url, work=looked_at.TYPES, poll_interval=0.05, log_failures=False)
+    app = Treadle(url, work=looked_at.TYPES, poll_interval=0.05, log_failures=False, release="v2")
     app.schedule("nightly", cron="0 3 * * *", run=report)
     return app
 

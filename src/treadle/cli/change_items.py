@@ -562,7 +562,7 @@ async def start_background(
     name = cast("ActionVerb", verb.name)
     where: dict[str, Any] = {}
     if isinstance(which, Filter):
-        names = ("type", "queue", "workflow", "group_id", "key", "reason", "mark", "since")
+        names = ("type", "queue", "workflow", "group_id", "key", "reason", "mark", "release", "since")
         where = {name: value for name in names if (value := getattr(which, name)) is not None}
         where["everything"] = selection.everything
         if filters.until is not None:  # otherwise the action fixes it itself

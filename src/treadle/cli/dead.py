@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, get_args
 
 import typer
+from msgspec import structs
 
+from treadle.base.ids import check_name
 from treadle.base.timing import iso
-from treadle.base.wording import capped, error_line, plural
+from treadle.base.wording import capped, error_line, listed, plural
 from treadle.errors import InputError
 from treadle.item import Filter, ItemState
 from treadle.item_facts import DeadMark
 from treadle.operate.item_json import mark_json, ref_json
-from treadle.operate.why.wording import command
+from treadle.operate.why.wording import command, releases_text
 
 from .change_items import Selection, change_items
 from .filters import ItemFilters, pages
@@ -44,6 +46,9 @@ async def dead(
         str, typer.Option("--by", help="a row for each kind of error (type, class and place), type or reason")
     ] = "error",
     limit: Annotated[int, typer.Option("--limit", min=1, help="the most rows")] = 100,
+    release: Annotated[
+        str | None, typer.Option("--release", help="only items that died under this release")
+    ] = None,
 ) -> None:
     """Show dead items by what they died of, the newest deaths first.
 
@@ -53,25 +58,31 @@ async def dead(
         raise InputError.of("--by", by, f"does not exist: it is one of {', '.join(get_args(DeadBy))}")
     now = await shell.now()
     if by == "reason":
-        await _by_reason(shell, now)
+        await _by_reason(shell, now, release)
         return
-    marks = await shell.backend.marks(tenant=shell.tenant, count=limit if by == "error" else MOST_MARKS)
+    count = limit if by == "error" and release is None else MOST_MARKS
+    marks = await shell.backend.marks(tenant=shell.tenant, count=count)
+    if release is not None:
+        marks = [each for mark in marks for each in _under(mark, check_name(release, "--release"))]
     if by == "type":
         _by_type(shell, marks, limit, now)
         return
+    marks = marks[:limit]
     if shell.json:
         for mark in marks:
             shell.emit(mark_json(mark))
     elif not marks:
         shell.print("no dead items")
     else:
+        has_releases = any(mark.releases for mark in marks)
         shell.table(
-            ("MARK", "COUNT", "LAST", "TYPE", "ERROR"),
+            ("MARK", "COUNT", "LAST", *(["RELEASE"] if has_releases else []), "TYPE", "ERROR"),
             [
                 (
                     mark.mark or "''",
                     Cell(capped(mark.count, mark.capped), "red"),
                     ago(mark.last_at, now),
+                    *([listed([each.release for each in mark.releases], 2)] if has_releases else []),
                     mark.type,
                     # The class without its module: the table is narrow.
                     error_line(mark.error_type.rpartition(".")[2], mark.error),
@@ -81,6 +92,15 @@ async def dead(
             numbers=("COUNT",),
             keep=("MARK", "COUNT", "LAST"),
         )
+
+
+def _under(mark: DeadMark, release: str) -> Iterable[DeadMark]:
+    """The mark with its deaths under a release, if there are any."""
+    return (
+        structs.replace(mark, count=each.count, releases=(each,))
+        for each in mark.releases
+        if each.release == release
+    )
 
 
 @dataclass(frozen=True)
@@ -103,10 +123,11 @@ def _by_type(shell: Shell, marks: Iterable[DeadMark], limit: int, now: float) ->
     _rows(shell, "type", ordered, now)
 
 
-async def _by_reason(shell: Shell, now: float) -> None:
+async def _by_reason(shell: Shell, now: float, release: str | None) -> None:
     rows: dict[str, DeadRow] = {}
     more = False
-    async for page in pages(shell, Filter(tenant=shell.tenant, status=("dead",)), most=LOOKED_AT):
+    where = Filter(tenant=shell.tenant, status=("dead",), release=release)
+    async for page in pages(shell, where, most=LOOKED_AT):
         for item in page.items:
             reason = item.reason or "unknown"
             row = rows.get(reason, DeadRow(0, False, item.ended_at))
@@ -179,6 +200,7 @@ async def dead_show(
             ("items", capped(found.count, found.capped)),
             ("oldest", f"queued {clock(found.oldest_queued_at, now)}"),
             ("newest", f"died {clock(found.last_at, now)}"),
+            ("release", releases_text(found)),
         ]
     )
     shell.print()

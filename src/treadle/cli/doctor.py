@@ -51,6 +51,7 @@ CHECK_OF: Final[dict[ProblemKind, CheckName]] = {
     "silent": "workers",
     "blocked": "workers",
     "undecodable": "items",
+    "release": "items",
     "flood": "queues",
     "late": "queues",
     "schedule": "schedules",

@@ -55,6 +55,9 @@ MarkOption = Annotated[
         "--mark", help="only items that died alike: a mark, as `treadle dead` shows it, or how one begins"
     ),
 ]
+ReleaseOption = Annotated[
+    str | None, typer.Option("--release", help="only items that failed last under this release")
+]
 SinceOption = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="queued then or later: 2h (ago), or 2026-11-16T09:30 (UTC)"),
@@ -89,6 +92,7 @@ class ItemFilters:
     key: KeyOption = None
     reason: ReasonOption = None
     mark: MarkOption = None
+    release: ReleaseOption = None
     since: SinceOption = None
     until: UntilOption = None
 

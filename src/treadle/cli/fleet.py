@@ -62,7 +62,7 @@ async def workers(
         [worker_row(fleet, worker) for worker in fleet.workers],
         numbers=("RUNNING", "PID"),
         keep=("ID", "STATE", "RUNNING", "PID", "UP", "SEEN"),
-        drop=("QUEUES", "TYPES", "UP", "HOST"),
+        drop=("QUEUES", "TYPES", "UP", "HOST", "RELEASE"),
     )
     for worker in fleet.workers:
         if running.get(worker.id):
@@ -319,7 +319,7 @@ def _claimed_ahead(worker: WorkerState) -> int:
     return min(worker.running or 0, 0 if worker.info is None else worker.info.waiting)
 
 
-WORKER_COLUMNS = ("ID", "STATE", "RUNNING", "HOST", "PID", "UP", "SEEN", "QUEUES", "TYPES")
+WORKER_COLUMNS = ("ID", "STATE", "RUNNING", "HOST", "PID", "RELEASE", "UP", "SEEN", "QUEUES", "TYPES")
 
 
 def worker_row(fleet: Fleet, worker: WorkerState) -> list[str]:
@@ -331,6 +331,7 @@ def worker_row(fleet: Fleet, worker: WorkerState) -> list[str]:
         _running_text(worker),
         "" if info is None else info.host,
         "" if info is None or not info.pid else str(info.pid),
+        "" if info is None else info.release,
         "" if info is None or not info.started_at else ago(info.started_at, now).removesuffix(" ago"),
         ago(last_beat(worker), now),
         "" if info is None else "all" if info.queues is None else listed(info.queues, 3),

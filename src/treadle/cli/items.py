@@ -244,7 +244,8 @@ def _history(shell: Shell, state: ItemState, now: float) -> None:
         noted = attempt is state.history[-1] and died_unrun(state)
         shell.print(f"{'Death' if noted else f'Attempt {attempt.attempt}'}: {error}", "bold")
         who = f"{'noted by worker' if noted else 'worker'} {attempt.worker or 'unknown'}"
-        shell.print(f"  {clock(attempt.at, now)}, {who}", "dim")
+        release = f", release {attempt.release}" if attempt.release else ""
+        shell.print(f"  {clock(attempt.at, now)}, {who}{release}", "dim")
         if not attempt.traceback:
             continue
         first = shown.setdefault(attempt.traceback, attempt.attempt)

@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_failures: bool = True
     statistics: bool = True
     mask: tuple[str, ...] = ()
+    release: str = ""
     on_failure: Callable[..., Any] | None = None
     codec: Codec = default_codec
     clock: Clock = SystemClock()

@@ -51,6 +51,7 @@ class FilterOptions(TypedDict, total=False):
     key: str | None
     reason: DeathReason | None
     mark: str | None
+    release: str | None
 
 
 def item_filter(own_tenant: str | None, /, **where: Unpack[FilterOptions]) -> Filter:
@@ -105,6 +106,7 @@ def _checked(given: Mapping[str, Any], field: Callable[[str], str]) -> Filter:
         key=name("key"),
         reason=None if reason is None else check_words((reason,), REASONS, field("reason"))[0],
         mark="" if given.get("mark") == "" else name("mark"),
+        release=name("release"),
     )
 
 
@@ -262,6 +264,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "group": "the id of a group",
     "reason": "of a death: exhausted, expired …",
     "mark": "items that died alike",
+    "release": "items that failed last under it",
     "since": "queued then or later: 2h, 2026-11-16T09:30",
     "until": "queued before then",
     "id": "of an item; the word alone does too",
@@ -413,6 +416,7 @@ def filter_text(where: Filter, everything: bool = False) -> str:
         "key": where.key,
         "reason": where.reason,
         "mark": where.mark,
+        "release": where.release,
         "since": iso(where.since),
         "until": iso(where.until),
     }

@@ -50,6 +50,7 @@ def worker_json(worker: WorkerState, standing: WorkerStanding) -> dict[str, Any]
             "host": info.host,
             "pid": info.pid,
             "version": info.version,
+            "release": info.release,
             "started_at": iso(info.started_at) if info.started_at else None,
             "queues": info.queues,
             "tenants": info.tenants,

@@ -338,4 +338,13 @@ def mark_json(mark: DeadMark) -> dict[str, Any]:
         "last_at": iso(mark.last_at),
         "sample": mark.sample,
         "tenant": mark.tenant,
+        "releases": [
+            {
+                "release": each.release,
+                "count": each.count,
+                "first_at": iso(each.first_at),
+                "began_at": iso(each.began_at),
+            }
+            for each in mark.releases
+        ],
     }

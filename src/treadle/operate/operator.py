@@ -110,6 +110,7 @@ class Operator(StepVerbs, OrderVerbs, Observer):
         key: str | None = None,
         reason: DeathReason | None = None,
         mark: str | None = None,
+        release: str | None = None,
         oldest_first: bool = False,
         history: bool = False,
         reach: int | None = None,
@@ -136,6 +137,7 @@ class Operator(StepVerbs, OrderVerbs, Observer):
             key=key,
             reason=reason,
             mark=mark,
+            release=release,
         )
         _check_page(limit, cursor, oldest_first, history)
         if reach is not None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.item import TELL_TYPE, Filter, ItemState, Status
-from treadle.item_facts import Overview
+from treadle.item_facts import DeadMark, Overview
 from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, find_problems
 from treadle.store.fleet import Fleet
 
@@ -53,7 +53,7 @@ class StoreLook(NamedTuple):
 async def look_at(
     core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
 ) -> StoreLook:
-    """Look at the store as a client of a tenant may see it, by at most seven reads.
+    """Look at the store as a client of a tenant may see it, by at most eight reads.
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
@@ -72,7 +72,16 @@ async def look_at(
         states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
         schedules = tuple(each for each in states if not each.ended)
     given = without_messages(overview)
-    found = find_problems(given, fleet, max_wait, stuck, items=items, schedules=schedules, tenant=tenant)
+    found = find_problems(
+        given,
+        fleet,
+        max_wait,
+        stuck,
+        items=items,
+        schedules=schedules,
+        marks=await _read_marks(backend, tenant, given),
+        tenant=tenant,
+    )
     return StoreLook(overview, fleet, tuple(found), schedules, unseen)
 
 
@@ -83,6 +92,13 @@ def without_messages(overview: Overview) -> Overview:
         counts=tuple(each for each in overview.counts if each.type != TELL_TYPE),
         unserved=tuple(each for each in overview.unserved if each.type != TELL_TYPE),
     )
+
+
+async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
+    """The marks of dead items, if there is more than one release to compare."""
+    if len(overview.releases) < 2 or not any(each.status == "dead" for each in overview.counts):
+        return []
+    return [each for each in await backend.marks(tenant=tenant) if each.type != TELL_TYPE]
 
 
 async def _read_items(

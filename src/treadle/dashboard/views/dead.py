@@ -21,6 +21,7 @@ from treadle.item_facts import DeadMark
 from treadle.logs.masking import MASK
 from treadle.operate.filters import filter_word
 from treadle.operate.item_json import mark_json
+from treadle.operate.why.wording import releases_text
 
 MOST_MARKS: Final = 100
 ROWS: Final = 50
@@ -29,6 +30,8 @@ ROWS: Final = 50
 class MarkRow(msgspec.Struct, frozen=True):
     mark: DeadMark
     error: str
+    releases: str
+    """Under which releases they died. Empty: under none."""
 
 
 class DeadPage(msgspec.Struct, frozen=True):
@@ -43,6 +46,7 @@ class MarkPage(msgspec.Struct, frozen=True, kw_only=True):
     q: str
     """The filter that finds all of its items."""
     type: str
+    releases: str
     rows: list[ItemRow]
     states: list[ItemState]
     cursor: str | None
@@ -61,7 +65,11 @@ async def read_marks(visit: Visit) -> DeadPage:
     if marks is None:
         return DeadPage(None, False)
     rows = [
-        MarkRow(mark, error_line(mark.error_type, mark.error if visit.access.payloads else ""))
+        MarkRow(
+            mark,
+            error_line(mark.error_type, mark.error if visit.access.payloads else ""),
+            releases_text(mark),
+        )
         for mark in marks
     ]
     return DeadPage(rows, len(rows) == MOST_MARKS)
@@ -70,8 +78,10 @@ async def read_marks(visit: Visit) -> DeadPage:
 async def read_mark(visit: Visit) -> MarkPage:
     mark = check_name(visit.part("mark"), "mark")
     cursor = visit.query("cursor") or None
-    page, two = await asyncio.gather(
-        visit.client.dead.list(mark=mark, limit=ROWS, cursor=cursor), _two(visit, mark)
+    page, two, marks = await asyncio.gather(
+        visit.client.dead.list(mark=mark, limit=ROWS, cursor=cursor),
+        _two(visit, mark),
+        visit.in_time(visit.client.dead.marks(count=MOST_MARKS)),
     )
     states = list(page.items)
     if not states and cursor is None:
@@ -84,6 +94,7 @@ async def read_mark(visit: Visit) -> MarkPage:
         mark=mark,
         q=f"status:dead {filter_word('mark', mark)}",
         type=newest.type if newest else "",
+        releases=next((releases_text(each) for each in marks or () if each.mark == mark), ""),
         rows=[row_of(visit, state) for state in states],
         states=states,
         cursor=page.cursor,

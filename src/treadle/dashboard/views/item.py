@@ -55,6 +55,7 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     """Empty if the error line or the traceback says all."""
     at: float
     worker: str
+    release: str
     parts: list[TracebackPart]
     same_as: int | None = None
     """The attempt that has the same traceback."""
@@ -154,6 +155,7 @@ def failed_attempts(visit: Visit, state: ItemState) -> list[FailedAttempt]:
                 message=message if "\n" in message or len(message) > 250 else "",
                 at=attempt.at,
                 worker=attempt.worker,
+                release=attempt.release,
                 parts=traceback_parts(attempt.traceback) if visit.access.payloads and not same else [],
                 same_as=first if same else None,
             )

@@ -45,6 +45,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     host: str
     pid: int
     version: str
+    release: str
     started_at: float | None
     beat_at: float | None
     """Its last heartbeat."""
@@ -140,6 +141,7 @@ def worker_row(fleet: Fleet, worker: WorkerState) -> WorkerRow:
         host="" if info is None else info.host,
         pid=0 if info is None else info.pid,
         version="" if info is None else info.version,
+        release="" if info is None else info.release,
         started_at=None if info is None else info.started_at or None,
         beat_at=last_beat(worker),
         until=worker.until,

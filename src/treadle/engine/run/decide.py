@@ -51,7 +51,16 @@ from treadle.errors import (
 from treadle.flow_control import FailureInfo
 from treadle.handler.result import Result
 from treadle.handler.result_plan import PlannedContribution, ResultPlan, plan, plan_value, unreturned
-from treadle.item import DeathReason, ErrorInfo, Item, Lease, Outcome, StepRecord, Verdict
+from treadle.item import (
+    UNSATISFIABLE,
+    DeathReason,
+    ErrorInfo,
+    Item,
+    Lease,
+    Outcome,
+    StepRecord,
+    Verdict,
+)
 from treadle.logs.tracebacks import traceback_text
 from treadle.retry import Retry, merge_retry
 
@@ -278,7 +287,7 @@ def judged(lease: Lease, verdict: Verdict | Literal["lease_lost"]) -> Die:
             "LeaseLost",
             f"{lease.losses} workers in a row died or stopped answering while they ran it",
         ),
-        "unsatisfiable": ("Unsatisfiable", "what it waited for can no longer happen"),
+        "unsatisfiable": (UNSATISFIABLE, "what it waited for can no longer happen"),
         "unknown_type": ("UnknownWorkError", f"no worker has the type {lease.type!r}"),
     }
     return Die(verdict, ErrorInfo(*texts[verdict]))

@@ -62,6 +62,7 @@ class HeartbeatLoop:
         self.is_supervised = worker.last_supervisor_beat is not None
         self._last_supervisor_beat = worker.last_supervisor_beat or (lambda: -math.inf)
         self._lease = core.settings.lease
+        self._release = core.settings.release
         self._heartbeat = core.settings.heartbeat
         self._held = held
         self._types = types
@@ -142,6 +143,7 @@ class HeartbeatLoop:
             held=leases,
             types=self._types.names(),
             info=None if info is None else encode_worker_info(info),
+            release=self._release,
         )
         reply = await finish(self._backend.beat(heartbeat))
         self.last_beat = sent

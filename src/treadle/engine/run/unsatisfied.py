@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from treadle.backend import Backend
-from treadle.item import GROUP_MARK, TERMINAL, ErrorInfo, GroupState, ItemState, Lease, Ref
+from treadle.item import GROUP_MARK, TERMINAL, UNSATISFIABLE, ErrorInfo, GroupState, ItemState, Lease, Ref
 from treadle.store.reads import get_refs
 
 from .decide import Die
@@ -37,7 +37,7 @@ async def read_causes(backend: Backend, leases: Sequence[Lease]) -> Mapping[int,
             roots[ref] = await _root_of(backend, first)
         others = f" (and {len(ended) - 1} more)" if len(ended) > 1 else ""
         text = f"it waited for {_named(first)}{others}, which {_end_of(first)}{roots[ref]}"
-        found[lease.token] = Die("unsatisfiable", ErrorInfo("Unsatisfiable", text))
+        found[lease.token] = Die("unsatisfiable", ErrorInfo(UNSATISFIABLE, text))
     return found
 
 

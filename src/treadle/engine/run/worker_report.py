@@ -72,6 +72,7 @@ class WorkerReport:
             host=host_name(),
             pid=os.getpid(),
             version=VERSION,
+            release=core.settings.release,
             lease=core.settings.lease,
             heartbeat=core.settings.heartbeat,
             queues=worker.queues,

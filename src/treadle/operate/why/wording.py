@@ -9,7 +9,7 @@ from treadle.base.timing import to_datetime
 from treadle.base.wording import HOUR, duration, plain
 from treadle.bulk_action import OPERATORS
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, Order, WorkerState
-from treadle.item_facts import Prerequisite
+from treadle.item_facts import DeadMark, Prerequisite
 from treadle.store.fleet import last_beat
 
 
@@ -37,6 +37,25 @@ def _clock_time(now: float, at: float) -> str:
     if moment.date() == today.date():
         return f" (at {moment:%H:%M} UTC)"
     return f" ({moment:%Y-%m-%d %H:%M} UTC)"
+
+
+def releases_text(mark: DeadMark) -> str:
+    """Under which releases items of a mark died. Empty: under none."""
+    if not mark.releases:
+        return ""
+    first, counted = mark.releases[0], sum(each.count for each in mark.releases)
+    if len(mark.releases) > 1 or counted < mark.count:
+        parts = [f"{each.count:,} under {plain(each.release)}" for each in mark.releases]
+        parts += [f"{mark.count - counted:,} under none"] if counted < mark.count else []
+        return f"of the deaths of this mark {', '.join(parts)}"
+    deaths = f"all {mark.count:,} deaths of this mark"
+    if mark.capped:
+        deaths = f"all {mark.count:,} deaths of this mark that were counted"
+    elif mark.count == 1:
+        deaths = "the only death of this mark"
+    began = first.began_at
+    after = "" if began is None else f", {duration(first.first_at - began)} after it started"
+    return f"{deaths} began with {plain(first.release)}{after}"
 
 
 def pause_text(order: Order) -> str:
