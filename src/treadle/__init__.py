@@ -122,6 +122,7 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.flow_control import UnhandledGroup as UnhandledGroup
     from treadle.item import Count as Count
     from treadle.item import GroupState as GroupState
+    from treadle.item import GroupSummary as GroupSummary
     from treadle.item import ItemState as ItemState
     from treadle.item import Page as Page
     from treadle.ports import PortsBackend as PortsBackend
@@ -200,7 +201,7 @@ _LAZY = {
         "FailureInfo",
         "UnhandledGroup",
     ),
-    "treadle.item": ("Count", "GroupState", "ItemState", "Page"),
+    "treadle.item": ("Count", "GroupState", "GroupSummary", "ItemState", "Page"),
     "treadle.ports": (
         "PortsBackend",
         "PubSub",

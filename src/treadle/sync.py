@@ -240,6 +240,8 @@ class SyncOperator(SyncSide):
     get = blocking(Operator.get)
     group = blocking(Operator.group)
     workflow = blocking(Operator.workflow)
+    groups = blocking(Operator.groups)
+    workflows = blocking(Operator.workflows)
     list = blocking(Operator.list)
     counts = blocking(Operator.counts)
     why = blocking(Operator.why)

@@ -112,7 +112,7 @@ ELSEWHERE = {
         "FailureInfo",
         "UnhandledGroup",
     ],
-    "treadle.item": ["Count", "GroupState", "ItemState", "Page"],
+    "treadle.item": ["Count", "GroupState", "GroupSummary", "ItemState", "Page"],
     "treadle.ports": [
         "PortsBackend",
         "PubSub",

@@ -302,6 +302,33 @@ def test_a_group_that_is_open_shows_how_far_it_is(memory: Store) -> None:
     assert "ended" not in [line.split(" ")[0] for line in memory.call("group", limited).out.splitlines()]
 
 
+def test_groups_and_workflows_are_listed(memory: Store) -> None:
+    root, waiting = memory.work_off(_group), memory.fill(_submit_order)
+    for command, id in (("groups", root), ("workflows", "w/1")):
+        head, row = memory.call(command).out.splitlines()
+        assert head.split()[:3] == ["ID", "STATE", "DONE"]
+        assert row.split()[:5] == [id, "failed", "3", "of", "3"]
+        assert "mail.send" in row
+        (told,) = memory.call(command, "--json", "--outcome", "running,failed", "--since", "1h").objects
+        assert (told["id"], told["outcome"], told["done"], told["total"]) == (id, "failed", 3, 3)
+        assert (told["failed"], told["death"]["type"], told["capped"]) == (1, "mail.send", False)
+        assert memory.call(command, "--outcome", "succeeded").out == f"no {command}\n"
+        assert memory.call(command, "--tenant", "acme").out == f"no {command}\n"
+        assert memory.call(command, "--type", "report").out == f"no {command}\n"
+        assert memory.call(command, "--outcome", "done").code == 2
+    assert waiting != root  # it is alone, and not in the list
+
+
+def test_a_list_of_groups_goes_on_where_it_ended(memory: Store) -> None:
+    roots = [memory.work_off(_group) for _ in range(2)]
+    first = memory.call("groups", "--limit", "1", "--json")
+    assert [each["id"] for each in first.objects] == roots[1:]
+    cursor = first.err.split()[-1]
+    assert [each["id"] for each in memory.call("groups", "--cursor", cursor, "--json").objects] == roots[:1]
+    short = memory.call("groups", "--type", "report", "--scan", "1")
+    assert (short.out, "looked at 1 of them" in short.err) == ("no groups\n", True)
+
+
 def test_a_deep_tree_stays_narrow() -> None:
     chain = [linked(f"link-{place}", f"link-{place - 1}") for place in range(500)]
     lines = tree_lines([*chain, linked("beside", "link-40")], 0.0, None)

@@ -318,30 +318,16 @@ async def test_an_item_alone_has_an_outcome_too(app: Treadle) -> None:
     assert progress_of((await get(web, f"/work/{handle.id}")).json()) == ("cancelled", 1, 1, True)
 
 
-async def test_members_are_counted_again_only_after_a_change(app: Treadle) -> None:
+async def test_members_are_counted_without_a_look_at_them(app: Treadle) -> None:
     backend = counting.CountingBackend(app.backend)
     handle = await app.enqueue(fan_out("g"))
     await handle.result(PATIENCE)
     async with Client(backend, work=WORK) as client:
         web = web_of(client)
-        for _ in range(3):
-            assert progress_of((await get(web, f"/work/{handle.id}")).json()) == ("running", 1, 2, False)
-        assert backend.calls["list"] == 1
+        assert progress_of((await get(web, f"/work/{handle.id}")).json()) == ("running", 1, 2, False)
         GATES["g"].set()
         assert progress_of((await get(web, f"/work/{handle.id}?wait=30")).json())[1:3] == (2, 2)
-        assert backend.calls["list"] == 2
-
-
-async def test_large_groups_are_not_counted(app: Treadle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_state, "MOST_COUNTED", 1)
-    handle = await app.enqueue(fan_out("g"))
-    await handle.result(PATIENCE)
-    assert progress_of((await get(web_of(app), f"/work/{handle.id}")).json()) == (
-        "running",
-        None,
-        None,
-        False,
-    )
+        assert backend.calls["list"] == 0
 
 
 async def test_a_member_of_a_group_is_awaited_alone(app: Treadle) -> None:

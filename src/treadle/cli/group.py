@@ -1,8 +1,9 @@
-"""`treadle group` and `treadle workflow`: items as a tree, by who queued whom, or as a graph."""
+"""`treadle group` and `treadle workflow`: items as a tree, by who queued whom, or as a graph. `groups` and
+`workflows`: how they stand, as a list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -11,14 +12,36 @@ from treadle.base.ids import check_id, check_name
 from treadle.base.wording import plain, plural
 from treadle.define.condition import waits_for
 from treadle.errors import InputError, NotFound
-from treadle.item import GROUP_TYPE, TERMINAL, Filter, GroupState, ItemState, Status
+from treadle.item import (
+    GROUP_TYPE,
+    TERMINAL,
+    Filter,
+    GroupOutcome,
+    GroupState,
+    GroupSummary,
+    ItemState,
+    Page,
+    Status,
+)
+from treadle.operate.filters import read_time
+from treadle.operate.group_lists import summary_json
 from treadle.operate.item_json import member_json
 from treadle.store.reads import by_tenant, group_members
+from treadle.store.rules.listing import OUTCOMES
 
-from .filters import RevealOption, first_items
+from .completion import complete_words
+from .filters import (
+    CursorOption,
+    LimitOption,
+    RevealOption,
+    SinceOption,
+    TypeOption,
+    UntilOption,
+    first_items,
+)
 from .shell import Shell, operator_command
 from .shown import group_text, status_cell, value_text, what, when
-from .text import Cell, fact_lines, speaks_unicode, table_lines, terminal_width
+from .text import Cell, ago, clock, fact_lines, speaks_unicode, table_lines, terminal_width
 
 DotOption = Annotated[bool, typer.Option("--dot", help="as a graph for Graphviz")]
 MermaidOption = Annotated[bool, typer.Option("--mermaid", help="as a graph for Mermaid")]
@@ -28,6 +51,8 @@ MostOption = Annotated[int, typer.Option("--limit", min=1, help="the most items"
 def register(commands: typer.Typer) -> None:
     operator_command(commands, "group")(group)
     operator_command(commands, "workflow")(workflow)
+    operator_command(commands, "groups")(groups)
+    operator_command(commands, "workflows")(workflows)
 
 
 class Tree(NamedTuple):
@@ -98,6 +123,122 @@ async def workflow(
         shell.lines(tree_lines(items, now, terminal_width()))
     _say_more(shell, tree)
     return None
+
+
+# ------------------------------------------------------------------------------------------------ lists
+
+OutcomeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outcome",
+        metavar="OUTCOME",
+        autocompletion=complete_words(*OUTCOMES),
+        help=f"only those that stand so: {', '.join(OUTCOMES)}. Separate by commas, or repeat",
+    ),
+]
+ScanOption = Annotated[int, typer.Option("--scan", min=1, help="the most of them to look at")]
+
+
+async def groups(
+    shell: Shell,
+    outcome: OutcomeOption = None,
+    type: TypeOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    scan: ScanOption = 10_000,
+    limit: LimitOption = 50,
+    cursor: CursorOption = None,
+) -> int | None:
+    """List groups of several items, newest first: how they stand, how much is done, and the first death."""
+    await _list(shell, shell.client.groups, "groups", outcome, type, since, until, scan, limit, cursor)
+    return None
+
+
+async def workflows(
+    shell: Shell,
+    outcome: OutcomeOption = None,
+    type: TypeOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    scan: ScanOption = 1000,
+    limit: LimitOption = 50,
+    cursor: CursorOption = None,
+) -> int | None:
+    """List workflows, those with the newest roots first. The newest 1,000 items of each are counted."""
+    await _list(shell, shell.client.workflows, "workflows", outcome, type, since, until, scan, limit, cursor)
+    return None
+
+
+async def _list(
+    shell: Shell,
+    read: Callable[..., Awaitable[Page[GroupSummary]]],
+    name: str,
+    outcome: list[str] | None,
+    type: str | None,
+    since: str | None,
+    until: str | None,
+    scan: int,
+    limit: int,
+    cursor: str | None,
+) -> None:
+    now = await shell.now()
+    words = [word for text in outcome or () for word in text.split(",")]
+    times = {"since": since, "until": until}
+    at = {field: read_time(text, now, f"--{field}") for field, text in times.items() if text is not None}
+    page = await read(words or None, type, limit=limit, cursor=cursor, reach=scan, **at)
+    if shell.json:
+        for each in page.items:
+            shell.emit(summary_json(each))
+    else:
+        shell.lines(summary_lines(page.items, now) if page.items else [f"no {name}"])
+    notes: list[str] = []
+    if page.reached_at is not None:
+        notes.append(f"looked at {scan:,} of them, back to {clock(page.reached_at, now)}")
+    if page.cursor is not None:
+        notes.append(f"there are more: --cursor {page.cursor}")
+    for note in notes:
+        shell.warn(note)
+
+
+SUMMARY_COLUMNS: Final = ("ID", "STATE", "DONE", "TYPE", "TENANT", "BEGAN", "ENDED", "FAILED", "FIRST DEATH")
+
+
+def summary_lines(found: Sequence[GroupSummary], now: float) -> list[str]:
+    """Groups, or workflows, as a table. Tenants are shown where they differ."""
+    tenants = {each.tenant for each in found}
+    rows = [
+        (
+            each.id,
+            Cell(each.outcome, OUTCOME_STYLES[each.outcome]),
+            f"{each.done:,} of {each.total:,}{'+' if each.capped else ''}",
+            each.type,
+            each.tenant if len(tenants) > 1 else "",
+            ago(each.queued_at, now),
+            ago(each.ended_at, now),
+            f"{each.failed:,}" if each.failed else "",
+            Cell("" if each.death is None else f"{each.death.type} {what(each.death)}", "dim"),
+        )
+        for each in found
+    ]
+    return table_lines(
+        SUMMARY_COLUMNS,
+        rows,
+        width=terminal_width(),
+        numbers=("DONE", "FAILED"),
+        keep=("ID", "STATE", "DONE"),
+        drop=("ENDED", "FAILED", "TYPE"),
+    )
+
+
+OUTCOME_STYLES: Final[dict[GroupOutcome, str]] = {
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+}
+
+
+# ------------------------------------------------------------------------------------------------- trees
 
 
 def _check_forms(dot: bool, mermaid: bool) -> None:

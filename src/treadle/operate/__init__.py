@@ -5,6 +5,7 @@ changes                 change many items: portions, canary, rate, what was not 
 bulk, bulk_portion      `app.bulk` starts and reads bulk actions; one of their items runs
 dead_letters            `app.dead`
 orders                  pauses and limits of the whole fleet
+group_lists             groups and workflows as lists
 filters                 which items are meant: options, words of commands, text of the dashboard
 why/                    why an item, a queue or a schedule is where it is
 store_look              what `status`, `doctor` and `app.problems` read

@@ -37,6 +37,7 @@ from treadle.store.audit_note import about, check_recording, log_change, noted_a
 from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import item_filter
+from .group_lists import GroupLists
 from .observer import Observer
 from .orders import OrderVerbs
 from .steps import StepVerbs, end_joined_waits
@@ -44,7 +45,7 @@ from .steps import StepVerbs, end_joined_waits
 Ids = str | HasId | Iterable[str | HasId]
 
 
-class Operator(StepVerbs, OrderVerbs, Observer):
+class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
     """Reads and changes items: those of one tenant, or of all if it has no tenant."""
 
     def __init__(self, core: Core, tenant: str | None, note: AuditNote | None = None) -> None:

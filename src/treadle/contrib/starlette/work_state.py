@@ -13,14 +13,13 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from treadle.backend import Backend
 from treadle.base.ids import check_id
 from treadle.base.timing import MAX_INSTANT, MIN_INSTANT, to_datetime
 from treadle.client import Client
@@ -31,7 +30,7 @@ from treadle.item import (
     TERMINAL,
     Chunk,
     DeathReason,
-    Filter,
+    GroupOutcome,
     GroupState,
     ItemState,
     Recorded,
@@ -43,8 +42,6 @@ from treadle.operate.operator import core_of, tenant_of
 from treadle.operate.server_stop import server_stop
 from treadle.operate.steps import progress_of, stream_news
 from treadle.store.reads import deaths_of, group_ended
-
-Outcome: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +90,11 @@ class WorkState:
     type: str
     status: Status
     """Of the item itself. What it queued may run still, or have failed: see `outcome`."""
-    outcome: Outcome
+    outcome: GroupOutcome
     """Of the item and everything that it queued."""
-    done: int | None
-    """Members of its group that have ended. Null if there are more than 1,000 members."""
-    total: int | None
+    done: int
+    """Members of its group that have ended."""
+    total: int
     """Members of its group, itself included. A nested group counts as one. Members may queue more."""
     progress: WorkProgress | None
     """Null: its handler said nothing."""
@@ -130,20 +127,20 @@ def work_state(
     item: ItemState,
     group: GroupState | None,
     recorded: Recorded,
-    count: MemberCount,
     death: ItemState | None,
 ) -> WorkState:
     """An item as a caller may see it. `group`: the one whose root it is, if it is one. `death`: the first one
     that failed it."""
     ended = item.status in TERMINAL and (group is None or group.open == 0)
+    open, total = (int(not ended), 1) if group is None else (group.open, group.total)
     outcome = _outcome(item, group) if ended else "running"
     return WorkState(
         id=item.id,
         type=item.type,
         status=item.status,
         outcome=outcome,
-        done=count.done,
-        total=count.total,
+        done=total - open,
+        total=total,
         progress=_progress(access, recorded),
         suspended=item.suspended and item.status == "scheduled",
         ended=ended,
@@ -168,7 +165,7 @@ def _progress(access: WorkAccess, recorded: Recorded) -> WorkProgress | None:
     return WorkProgress(done=said.done, total=said.total, message=message)
 
 
-def _outcome(item: ItemState, group: GroupState | None) -> Outcome:
+def _outcome(item: ItemState, group: GroupState | None) -> GroupOutcome:
     """Of an item that has ended with its group."""
     if group is not None:
         return group_ended(group)
@@ -178,7 +175,7 @@ def _outcome(item: ItemState, group: GroupState | None) -> Outcome:
 
 
 def _work_group(
-    values: Values, access: WorkAccess, group: GroupState, outcome: Outcome, death: ItemState | None
+    values: Values, access: WorkAccess, group: GroupState, outcome: GroupOutcome, death: ItemState | None
 ) -> WorkGroup:
     value = exact_json(values.group_value(group)[0]) if access.results else None
     return WorkGroup(
@@ -210,51 +207,6 @@ def _json(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
     return state_json(value) if isinstance(value, WorkGroup | WorkDeath | WorkProgress) else value
-
-
-MOST_COUNTED: Final = 1000
-"""Members of a group that are counted."""
-MOST_KEPT: Final = 1000
-"""Groups whose counts are kept."""
-
-
-class MemberCount(NamedTuple):
-    """None: not counted."""
-
-    done: int | None
-    total: int | None
-
-
-class MemberCounts:
-    """Counts the members of groups, and again only when the group has changed: streams look once a second."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._kept: dict[tuple[str, str], tuple[object, MemberCount]] = {}
-
-    async def count(self, item: ItemState, group: GroupState | None) -> MemberCount:
-        """The members of the group whose root an item is. Without a group, the item counts alone."""
-        if group is None:
-            return MemberCount(int(item.status in TERMINAL), 1)
-        if item.status not in TERMINAL and group.open == 1:
-            return MemberCount(0, 1)  # it has queued nothing yet
-        ref, change = (group.tenant, group.id), (group.open, group.failed, group.version, item.status)
-        kept = self._kept.pop(ref, None)
-        if kept is None or kept[0] != change:
-            kept = change, await self._read(group)
-        self._kept[ref] = kept
-        if len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        return kept[1]
-
-    async def _read(self, group: GroupState) -> MemberCount:
-        if "listing" not in self._backend.capabilities:
-            return MemberCount(None, None)
-        members = Filter(tenant=group.tenant, group_id=group.id)
-        page = await self._backend.list(members, limit=MOST_COUNTED)
-        if page.cursor is not None:
-            return MemberCount(None, None)
-        return MemberCount(sum(each.status in TERMINAL for each in page.items), len(page.items))
 
 
 class WorkAccess(msgspec.Struct, frozen=True):
@@ -353,7 +305,6 @@ class WorkStates:
         self._app = app
         self._stop = server_stop(app)
         self._reads: dict[str | None, SharedRead] = {}
-        self._counts = MemberCounts(app.backend)
         self._open = 0
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -366,11 +317,11 @@ class WorkStates:
         except InputError:  # it cannot be an id, or the app is bound to another tenant
             raise WorkNotShown(id) from None
         item = _allowed(access, id, found)
-        count, death = await self._counts.count(item, group), None
+        death = None
         if access.errors and group is not None and group.deaths:
             death = (await deaths_of(self._app.backend, group))[0][0]
         large = item.result if group is None else group.value
-        args = self._app.values, access, item, group, recorded, count, death
+        args = self._app.values, access, item, group, recorded, death
         return FoundWork(item, group, await read_value(large, work_state, *args), recorded.chunks)
 
     async def send(self, access: WorkAccess, id: str, name: str, value: Any, key: str | None) -> bool:

@@ -1,0 +1,128 @@
+"""Group lists: groups and workflows, page by page, each with how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from treadle.base.ids import check_name
+from treadle.base.timing import Instant, instant, iso
+from treadle.define.option_checks import check_count, check_page_size
+from treadle.engine.core import Core
+from treadle.engine.wait.wait_result import decode_states
+from treadle.item import GroupFilter, GroupOutcome, GroupSummary, Page
+from treadle.store.rules.listing import OUTCOMES
+
+from .filters import check_words
+from .item_json import ref_json
+from .observer import begin_read
+
+
+class GroupLists:
+    """Lists of groups and workflows: of one tenant, or of all if it has no tenant."""
+
+    _core: Core
+    _tenant: str | None
+
+    async def groups(
+        self,
+        outcome: GroupOutcome | Sequence[GroupOutcome] | None = None,
+        type: str | None = None,
+        tenant: str | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        *,
+        reach: int | None = None,
+    ) -> Page[GroupSummary]:
+        """Return groups, newest first: how each stands, how many of its members are done, and its first
+        death. Groups of a single item are not listed, and nested groups belong to the outer one.
+
+        outcome: `running`, `succeeded`, `failed` or `cancelled`, or several of them.
+        type, since, until: of the root.
+        cursor: continues after an earlier page.
+        reach: about the most groups to look at, as for `list`.
+        """
+        where = self._group_filter(outcome, type, tenant, since, until, limit, cursor, reach)
+        if where is None:
+            return Page(())
+        await begin_read(self._core)
+        return await self._decoded(
+            await self._core.backend.groups(where, limit=limit, cursor=cursor, reach=reach)
+        )
+
+    async def workflows(
+        self,
+        outcome: GroupOutcome | Sequence[GroupOutcome] | None = None,
+        type: str | None = None,
+        tenant: str | None = None,
+        since: Instant | None = None,
+        until: Instant | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        *,
+        reach: int | None = None,
+    ) -> Page[GroupSummary]:
+        """Return workflows, those with the newest roots first. The newest 1,000 items of each are counted:
+        `capped` says that there are more. The arguments are those of `groups`; `type`, `since` and `until`
+        are about the newest root.
+
+        reach: about the most roots to look at. Without it, a filter that few workflows match reads on until
+            the page is full.
+        """
+        where = self._group_filter(outcome, type, tenant, since, until, limit, cursor, reach)
+        if where is None:
+            return Page(())
+        await begin_read(self._core)
+        return await self._decoded(
+            await self._core.backend.workflows(where, limit=limit, cursor=cursor, reach=reach)
+        )
+
+    def _group_filter(
+        self,
+        outcome: Any,
+        type: str | None,
+        tenant: str | None,
+        since: Instant | None,
+        until: Instant | None,
+        limit: int,
+        cursor: str | None,
+        reach: int | None,
+    ) -> GroupFilter | None:
+        """None: the client cannot see any that match."""
+        given: Iterable[Any] = () if outcome is None else (outcome,) if isinstance(outcome, str) else outcome
+        check_page_size(limit, cursor)
+        if reach is not None:
+            check_count(reach, "reach")
+        where = GroupFilter(
+            outcome=check_words(given, OUTCOMES, "outcome"),
+            type=None if type is None else check_name(type, "type"),
+            tenant=self._tenant if tenant is None else check_name(tenant, "tenant"),
+            since=None if since is None else instant(since, field="since"),
+            until=None if until is None else instant(until, field="until"),
+        )
+        return where if self._tenant in (None, where.tenant) else None
+
+    async def _decoded(self, page: Page[GroupSummary]) -> Page[GroupSummary]:
+        await decode_states(self._core.registry, [one.death for one in page.items])
+        return page
+
+
+def summary_json(group: GroupSummary) -> dict[str, Any]:
+    """A group, or a workflow, for programs: the names of `GroupSummary`, as the state of work by HTTP has
+    them."""
+    return {
+        "id": group.id,
+        "tenant": group.tenant,
+        "type": group.type,
+        "outcome": group.outcome,
+        "done": group.done,
+        "total": group.total,
+        "open": group.open,
+        "failed": group.failed,
+        "capped": group.capped,
+        "queued_at": iso(group.queued_at),
+        "ended_at": iso(group.ended_at),
+        "death": None if group.death is None else ref_json(group.death),
+    }
