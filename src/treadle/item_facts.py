@@ -199,8 +199,9 @@ class DeadMark(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     """Of the newest of them. They may belong to several tenants."""
     releases: tuple[MarkRelease, ...] = ()
-    """Of those that were counted: how many died under which release, in the order of their first deaths.
-    Those of workers without a release are in none."""
+    """How many died under which release, in the order of their first deaths. A store may look only at those
+    that it has counted. Those of workers without a release are in none. Empty: all are, or there are too many
+    to look at."""
 
 
 def mark_releases(parts: Iterable[MarkRelease]) -> tuple[MarkRelease, ...]:

@@ -37,7 +37,8 @@ OTHERS = {
     *("ready", "ring", "turns", "due", "due_first", "doomed", "lanes", "lanes_ready", "deadlines"),
     *("groups", "group_ids", "members", "nested", "deaths", "cancels", "listed", "left"),
     *("waiters", "tolerant", "unmet", "gates", "fades", "fade"),
-    *("dead", "cancelled", "killing", "marks", "marked", "marks_last", "released"),
+    *("dead", "cancelled", "killing", "marks", "marked", "marks_last"),
+    *("released", "mark_releases"),
     *("workers", "workers_until", "worker_info", "worker_release", "releases", "held", "paused", "orders"),
     *("known_types", "unknown_since"),
     *("limits", "limit_names", "limits_idle", "slots", "permits", "permit_leases", "permit_index"),
@@ -766,8 +767,15 @@ def ended_rows(store: Store) -> Iterator[str]:
     yield from same("marks", store.set("marks"), marks)
     yield from same("marked", store.set("marked"), (long(row.mark) + row.n + row.kind.tenant for row in dead))
     yield from same("marks_last", store.set("marks_last"), {row.mark.encode() for row in dead})
-    for n in store.hash("released").keys() - {row.n for row in dead}:
+    released = store.hash("released")
+    for n in released.keys() - {row.n for row in dead}:
         yield f"released has {n!r}, which is not dead"
+    shares: set[bytes] = set()
+    for row in dead:
+        if (release := released.get(row.n)) is not None:
+            prefix = long(row.mark) + row.kind.tenant + bytes([len(release)]) + release
+            shares.add(prefix + unpack_double(row.ended_at or 0.0) + row.n)
+    yield from same("mark_releases", store.set("mark_releases"), shares)
 
 
 def retention(store: Store) -> Iterator[str]:

@@ -139,6 +139,24 @@ async def test_the_pages_of_a_mark_and_the_command_count_alike(
     assert [each.count for each in await app.dead.marks()] == [1_500]
 
 
+async def test_pages_say_with_which_release_deaths_began(
+    memory_store: Callable[[], Backend], visitor: Visitor
+) -> None:
+    async with Treadle(memory_store(), work=[send], release="v2", log_failures=False) as app:
+        handle = await app.enqueue(send(-1))
+        await handle.wait()
+        client = visitor(app)
+        (mark,) = (await json_of(client, "/dead"))["marks"]
+        assert [(each["release"], each["count"]) for each in mark["releases"]] == [("v2", 1)]
+        for path in ("/dead", f"/dead/{mark['mark']}"):
+            assert "the only death of this mark began with v2, " in (await client.get(path)).text
+        assert ", release v2</p>" in (await client.get(f"/items/{handle.id}")).text
+        assert "v2<br>" in (await client.get("/workers")).text
+        (found,) = (await json_of(client, "/items", q="release:v2"))["items"]
+        assert (found["id"], found["release"]) == (handle.id, "v2")
+        assert (await json_of(client, "/items", q="release:v1"))["items"] == []
+
+
 async def test_without_the_code_of_a_type_no_payload_is_shown(
     mails_in_memory: Mails, visitor: Visitor
 ) -> None:

@@ -174,7 +174,9 @@ class ListQuery:
                 case _:
                     is_indexed = False
             value = REASON_CODES[value] if name == "reason" else value
-            (self._along if is_indexed else self._conditions).append(self._part(name, **{name: value}))
+            is_of_dead = name == "release" and self._plan.only_status == "dead"
+            part = self._part(f"dead_{name}" if is_of_dead else name, **{name: value})
+            (self._along if is_indexed else self._conditions).append(part)
 
     def _add_bounds(self) -> None:
         after, before, since, until = self._plan.bounds

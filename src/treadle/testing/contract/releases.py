@@ -154,8 +154,7 @@ class ReleaseCases:
         assert found["plain"] == (1, ())
         mine = {each.mark: each.releases for each in await backend.marks(tenant="a")}
         assert mine["m"] == (MarkRelease("v2", 1, near(first + 10), near(second)),)
-        capped = await backend.marks(cap=1)
-        assert all(sum(each.count for each in mark.releases) <= 1 for mark in capped)
+        assert all(mark.releases for mark in await backend.marks(cap=1) if mark.mark == "other")
 
     @needs("watching")
     async def test_an_item_that_died_again_counts_for_its_last_release(self, backend: Backend) -> None:

@@ -54,39 +54,24 @@ local function first_number(mark)
   return first
 end
 
-local MOST_LOOKED_AT, LEAST_LOOKED_AT, PORTION = 10000, 100, 1000 -- rows of all marks, of one, of one command
-local left = call('EXISTS', K.released) == 1 and MOST_LOOKED_AT or nil
+local MOST_GROUPS = 500 -- tenants and releases of a mark
+local has_releases = call('EXISTS', K.mark_releases) == 1
 
--- Under which releases rows with a mark died, of `most`.
-local function releases_of(mark, most)
-  local prefix, found, order = mark .. (tenant or ''), {}, {}
-  local from, read = '[' .. prefix, 0
-  while read < most do
-    local members = call('ZRANGEBYLEX', K.marks, from, '[' .. prefix .. HIGHEST .. HIGHEST, 'LIMIT', 0, math.min(PORTION, most - read))
-    if #members == 0 then break end
-    local numbers = {}
-    for i = 1, #members do numbers[i] = sub(members[i], -6) end
-    local released = call('HMGET', K.released, unpack(numbers))
-    for i = 1, #members do
-      local release, died = released[i], sub(members[i], -14, -7)
-      if release and not found[release] then
-        order[#order + 1] = release
-        found[release] = {0, died}
-      end
-      if release then
-        found[release][1] = found[release][1] + 1
-        if Store.before(died, found[release][2]) then found[release][2] = died end
-      end
-    end
-    from, read = '(' .. members[#members], read + #members
+-- Under which releases rows with a mark died, for each tenant. If there are too many, none.
+local function releases_of(mark)
+  local prefix, answer = mark .. (tenant or ''), {}
+  local from, to = '[' .. prefix, '[' .. prefix .. HIGHEST .. HIGHEST
+  for _ = 1, MOST_GROUPS do
+    local first = call('ZRANGEBYLEX', K.mark_releases, from, to, 'LIMIT', 0, 1)[1]
+    if not first then return answer end
+    local group = sub(first, 1, #mark + 5 + first:byte(#mark + 5))
+    local release = sub(group, #mark + 6)
+    local total = call('ZLEXCOUNT', K.mark_releases, '[' .. group, '[' .. group .. HIGHEST)
+    local began = call('HGET', K.releases, release) or ''
+    for _, value in ipairs({release, total, sub(first, #group + 1, #group + 8), began}) do answer[#answer + 1] = value end
+    from = '[' .. group .. HIGHEST
   end
-  local answer = {}
-  for i = 1, #order do
-    local release = found[order[i]]
-    local began = call('HGET', K.releases, order[i]) or ''
-    for _, value in ipairs({order[i], release[1], release[2], began}) do answer[#answer + 1] = value end
-  end
-  return answer, read
+  return {}
 end
 
 local names = call('ZREVRANGE', K.marks_last, behind, behind + size - 1)
@@ -97,11 +82,7 @@ for i = 1, #names do
   if total > 0 then
     found[#found + 1] = {names[i], math.min(total, cap + 1), first_number(mark)}
     numbers[#numbers + 1] = sub(newest_death(mark), 9, 14)
-    found[#found][5] = {}
-    if left then
-      local answer, read = releases_of(mark, math.min(total, cap, math.max(left, LEAST_LOOKED_AT)))
-      found[#found][5], left = answer, left - read
-    end
+    found[#found][5] = has_releases and releases_of(mark) or {}
   end
 end
 local rows = RawRows.read(numbers)

@@ -142,7 +142,7 @@ begin
 end $$;
 
 -- Under which releases items with a mark died, of the first `p_most` that were submitted: for each its name, how many,
--- when the first of them died, and when the release began. Null: under none.
+-- when the first of them died, and when the release began. Null: under none, or there are too many to look at.
 create or replace function treadle.mark_releases(p_mark text, p_tenant text, p_most int) returns jsonb
 language plpgsql stable
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -155,12 +155,12 @@ begin
     return null;
   end if;
   return (
-    select jsonb_agg(jsonb_build_array(r.release, r.count, r.first,
-      (select b.began from treadle.release b where b.name = r.release))) from (
+    select case when sum(r.count) >= p_most then jsonb_agg(jsonb_build_array(r.release, r.count, r.first,
+      (select b.began from treadle.release b where b.name = r.release))) filter (where r.release is not null) end from (
       select x.release, count(*) as count, min(x.ended) as first from (
         select x.release, x.ended from (
           select e.release, e.ended, e.tenant from treadle.ended_item e where e.outcome = 7 and e.mark = p_mark
           order by e.mark, e.no limit looked_at) x
         where p_tenant is null or x.tenant = p_tenant limit p_most) x
-      where x.release is not null group by x.release) r);
+      group by x.release) r);
 end $$;

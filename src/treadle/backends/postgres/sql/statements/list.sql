@@ -39,6 +39,9 @@ e.mark = :mark
 -- :name release
 (select a.release from treadle.attempt a where a.no = {front}.no order by a.no, a.seq desc limit 1) = :release
 
+-- :name dead_release
+e.release = :release
+
 -- :name failed_group
 e.flags & 8 = 0
 

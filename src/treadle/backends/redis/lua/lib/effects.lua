@@ -6,6 +6,7 @@
 --   marked           length(2) mark / n tenant(4) of the same rows
 --   marks_last       mark, scored by its newest death
 --   released         n -> the release of dead rows that have one
+--   mark_releases    length(2) mark tenant(4) length(1) release / ended_at(8) n of the same rows
 
 local Effects = {}
 
@@ -20,6 +21,10 @@ do
 
   local function mark_name(row) return struct.pack('>I2', #row.mark) .. row.mark end
 
+  local function mark_release(row, release)
+    return mark_name(row) .. row.kind.tenant .. string.char(#release) .. release
+  end
+
   -- Remove an ended row from the indexes of ended rows.
   function Effects.unlist(row)
     if row.status == 'D' then
@@ -27,7 +32,11 @@ do
       Store.remove(K.marks, mark_name(row) .. row.kind.tenant, struct.pack('>d', row.ended_at) .. row.n)
       Store.remove(K.marked, mark_name(row), row.n .. row.kind.tenant)
       unlisted[row.mark] = mark_name(row)
-      if Store.any(K.released) then Store.set(K.released, row.n) end
+      local release = Store.any(K.mark_releases) and Store.get(K.released, row.n)
+      if release then
+        Store.set(K.released, row.n)
+        Store.remove(K.mark_releases, mark_release(row, release), struct.pack('>d', row.ended_at) .. row.n)
+      end
     elseif row.status == 'C' then
       Store.remove(K.cancelled, '', row.n)
     end
@@ -50,7 +59,10 @@ do
       Store.insert(K.marks, mark_name(row) .. row.kind.tenant, now8 .. row.n)
       Store.insert(K.marked, mark_name(row), row.n .. row.kind.tenant)
       Store.score(K.marks_last, row.mark, now)
-      if row.release then Store.set(K.released, row.n, row.release) end
+      if row.release then
+        Store.set(K.released, row.n, row.release)
+        Store.insert(K.mark_releases, mark_release(row, row.release), now8 .. row.n)
+      end
     elseif status == 'C' then
       Store.insert(K.cancelled, '', row.n)
     end

@@ -72,8 +72,9 @@ do
       and (not where.group_id or (extra.g or row.id) == where.group_id)
   end
 
-  -- The release of the last attempt in the history of a row: see row_bytes.lua.
+  -- The release of the last attempt of a row. A dead one has it apart, the others in their history: see row_bytes.lua.
   local function release_of(row)
+    if row.status == 'D' then return Store.get(K.released, row.n) end
     local past, at, entry = Store.get(K.past, row.n) or '', 1, nil
     while at <= #past do
       local length = struct.unpack('>I4', past, at)
@@ -129,6 +130,7 @@ do
     for i = 1, #places do wanted[i] = numbers[places[i]] end
     local read = RawRows.fields(K.item, wanted)
     if filter.of_rest then Rows.load(wanted) end
+    if filter.where.release then Store.load(K.released, wanted) end
     for i = 1, #places do
       local place, item = places[i], read[i]
       if item then
