@@ -103,6 +103,8 @@ LOOKING = [
     ("group with members", "group earlier-1"),
     ("group with members", "group report-2"),
     ("workflow", "workflow w"),
+    ("group summary", "groups"),
+    ("group summary", "workflows"),
     ("mark", "dead"),
     ("death count", "dead --by type"),
     ("death count", "dead --by reason"),

@@ -360,6 +360,7 @@ ENTRIES: Final = (
     MenuEntry("overview", "Overview", "/", "o"),
     MenuEntry("items", "Items", "/items", "i"),
     MenuEntry("dead", "Dead letters", "/dead", "d"),
+    MenuEntry("groups", "Groups", "/groups", "g"),
     MenuEntry("queues", "Queues", "/queues", "q"),
     MenuEntry("types", "Types", "/types", "t"),
     MenuEntry("workers", "Workers", "/workers", "w", of_fleet=True),

@@ -30,6 +30,7 @@ SHAPES: Final = {
     "ready": "○",
     "running": "●",
     "success": "✓",
+    "succeeded": "✓",
     "dead": "✕",
     "cancelled": "–",
     "active": "●",

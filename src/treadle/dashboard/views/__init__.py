@@ -16,6 +16,7 @@ Section: TypeAlias = Literal[
     "overview",
     "items",
     "dead",
+    "groups",
     "queues",
     "types",
     "workers",

@@ -123,8 +123,8 @@ def to_json(visit: Visit, page: GraphPage) -> dict[str, Any]:
     }
 
 
-GROUP = View("/groups/{id}", "graph.html", read_group, "items", to_json=to_json)
-WORKFLOW = View("/workflows/{id}", "graph.html", read_workflow, "items", to_json=to_json)
+GROUP = View("/groups/{id}", "graph.html", read_group, "groups", to_json=to_json)
+WORKFLOW = View("/workflows/{id}", "graph.html", read_workflow, "groups", to_json=to_json)
 
 
 MOST_NODES: Final = 200

@@ -2,6 +2,8 @@
 -- reach.
 
 -- p_first, p_before  the first number, and the one after the last
+--
+-- `between`, and not `=`: for the latter, plans walk along all groups in the order of their numbers.
 create or replace function treadle.list_groups(
   p_outcomes smallint[], p_first bigint, p_before bigint, p_limit int, p_reach int, p_tenant text, p_type text,
   p_since float8, p_until float8)
@@ -19,7 +21,7 @@ begin
     nos := array(
       select w.no from unnest(p_outcomes) u(outcome) cross join lateral (
         select g.no from treadle.item_group g
-        where g.outcome = u.outcome and g.outcome is not null and g.no < p_before and g.no >= p_first
+        where g.outcome between u.outcome and u.outcome and g.no < p_before and g.no >= p_first
         order by g.outcome desc, g.no desc limit p_reach + 1) w
       order by w.no desc offset p_reach - 1 limit 2);
     if cardinality(nos) = 2 then
@@ -38,7 +40,7 @@ begin
     from (
       select w.no from unnest(p_outcomes) u(outcome) cross join lateral (
         select g.no from treadle.item_group g left join treadle.item i on i.no = g.no
-        where g.outcome = u.outcome and g.outcome is not null and g.no < p_before and g.no >= p_first
+        where g.outcome between u.outcome and u.outcome and g.no < p_before and g.no >= p_first
           and (p_tenant is null or coalesce(i.tenant, g.tenant) = p_tenant)
           and (p_type is null or coalesce(i.type, g.type) = p_type)
           and (p_since is null or i.no is null or i.queued >= p_since)
