@@ -186,7 +186,7 @@ class RandomCalls:
         rare = self.random.random
         worker = self.random.choice(WORKERS)
         if rare() < 0.8:
-            await self.backend.beat(Heartbeat(worker=worker, lease=30.0))
+            await self.backend.beat(Heartbeat(worker=worker, lease=30.0, release=self.release()))
         demand = Demand(
             worker=worker,
             limit=self.random.randint(0, 6),
@@ -240,7 +240,12 @@ class RandomCalls:
         types = self.random.choice((None, ("a",), ("a", "b"), TYPES))
         lease = self.random.choice((5.0, 1000.0))
         worker = self.random.choice(WORKERS)
-        await self.backend.beat(Heartbeat(worker=worker, lease=lease, types=types, held=self.leases[:5]))
+        held, release = self.leases[:5], self.release()
+        beat = Heartbeat(worker=worker, lease=lease, types=types, held=held, release=release)
+        await self.backend.beat(beat)
+
+    def release(self) -> str:
+        return self.random.choice(("", "v1", "v2"))
 
     async def pass_time(self) -> None:
         await self.advance(self.random.choice((0.5, 3.0, 20.0, 60.0)))
@@ -255,7 +260,7 @@ class RandomCalls:
         await self.backend.complete(self.some_id(), b"completed", tenant=self.tenant())
 
     async def requeue(self) -> None:
-        where: Any = self.random.choice((self.some_ids(), Filter(), Filter(type="a")))
+        where: Any = self.random.choice((self.some_ids(), Filter(), Filter(type="a"), Filter(release="v1")))
         redrives = self.random.choice((None, 2))
         how: dict[str, Any] = {
             "alone": self.random.random() < 0.3,

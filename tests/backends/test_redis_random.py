@@ -8,7 +8,7 @@ from tests.backends.random_calls import RandomCalls
 from tests.backends.redis_audit import COUNTERS
 from tests.backends.redis_store import RedisSubject, take_short_ways
 
-LEFT = {*COUNTERS, "meta", "shift", "audits", "held"}
+LEFT = {*COUNTERS, "meta", "shift", "audits", "held", "releases"}
 """What an empty store has. The audit looks into `held`."""
 
 

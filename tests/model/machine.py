@@ -112,7 +112,8 @@ class BackendMachine(RuleBasedStateMachine):
         self, worker: str, limit: int, types: Any, queues: Any, tenants: Any, grace: Any, beats: bool
     ) -> None:
         if beats:
-            self.both(lambda backend, _: backend.beat(Heartbeat(worker=worker, lease=30.0)))
+            beat = Heartbeat(worker=worker, lease=30.0, release=v.RELEASES[worker])
+            self.both(lambda backend, _: backend.beat(beat))
         demand = Demand(
             worker=worker,
             limit=limit,
@@ -143,7 +144,11 @@ class BackendMachine(RuleBasedStateMachine):
         self.both(
             lambda backend, side: backend.beat(
                 Heartbeat(
-                    worker=worker, lease=lease, types=types, held=[pair[side] for pair in self.leases[:6]]
+                    worker=worker,
+                    lease=lease,
+                    types=types,
+                    held=[pair[side] for pair in self.leases[:6]],
+                    release=v.RELEASES[worker],
                 )
             ),
             lambda reply: (reply.fresh, sorted(reply.lost.values())),
@@ -208,7 +213,8 @@ class BackendMachine(RuleBasedStateMachine):
     def begin(self, items: Any) -> None:
         self.submit_some(items)
         for worker in v.WORKERS:
-            self.both(lambda backend, _, worker=worker: backend.beat(Heartbeat(worker=worker, lease=1000.0)))
+            beat = Heartbeat(worker=worker, lease=1000.0, release=v.RELEASES[worker])
+            self.both(lambda backend, _, beat=beat: backend.beat(beat))
 
     @rule(items=st.lists(v.items(delay=0.0, expires_in=None), min_size=2, max_size=4))
     def submit_some(self, items: Any) -> None:

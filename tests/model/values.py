@@ -15,6 +15,7 @@ TYPES = ("a", "b", "ü%_\\")
 QUEUES = ("default", 'bulk"')
 LANES = ("", "left")
 WORKERS = ("w1", "w2")
+RELEASES = {"w1": "v1", "w2": ""}
 IDS = (*(f"i{n}" for n in range(12)), "x" * 255, "é" * 127, "😀", "a'b", "%", "_", "\\", "NULL", "0", " ")
 KEYS = ("k1", "k'2", "K1")
 
