@@ -10,7 +10,7 @@ from .backend import TreadleBackend
 from .django_api import ImproperlyConfigured, Operation, router, task_backends
 from .stores import is_store
 
-_TABLE: Final = re.compile(r"^create table (\w+)", re.IGNORECASE | re.MULTILINE)
+_MADE: Final = re.compile(r"^create (table|view) (\w+)", re.IGNORECASE | re.MULTILINE)
 
 
 class MakeTables(Operation):
@@ -72,8 +72,11 @@ def _dropping(vendor: str, prefix: str) -> Iterator[str]:
         return
     from treadle.backends.sqlite import schema_sql
 
-    for table in dict.fromkeys(_TABLE.findall(schema_sql())):
-        yield f"DROP TABLE IF EXISTS {table}"
+    kinds = {
+        name: kind for kind, name in _MADE.findall(schema_sql())
+    }  # a later migration may make a table a view
+    for name, kind in kinds.items():
+        yield f"DROP {kind} IF EXISTS {name}"
 
 
 def _stored_in(alias: str) -> Iterator[TreadleBackend]:
