@@ -12,7 +12,7 @@ from tests.browser.site import Site, serve
 from tests.browser.stock import DOWN, ended, make_app, place, send
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Request
 
 
 @pytest.fixture
@@ -90,3 +90,42 @@ def test_what_is_open_and_where_the_page_is_scrolled_to_stay(site: Site, open_pa
 
 async def _place(site: Site) -> str:
     return (await site.app.enqueue(place(1, ["anvil", "magnet"]))).id
+
+
+def test_seven_windows_of_one_browser_share_one_stream(site: Site, open_page: OpenPage) -> None:
+    """A browser has six connections to a host: with a stream for each window, the seventh did not load."""
+    from playwright.sync_api import expect
+
+    first = open_page(site.url())
+    streams: dict[Request, Page] = {}
+    first.context.on("requestfailed", lambda request: streams.pop(request, None))
+    pages = [first, *(first.context.new_page() for _ in range(6))]
+    for page in pages:
+        page.on("request", lambda each, page=page: _add_stream(streams, each, page))
+        page.goto(site.url())
+        mark(page)
+    for dead in (1, 2, 3):  # the window that has the stream is closed twice
+        fail_once(site)
+        for page in pages:
+            expect(tile(page, f"{dead} dead")).to_be_visible()
+        assert len(set(streams.values())) == 1
+        (leader,) = set(streams.values())
+        pages.remove(leader)
+        leader.close()
+        streams.clear()
+    assert all(is_marked(page) for page in pages)
+
+
+def _add_stream(streams: dict[Request, Page], request: Request, page: Page) -> None:
+    if request.url.endswith("/live"):
+        streams[request] = page
+
+
+def test_a_window_that_cannot_talk_to_others_has_its_own_stream(site: Site, open_page: OpenPage) -> None:
+    from playwright.sync_api import expect
+
+    page = open_page(site.url())
+    page.context.add_init_script("delete window.BroadcastChannel")
+    page.reload()
+    fail_once(site)
+    expect(tile(page, "1 dead")).to_be_visible()

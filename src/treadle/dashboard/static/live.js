@@ -128,17 +128,43 @@
   }
 
   // Events where they can pass, else a look every few seconds. A hidden tab does nothing.
+  // A browser has six connections to a host, and a stream of events keeps one. So one tab has a stream, and
+  // tells the others what it hears. Of two that have one, the tab with the lower number keeps it. A tab that
+  // has heard of no other for a while opens its own: also where tabs cannot talk to each other.
+  const number = Math.random();
+  const tabs = "BroadcastChannel" in window ? new BroadcastChannel(`treadle ${root}`) : null;
+  const tell = (what) => tabs?.postMessage({ what, number });
   let source = null;
-  let heard = 0;
+  let heard = 0; // when something last changed
+  let led = 0; // when another tab last said that it has a stream
+  const follows = () => !document.hidden && !paused && isLive();
   function listen() {
-    if (source?.readyState === EventSource.CLOSED) hush(); // it was refused, and does not try again
-    if (source || document.hidden || paused || !isLive()) return;
+    if (source?.readyState === EventSource.CLOSED) source = null; // it was refused, and does not try again
+    if (source || !follows() || Date.now() - led < 6000) return;
     source = new EventSource(`${root}/live`);
-    source.addEventListener("changed", () => { heard = Date.now(); refresh(); });
+    source.addEventListener("changed", () => { heard = Date.now(); tell("changed"); refresh(); });
+    tell("leads");
   }
   function hush() {
-    if (source) source.close();
+    source?.close();
     source = null;
+  }
+  function leave() {
+    if (source) { hush(); tell("left"); }
+  }
+  tabs?.addEventListener("message", ({ data: { what, number: other } }) => {
+    if (what === "asks") { if (source) tell("leads"); }
+    else if (what === "left") { led = 0; setTimeout(listen, 200 * Math.random()); }
+    else if (source && number < other) tell("leads");
+    else {
+      hush();
+      led = Date.now();
+      if (what === "changed") { heard = led; refresh(); }
+    }
+  });
+  function enter() {
+    tell("asks");
+    setTimeout(listen, tabs ? 100 : 0);
   }
   (function look() {
     setTimeout(() => {
@@ -148,17 +174,17 @@
     }, slow * 1000);
   })();
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) hush();
-    else { listen(); refresh(); }
+    if (document.hidden) leave();
+    else { enter(); refresh(); }
   });
-  addEventListener("pagehide", hush);
-  addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", (event) => { if (event.persisted) enter(); });
 
   function pause() {
     paused = !paused;
     button.setAttribute("aria-pressed", String(!paused));
-    if (paused) { hush(); state("late", "paused"); say("updates are paused"); }
-    else { state("live", "live"); say("updates go on"); listen(); refresh(); }
+    if (paused) { leave(); state("late", "paused"); say("updates are paused"); }
+    else { state("live", "live"); say("updates go on"); enter(); refresh(); }
   }
   button.hidden = !isLive();
   button.addEventListener("click", pause);
@@ -321,7 +347,7 @@
 
   times();
   chosen();
-  listen();
+  enter();
   if (main().hasAttribute("data-error")) refresh();
   else if (isLive()) state("live", "live");
 })();
