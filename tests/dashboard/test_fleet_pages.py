@@ -330,6 +330,29 @@ async def test_the_item_that_blocks_a_worker_is_marked(make_app: MakeApp, visito
     assert worker["info"]["blocked_by"] == [{"id": "guilty", "type": "send", "tenant": "default"}]
 
 
+async def test_a_worker_under_load_shows_its_types_and_five_items(
+    make_app: MakeApp, visitor: Visitor
+) -> None:
+    app = make_app(MemoryBackend)
+    await app.connect()
+    backend = app.backend
+    items = [Item(id=f"i{n}", type="send" if n < 8 else "rare", input=b"") for n in range(9)]
+    await backend.submit([Submission(tuple(items))])
+    info = WorkerInfo(blocked_since=1.0, blocked_by=(BlockingItem("unread", "odd", "default"),))
+    await backend.beat(Heartbeat(worker="w", lease=60, info=encode_worker_info(info)))
+    await backend.begin((await backend.claim(Demand(worker="w", limit=9))).leases)
+    text = await text_of(visitor(app), "/workers")
+    assert re.findall(r'data-id="(\w+)"', text) == ["unread", "i0", "i1", "i2", "i3"]
+    assert re.findall(r"/types/(\w+)\">\w+</a> <b>(\d+)</b>", text) == [
+        ("send", "8"),
+        ("odd", "1"),
+        ("rare", "1"),
+    ]
+    assert "5 more, begun later" in text
+    (worker,) = (await json_of(visitor(app), "/workers"))["workers"]
+    assert len(worker["items"]) == 10
+
+
 def test_a_signature_names_what_treadle_gives_as_users_import_it() -> None:
     async def made(ctx, day): ...  # type: ignore[no-untyped-def]
 

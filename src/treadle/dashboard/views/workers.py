@@ -17,11 +17,13 @@ from treadle.item import ItemState, WorkerState
 from treadle.operate.fleet_json import worker_json
 from treadle.records import AuditEntry
 from treadle.store.fleet import Fleet, WorkerStanding, last_beat
-from treadle.worker_info import Blockage
+from treadle.worker_info import Blockage, BlockingItem
 
 PER_PAGE: Final = 100
-MOST_RUNNING: Final = 100
-"""Running items that are shown, of all workers together: those that were submitted first."""
+MOST_RUNNING: Final = 500
+"""Running items that are read, of all workers together: those that were submitted first."""
+MOST_SHOWN: Final = 5
+"""Running items that are shown of each worker: what blocks it, then those that have run for longest."""
 MOST_ENTRIES: Final = 200
 """Of the audit."""
 ORDER: Final[tuple[WorkerStanding, ...]] = ("silent", "blocked", "draining", "pressed", "alive", "manual")
@@ -66,6 +68,9 @@ class WorkerRow(msgspec.Struct, frozen=True):
     """Those of the last minutes that are over."""
     pressed_until: float | None
     items: list[RunningItem] = []
+    """What blocks it first, then the longest. More may run than were read."""
+    by_type: dict[str, int] = {}
+    """How many of these there are, the most frequent type first."""
     asked_at: float | None = None
     """When someone asked it to stop, as far as the audit says."""
     asked_by: str = ""
@@ -82,7 +87,8 @@ class WorkersPage(msgspec.Struct, frozen=True):
     items_known: bool
     """False: what runs was not read in time."""
     more_items: bool
-    """More runs than is shown."""
+    """More runs than was read."""
+    most_shown: int = MOST_SHOWN
 
 
 async def read(visit: Visit) -> WorkersPage:
@@ -117,12 +123,22 @@ async def _asked(visit: Visit) -> dict[str, AuditEntry]:
 
 def _with_news(row: WorkerRow, items: list[RunningItem], asked: AuditEntry | None) -> WorkerRow:
     info = row.worker.info
-    blockers = {(each.tenant, each.id) for each in (() if info is None else info.blocked_by)}
-    items = [msgspec.structs.replace(each, blocks=(each.tenant, each.id) in blockers) for each in items]
-    items.sort(key=lambda item: not item.blocks)
+    found = {(each.tenant, each.id): each for each in items}
+    blockers = [
+        msgspec.structs.replace(found.pop((each.tenant, each.id), _unread(each)), blocks=True)
+        for each in (() if info is None else info.blocked_by)
+    ]
+    items = [*blockers, *found.values()]
+    by_type = dict(Counter(each.type for each in items).most_common())
+    row = msgspec.structs.replace(row, items=items, by_type=by_type)
     if asked is None or asked.at < (row.started_at or 0.0):  # it was an earlier worker with this id
-        return msgspec.structs.replace(row, items=items)
-    return msgspec.structs.replace(row, items=items, asked_at=asked.at, asked_by=asked.actor)
+        return row
+    return msgspec.structs.replace(row, asked_at=asked.at, asked_by=asked.actor)
+
+
+def _unread(blocker: BlockingItem) -> RunningItem:
+    """What a worker says of an item that blocks it, if that was not among those that were read."""
+    return RunningItem(blocker.id, blocker.tenant, blocker.type, "", 0, None)
 
 
 def _order(row: WorkerRow) -> tuple[int, str, int, str]:
