@@ -95,6 +95,7 @@ if TYPE_CHECKING:  # names that are imported at first use: see `_LAZY`
     from treadle.errors import LifecycleError as LifecycleError
     from treadle.errors import LongTransaction as LongTransaction
     from treadle.errors import MailboxFull as MailboxFull
+    from treadle.errors import NotHoldable as NotHoldable
     from treadle.errors import NotStarted as NotStarted
     from treadle.errors import NotTriggerable as NotTriggerable
     from treadle.errors import NotUpdatable as NotUpdatable

@@ -171,7 +171,7 @@ CAPABILITIES: Final = frozenset(
         "order",  # priorities, and fair rotation of queues, tenants and lanes
         "parking",  # items of types that a worker does not have do not block other items
         "listing",  # list, counts, workers
-        "operating",  # complete, requeue, trigger, delete, orders
+        "operating",  # complete, requeue, trigger, hold, delete, orders
         "limits",  # take_permits, return_permits, keep_permits
         "schedules",
         "begin",  # a lease that has not begun is freed without a loss
@@ -687,8 +687,30 @@ class Backend(Protocol):
         self, ids: Sequence[str], *, tenant: str | None = None, note: AuditNote | None = None
     ) -> Changed:
         """Make scheduled items due now: all of them or none. `NotFound` if one does not exist,
-        `NotTriggerable`, with its status, if one is not scheduled, or if it is suspended and does not sleep.
-        The sleeps of a suspended item are over."""
+        `NotTriggerable`, with its status, if one is not scheduled, is held, or is suspended and does not
+        sleep. The sleeps of a suspended item are over."""
+        ...
+
+    async def hold(
+        self,
+        ids: Sequence[str],
+        held: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        """Hold ready and scheduled items, with or without attempts, so that no claim hands them out; or let
+        them go. All of them or none. `NotFound` if one does not exist. `NotHoldable`, with its status, if one
+        is to be held that is running, blocked or doomed, or has ended. Items that are held already, or not
+        held, are left as they are, and are not in the answer.
+
+        A held item is `scheduled` and due at `NEVER`. The instant at which it was due is kept. When it is let
+        go, it is due then: it is ready, at the end of its line, if that has passed.
+
+        In all else it is as any item that waits: it has its key, holds its group open, and its strict lane,
+        blocks its dependents, and can be cancelled, completed and deleted. Its deadline dooms it. An update,
+        or a submit with its key, changes the instant that is kept. What it waits for as a suspended item may
+        come: it goes on when it is let go. An item that is requeued is not held."""
         ...
 
     async def signal(

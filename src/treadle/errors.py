@@ -25,6 +25,7 @@
     │   ├── DuplicateKeyError         an earlier item has the key, and key_policy="error"
     │   ├── AlreadyEnded              the item has ended
     │   ├── NotTriggerable            only scheduled items can be triggered
+    │   ├── NotHoldable               only ready and scheduled items can be held
     │   ├── NotUpdatable              only items that have not started can be updated
     │   ├── ReferencedError           an item of another group waits for it
     │   ├── MailboxFull               too many signals that the item has not read
@@ -325,13 +326,35 @@ class AlreadyEnded(ConflictError):
 class NotTriggerable(ConflictError):
     """Only scheduled items can be triggered. None of the given items was."""
 
-    def __init__(self, id: str, status: str) -> None:
-        if status == "scheduled":  # and suspended: only the end of what it waits for wakes it
+    def __init__(self, id: str, status: str, held: bool = False) -> None:
+        if held:
+            self.alone = f"item {id!r} is held: unhold it first"
+        elif status == "scheduled":  # and suspended: only the end of what it waits for wakes it
             self.alone = f"item {id!r} waits for a signal or for its children, and does not sleep"
         else:
             self.alone = f"item {id!r} is {status}: only scheduled items can be triggered"
         """What is said of this item alone."""
         super().__init__(f"{self.alone}. No item was triggered")
+        self.id = id
+        self.status = status
+
+
+class NotHoldable(ConflictError):
+    """Only ready and scheduled items can be held. None of the given items was."""
+
+    def __init__(self, id: str, status: str) -> None:
+        match status:
+            case "running":
+                instead = "cancel it, or pause its type or queue before its next attempt"
+            case "blocked":
+                instead = "hold what it waits for"
+            case "ready" | "scheduled":
+                instead = "it is about to end dead"
+            case _:
+                instead = "it has ended"
+        self.alone = f"item {id!r} is {status}, and only ready and scheduled items can be held: {instead}"
+        """What is said of this item alone."""
+        super().__init__(f"{self.alone}. No item was held")
         self.id = id
         self.status = status
 

@@ -80,7 +80,7 @@ KeyPolicy: TypeAlias = Literal["existing", "replace", "debounce", "error"]
 """What a submit does if an earlier item answers for its key. See `Backend.submit`."""
 
 NEVER: Final = 253_402_300_799.0
-"""When an item is due that is suspended without a time limit: at the end of the year 9999."""
+"""When an item is due that is suspended without a time limit, or held: at the end of the year 9999."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
@@ -692,6 +692,8 @@ class ItemState(msgspec.Struct, kw_only=True, gc=False):
     suspended: bool = False
     """Whether its handler waits without a worker: it sleeps, or waits for a signal or for children. Still so
     when the wait is over and it is ready, until it is claimed."""
+    held: bool = False
+    """Whether an operator holds it: it is `scheduled`, and due at `NEVER`. See `Backend.hold`."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, gc=False):

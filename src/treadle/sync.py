@@ -264,6 +264,8 @@ class SyncOperator(SyncSide):
     repair = blocking(Operator.repair)
     update = blocking(Operator.update)
     trigger = blocking(Operator.trigger)
+    hold = blocking(Operator.hold)
+    unhold = blocking(Operator.unhold)
     delete = blocking(Operator.delete)
     pause = blocking(Operator.pause)
     resume = blocking(Operator.resume)

@@ -85,6 +85,7 @@ ELSEWHERE = {
         "LongTransaction",
         "MailboxFull",
         "NotStarted",
+        "NotHoldable",
         "NotTriggerable",
         "NotUpdatable",
         "PayloadError",

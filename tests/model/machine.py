@@ -281,6 +281,10 @@ class BackendMachine(RuleBasedStateMachine):
     def trigger(self, ids: list[str], tenant: str | None) -> None:
         self.both(lambda backend, _: backend.trigger(ids, tenant=tenant), unordered)
 
+    @rule(ids=st.lists(v.names, min_size=1, max_size=2), held=st.booleans(), tenant=v.any_tenant)
+    def hold(self, ids: list[str], held: bool, tenant: str | None) -> None:
+        self.both(lambda backend, _: backend.hold(ids, held, tenant=tenant), unordered)
+
     @rule(ids=st.lists(v.names, min_size=1, max_size=2), changes=v.updates, tenant=v.any_tenant)
     def update(self, ids: list[str], changes: ItemUpdate, tenant: str | None) -> None:
         self.both(lambda backend, _: backend.update(ids, changes, tenant=tenant), unordered)

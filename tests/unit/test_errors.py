@@ -34,6 +34,8 @@ EXAMPLES: list[TreadleError] = [
     errors.DuplicateIdError("id-1"),
     errors.AlreadyEnded("id-1", "success"),
     errors.NotTriggerable("id-1", "running"),
+    errors.NotTriggerable("id-1", "scheduled", True),
+    *(errors.NotHoldable("id-1", status) for status in ("running", "blocked", "ready", "dead")),
     errors.NotUpdatable("id-1", "running"),
     errors.DuplicateKeyError("id-1", "order-42"),
     errors.ReferencedError([("a", "b"), ("a", "c"), ("a", "d"), ("a", "e")]),

@@ -280,6 +280,26 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
         log_change(self._note, "trigger", wanted, len(changed.items), self._tenant)
         self._core.wakeups.ready()
 
+    async def hold(self, ids: Ids) -> int:
+        """Hold ready and scheduled items, also between attempts and while they are suspended: they stay, and
+        are not handed out until `unhold`. All, or none if one raises `NotFound` or `NotHoldable`. Returns how
+        many were not held before."""
+        wanted = ids_of(ids)
+        await self._begin_change("hold")
+        changed = await self._core.backend.hold(wanted, tenant=self._tenant, note=self._note)
+        log_change(self._note, "hold", wanted, len(changed.items), self._tenant)
+        return len(changed.items)
+
+    async def unhold(self, ids: Ids) -> int:
+        """Let held items go: they are due when they were. All, or none if one raises `NotFound`. Returns how
+        many were held."""
+        wanted = ids_of(ids)
+        await self._begin_change("unhold")
+        changed = await self._core.backend.hold(wanted, False, tenant=self._tenant, note=self._note)
+        log_change(self._note, "unhold", wanted, len(changed.items), self._tenant)
+        self._core.wakeups.ready((item.type, item.queue) for item in changed.items)
+        return len(changed.items)
+
     async def update(self, ids: Ids, **changes: Unpack[UpdateOptions]) -> int:
         """Change when and where items run that have not started: all of them, or none if one raises
         `NotFound` or `NotUpdatable`. What is not given stays as it is. Returns how many."""

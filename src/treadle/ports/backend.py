@@ -199,6 +199,7 @@ class PortsBackend(Backend):
     complete = _without("operating", Backend.complete)
     requeue = _without("operating", Backend.requeue)
     trigger = _without("operating", Backend.trigger)
+    hold = _without("operating", Backend.hold)
     delete = _without("operating", Backend.delete)
     order = _without("operating", Backend.order)
     withdraw = _without("operating", Backend.withdraw)

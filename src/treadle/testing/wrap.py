@@ -123,6 +123,7 @@ class WrappedBackend(Backend):
     requeue = passed_on(Backend.requeue)
     update = passed_on(Backend.update)
     trigger = passed_on(Backend.trigger)
+    hold = passed_on(Backend.hold)
     signal = passed_on(Backend.signal)
     delete = passed_on(Backend.delete)
     order = passed_on(Backend.order)

@@ -288,6 +288,17 @@ class MemoryBackend:
         changed = operate.trigger(self.store, ids, tenant, self.store.now())
         return noted(self.store, changed, note, "trigger", ids, tenant)
 
+    async def hold(
+        self,
+        ids: Sequence[str],
+        held: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        changed = operate.hold(self.store, ids, held, tenant, self.store.now())
+        return noted(self.store, changed, note, "hold" if held else "unhold", ids, tenant)
+
     async def signal(
         self,
         signals: Sequence[Signal],

@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, trigger, delete, prune, requeue and update."""
+"""Operate: cancel, complete, trigger, hold, delete, prune, requeue and update."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.errors import AlreadyEnded, NotFound, NotHoldable, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import (
     GROUP_MARK,
     Changed,
@@ -25,7 +25,7 @@ from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisi
 from treadle.store.rules.settlement import redrive, token_step
 from treadle.store.rules.steps import requeued_steps
 from treadle.store.rules.submission import changed_item, changers, counts
-from treadle.store.rules.times import changed_due_at, deadline_at
+from treadle.store.rules.times import changed_due_at, deadline_at, hold_due, is_held, keep_hold, unheld_due
 
 from .dependencies import forget_waiting, is_needed, members, start_waiting, status_if_ended, stop_waiting
 from .endings import CollectedEffects, end_all
@@ -110,9 +110,35 @@ def _scheduled(store: MemoryTables, id: str, tenant: str | None) -> Row:
     row = store.find(tenant, id)
     if row is None:
         raise NotFound(id)
-    if row.status != "scheduled" or (row.suspended and not sleeps(row)):
-        raise NotTriggerable(id, row.status)
+    held = row.status == "scheduled" and is_held(row.due_at)
+    if row.status != "scheduled" or held or (row.suspended and not sleeps(row)):
+        raise NotTriggerable(id, row.status, held)
     return row
+
+
+def hold(store: MemoryTables, ids: Sequence[str], held: bool, tenant: str | None, now: float) -> Changed:
+    found = [_holdable(store, id, held, tenant) for id in dict.fromkeys(ids)]
+    rows = [row for row in found if _waits(row) and is_held(row.due_at) != held]
+    before = tuple(item_state(row) for row in rows)
+    for row in rows:
+        leave_container(row)
+        row.due_at = hold_due(row.due_at) if held else unheld_due(row.due_at)
+        row.place = 0
+        wait(store, row, now)
+    return Changed(before)
+
+
+def _holdable(store: MemoryTables, id: str, held: bool, tenant: str | None) -> Row:
+    row = store.find(tenant, id)
+    if row is None:
+        raise NotFound(id)
+    if held and not _waits(row):
+        raise NotHoldable(id, row.status)
+    return row
+
+
+def _waits(row: Row) -> bool:
+    return row.status in ("ready", "scheduled") and row.verdict is None
 
 
 def delete(store: MemoryTables, group_ids: Sequence[str], tenant: str | None, *, cascade: bool) -> Changed:
@@ -380,7 +406,7 @@ def update(
             lane=row.item.lane if changes.lane is UNSET else changes.lane,
             queue=row.item.queue if changes.queue is UNSET else changes.queue,
         )
-        due = row.due_at if changes.run_at is UNSET else changes.run_at
+        due = row.due_at if changes.run_at is UNSET else keep_hold(row.due_at, changes.run_at)
         if item != row.item or due != row.due_at:
             move(store, row, item, due, now)
         if changes.deadline is not UNSET:
@@ -402,7 +428,8 @@ def take_over(store: MemoryTables, changes: Iterable[tuple[Ref, Item]], now: flo
     for ref, new in changes:
         row = store.find(*ref)
         if row is not None and row.unstarted:
-            move(store, row, changed_item(row.item, new), changed_due_at(new, row.queued_at, now), now)
+            due = keep_hold(row.due_at, changed_due_at(new, row.queued_at, now))
+            move(store, row, changed_item(row.item, new), due, now)
             set_deadline(store, row, deadline_at(new, now))
             row.changed_by = changers(row.changed_by, new.id)
 

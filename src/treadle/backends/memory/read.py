@@ -24,6 +24,7 @@ from treadle.item import (
 )
 from treadle.store.rules.listing import ListPlan, WalkEnd, outcome_of, plan_groups, plan_list
 from treadle.store.rules.settlement import SHOWN_DEATHS
+from treadle.store.rules.times import is_held, shown_due
 
 from .groups import value_of
 from .rows import MemoryGroup, Row
@@ -53,7 +54,7 @@ def item_state(row: Row) -> ItemState:
         else (f"{last.error_type}: {last.message}" if last.message else last.error_type),
         error_type=None if last is None else last.error_type,
         queued_at=row.queued_at,
-        due_at=row.due_at,
+        due_at=shown_due(row.due_at, row.ended_at),
         claimed_at=row.claimed_at,
         started_at=row.claimed_at if row.status == "running" else row.started_at,
         ended_at=row.ended_at,
@@ -74,6 +75,7 @@ def item_state(row: Row) -> ItemState:
         release="" if last is None else last.release,
         has_steps=row.has_steps,
         suspended=row.suspended,
+        held=row.ended_at is None and is_held(row.due_at),
     )
 
 

@@ -19,10 +19,11 @@ from treadle.item import (
     StepRecord,
 )
 from treadle.store.rules.steps import answered, asked_for, stored_step, suspended_until, takes_signal
+from treadle.store.rules.times import is_held, keep_hold
 
 from .rows import Mail, Row, RowSteps
 from .tables import MemoryTables
-from .transitions import doom, leave_container, make_ready, owns, set_status, wait, why_lost
+from .transitions import doom, leave_container, owns, set_status, wait, why_lost
 
 
 def record(store: MemoryTables, records: Sequence[Record], now: float) -> list[Loss | None]:
@@ -125,10 +126,10 @@ def _signal_one(store: MemoryTables, signal: Signal, tenant: str | None, now: fl
     _deliver(found, awaiting, mail)
     if row.status != "scheduled" or row.verdict is not None:
         return Signalled("stored", row.status)
-    row.due_at = now
     leave_container(row)
-    make_ready(store, row, now)
-    return Signalled("stored", row.status, (row.kind.type, row.kind.queue))
+    held, row.due_at = is_held(row.due_at), keep_hold(row.due_at, now)
+    wait(store, row, now)
+    return Signalled("stored", row.status, None if held else (row.kind.type, row.kind.queue))
 
 
 def sleeps(row: Row) -> list[StepRecord]:

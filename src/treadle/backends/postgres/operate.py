@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, requeue, trigger, delete, prune."""
+"""Operate: cancel, complete, requeue, trigger, hold, delete, prune."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 from msgspec import UNSET
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.errors import AlreadyEnded, NotFound, NotHoldable, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import AuditNote, Changed, Effects, Filter, ItemUpdate
 from treadle.store.rules.listing import narrowed_filter, plan_list
 from treadle.store.rules.records import NotedChange, noted_change
@@ -105,6 +105,17 @@ class PostgresOperate(PostgresVerbs):
         change = noted_change(note, "trigger", tenant, ids)
         return await self._change("trigger", change, list(ids), tenant)
 
+    async def hold(
+        self,
+        ids: Sequence[str],
+        held: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        change = noted_change(note, "hold" if held else "unhold", tenant, ids)
+        return await self._change("hold", change, list(ids), tenant, held)
+
     async def delete(
         self,
         group_ids: Sequence[str],
@@ -163,7 +174,9 @@ def _raise_refusal(error: asyncpg.PostgresError) -> NoReturn:
         case "TR004":
             raise AlreadyEnded(found["id"], status_of(found["state"])) from None
         case "TR005":
-            raise NotTriggerable(found["id"], status_of(found["state"])) from None
+            raise NotTriggerable(found["id"], status_of(found["state"]), found["held"]) from None
+        case "TR014":
+            raise NotHoldable(found["id"], status_of(found["state"])) from None
         case "TR012":
             raise NotUpdatable(found["id"], status_of(found["state"])) from None
         case "TR006":

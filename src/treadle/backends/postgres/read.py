@@ -19,6 +19,7 @@ from treadle.item import (
     Ref,
 )
 from treadle.store.rules.listing import DISORDER, OUTCOMES, GroupsPlan, WalkEnd, plan_groups, plan_list
+from treadle.store.rules.times import is_held, shown_due
 
 from .columns import REASONS, SUCCESS, decoded, names, status_of
 from .connection import PostgresVerbs, Record
@@ -182,7 +183,7 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         error_type=None if state == SUCCESS else kind,
         error=None if state == SUCCESS else f"{kind}: {message}" if message else kind,
         queued_at=queued,
-        due_at=due,
+        due_at=shown_due(due, ended),
         claimed_at=claimed,
         started_at=rest[6],
         ended_at=ended,
@@ -203,6 +204,7 @@ def state_of(row: Record | Sequence[Any]) -> ItemState:
         mark=rest[7] or "",
         has_steps=rest[9],
         suspended=rest[10],
+        held=ended is None and is_held(due),
         release="" if state == SUCCESS else rest[11] or "",
     )
     if rest[0] is not None:

@@ -14,6 +14,7 @@ from msgspec import Struct, msgpack
 
 from treadle.item import Attempt, DeathReason, ErrorInfo, Item, ItemState, Lease, Status, Verdict
 from treadle.store.rules.settlement import failed_attempt, lost_attempt
+from treadle.store.rules.times import is_held, shown_due
 
 Argument: TypeAlias = bytes | str | int | float
 
@@ -305,7 +306,7 @@ def item_state(found: RedisItem, *, history: bool = False) -> ItemState:
         error_type=None if last is None else last.error_type,
         history=attempts if history else (),
         queued_at=found.queued_at,
-        due_at=found.due_at,
+        due_at=shown_due(found.due_at, found.ended_at),
         claimed_at=found.claimed_at,
         started_at=found.claimed_at if found.status == "running" else found.started_at,
         ended_at=found.ended_at,
@@ -326,6 +327,7 @@ def item_state(found: RedisItem, *, history: bool = False) -> ItemState:
         release="" if last is None else last.release,
         has_steps=found.has_steps,
         suspended=found.suspended and not found.owned and found.ended_at is None,
+        held=found.ended_at is None and is_held(found.due_at),
     )
 
 

@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, trigger, delete, requeue, update and prune."""
+"""Operate: cancel, complete, trigger, hold, delete, requeue, update and prune."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, msgpack
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.errors import AlreadyEnded, NotFound, NotHoldable, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import AuditNote, Changed, Filter, ItemUpdate, Status
 from treadle.store.rules.listing import narrowed_filter
 
@@ -31,6 +31,7 @@ MOST_RECORDS: Final = 1000
 _CANCEL: Final = RedisScript("cancel")
 _COMPLETE: Final = RedisScript("complete")
 _TRIGGER: Final = RedisScript("trigger")
+_HOLD: Final = RedisScript("hold")
 _DELETE: Final = RedisScript("delete")
 _PRUNE: Final = RedisScript("prune")
 _PRUNE_RECORDS: Final = RedisScript("prune_records")
@@ -81,7 +82,26 @@ class RedisOperate(RedisStages):
         status: bytes = answer[1]
         if not status:
             raise NotFound(named[place - 1])
-        raise NotTriggerable(named[place - 1], STATUSES[status])
+        raise NotTriggerable(named[place - 1], STATUSES[status], answer[2] == 1)
+
+    async def hold(
+        self,
+        ids: Sequence[str],
+        held: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        named = list(dict.fromkeys(ids))
+        packed = pack_note(note, "hold" if held else "unhold", ids, tenant)
+        answer = await self._link.run(_HOLD, [packed, tenant_argument(tenant), int(held), *named])
+        if len(answer) == 1:
+            return Changed(item_states(answer[0]))
+        place: int = answer[0]
+        status: bytes = answer[1]
+        if not status:
+            raise NotFound(named[place - 1])
+        raise NotHoldable(named[place - 1], STATUSES[status])
 
     async def delete(
         self,

@@ -357,6 +357,17 @@ class SqliteBackend(SqliteDatabase):
     ) -> Changed:
         return await self._change(noted_change(note, "trigger", tenant, ids), operate.trigger, ids, tenant)
 
+    async def hold(
+        self,
+        ids: Sequence[str],
+        held: bool = True,
+        *,
+        tenant: str | None = None,
+        note: AuditNote | None = None,
+    ) -> Changed:
+        change = noted_change(note, "hold" if held else "unhold", tenant, ids)
+        return await self._change(change, operate.hold, ids, held, tenant)
+
     async def signal(
         self,
         signals: Sequence[Signal],

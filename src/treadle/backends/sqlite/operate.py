@@ -1,4 +1,4 @@
-"""Operate: cancel, complete, trigger, delete, requeue and update."""
+"""Operate: cancel, complete, trigger, hold, delete, requeue and update."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from treadle.errors import AlreadyEnded, NotFound, NotTriggerable, NotUpdatable, ReferencedError
+from treadle.errors import AlreadyEnded, NotFound, NotHoldable, NotTriggerable, NotUpdatable, ReferencedError
 from treadle.item import (
     GROUP_MARK,
     Changed,
@@ -25,7 +25,7 @@ from treadle.store.rules.listing import narrowed_filter
 from treadle.store.rules.repair import Condition, RepairLookups, gone_prerequisite, plan_repair
 from treadle.store.rules.settlement import contributed, redrive, shortest_keep
 from treadle.store.rules.submission import Dependencies, changers, count_dependencies, is_tolerant
-from treadle.store.rules.times import changed_due_at, deadline_at
+from treadle.store.rules.times import changed_due_at, deadline_at, hold_due, is_held, keep_hold, unheld_due
 
 from . import steps
 from .dependencies import WaitingItem, find_known, replace_dependencies
@@ -118,9 +118,9 @@ def trigger(tx: Tx, ids: Sequence[str], tenant: str | None) -> Changed:
     for id in ids:
         if id not in by_id:
             raise NotFound(id)
-        status = before[by_id[id]].status
-        if status != "scheduled":
-            raise NotTriggerable(id, status)
+        found = before[by_id[id]]
+        if found.status != "scheduled" or found.held:
+            raise NotTriggerable(id, found.status, found.held)
     suspended = [no for no, state in before.items() if state.suspended]
     if suspended:
         _wake(tx, suspended, before)
@@ -137,6 +137,25 @@ def _wake(tx: Tx, nos: Sequence[int], states: Mapping[int, ItemState]) -> None:
         if no not in asleep:
             raise NotTriggerable(states[no].id, states[no].status)
     steps.end_sleeps(tx, nos)
+
+
+def hold(tx: Tx, ids: Sequence[str], held: bool, tenant: str | None) -> Changed:
+    by_id = numbers(tx, ids, tenant)
+    waiting: dict[int, float] = dict(tx.rows(_SQL["waiting"], array(by_id.values())))
+    before = states(tx, by_id.values())
+    for id in ids:
+        if id not in by_id:
+            raise NotFound(id)
+        if held and by_id[id] not in waiting:
+            raise NotHoldable(id, before[by_id[id]].status)
+    nos = dict.fromkeys(by_id[id] for id in ids)
+    changed = [no for no in nos if no in waiting and is_held(waiting[no]) != held]
+    for no in changed:
+        due = hold_due(waiting[no]) if held else unheld_due(waiting[no])
+        ready = due <= tx.now
+        place = (READY, tx.numbers(seq=1).seq, tx.now) if ready else (SCHEDULED, 0, None)
+        tx.run(_SQL["hold"], due, *place, no)
+    return Changed(tuple(before[no] for no in changed))
 
 
 # -- removing ------------------------------------------------------------------------------------------
@@ -451,7 +470,7 @@ def _update(tx: Tx, item: UnstartedItem, changes: ItemUpdate) -> None:
         queue=item.queue if changes.queue is UNSET else changes.queue,
         lane=item.lane if changes.lane is UNSET else changes.lane,
         priority=item.priority if changes.priority is UNSET else changes.priority,
-        due=item.due if changes.run_at is UNSET else changes.run_at,
+        due=item.due if changes.run_at is UNSET else keep_hold(item.due, changes.run_at),
         deadline=item.deadline if changes.deadline is UNSET else changes.deadline,
     )
     if changed._replace(deadline=item.deadline) == item:
@@ -475,7 +494,7 @@ def take_over(tx: Tx, changes: Mapping[Ref, Item]) -> None:
                     queue=new.queue,
                     lane=new.lane,
                     priority=new.priority,
-                    due=changed_due_at(new, item.queued_at, tx.now),
+                    due=keep_hold(item.due, changed_due_at(new, item.queued_at, tx.now)),
                     deadline=deadline_at(new, tx.now),
                 ),
             )

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from treadle.item import Attempt, ErrorInfo, ItemState, Lease, SettlementKind, Status, Verdict
+from treadle.store.rules.times import is_held, shown_due
 
 from .statements import Row, Tx, array, statements
 
@@ -90,7 +91,7 @@ def _state(row: Row) -> ItemState:
         input=row[16],
         status=STATUS[row[17]],
         attempt=row[18],
-        due_at=row[19],
+        due_at=shown_due(row[19], row[23]),
         deadline=row[20],
         claimed_at=row[21],
         started_at=row[30],
@@ -105,8 +106,9 @@ def _state(row: Row) -> ItemState:
         error=None if error_type is None else str(ErrorInfo(error_type, decode_text(row[27]))),
         mark=row[31] or "",
         release="" if error_type is None else row[34] or "",
-        has_steps=row[33] & 1 == 1,
-        suspended=row[33] & 2 == 2,
+        has_steps=row[33] & HAS_STEPS > 0,
+        suspended=row[33] & SUSPENDED > 0,
+        held=row[23] is None and is_held(row[19]),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from treadle.item import MOST_UNREAD, Chunk, Record, Recorded, Settlement, Signal, Signalled, StepRecord
 from treadle.store.rules.records import NotedChange
 from treadle.store.rules.steps import answered, requeued_steps, stored_step, suspended_until, takes_signal
+from treadle.store.rules.times import hold_due, is_held
 
 from .records import record as record_change
 from .rows import READY, SCHEDULED, STATUS, SUSPENDED, numbers
@@ -107,7 +108,7 @@ def signal(
 def _signal_one(tx: Tx, signal: Signal, no: int | None) -> Signalled:
     if no is None:
         return Signalled("not_found")
-    _, code, is_doomed, records, type, queue = tx.rows(_SQL["item_of_signal"], no)[0]
+    _, code, is_doomed, records, type, queue, due = tx.rows(_SQL["item_of_signal"], no)[0]
     status = STATUS[code]
     if records is None:
         return Signalled("ended", status)
@@ -122,6 +123,9 @@ def _signal_one(tx: Tx, signal: Signal, no: int | None) -> Signalled:
         return Signalled("stored", status)
     tx.run(_SQL["answer_wait"], signal.value, no, wait)
     if code != SCHEDULED or is_doomed:
+        return Signalled("stored", status)
+    if is_held(due):
+        tx.run(_SQL["wake_held"], hold_due(tx.now), no)
         return Signalled("stored", status)
     tx.run(_SQL["wake"], tx.now, tx.now, tx.numbers(seq=1).seq, no)
     return Signalled("stored", "ready", (type, queue))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from treadle.item import Fire, Item, Schedule, Settlement
+from treadle.item import NEVER, Fire, Item, Schedule, Settlement
+
+HELD: Final = 2.0**64
+"""What the instant at which an item is due is multiplied by while it is held. The product is exact, and later
+than all instants. So no other verb has to look whether an item is held: it is not due."""
 
 
 def due_at(when: Item | Settlement, now: float) -> float:
@@ -30,6 +34,31 @@ def changed_due_at(new: Item, queued_at: float, now: float) -> float:
         return queued_at + new.delay
     due = now + new.delay
     return due if new.debounce_max is None else min(due, queued_at + new.debounce_max)
+
+
+def is_held(due: float) -> bool:
+    """Whether an item is held that is stored with this instant."""
+    return due >= HELD
+
+
+def hold_due(due: float) -> float:
+    """The instant that is stored while an item is held that is due then."""
+    return max(due, 1.0) * HELD
+
+
+def unheld_due(due: float) -> float:
+    """When an item is due that is stored with this instant, apart from a hold."""
+    return due / HELD if is_held(due) else due
+
+
+def keep_hold(before: float, due: float) -> float:
+    """The instant that is stored for an item that becomes due then, and stays held if it is."""
+    return hold_due(due) if is_held(before) else due
+
+
+def shown_due(due: float, ended_at: float | None) -> float:
+    """When an item is due, as readers see it. It may have ended while it was held."""
+    return due if due < HELD else NEVER if ended_at is None else due / HELD
 
 
 def began_at(ran: float, claimed_at: float | None, now: float) -> float:

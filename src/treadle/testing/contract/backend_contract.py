@@ -25,6 +25,7 @@ from .fairness import ClaimOrderCases, FairnessCases, NestedFairnessCases
 from .group_dependencies import GroupCycleCases, GroupDependencyCases
 from .group_lists import GroupListCases, WorkflowListCases
 from .groups import FoldCases, GroupEndCases, GroupValueCases
+from .hold import HeldItemCases, HoldCases
 from .key_policies import KeyErrorCases, KeyReplaceCases
 from .key_repeats import KeyRepeatCases
 from .keys import KeyCases
@@ -129,6 +130,8 @@ class BackendContract(
     WorkflowListCases,
     NestedLoadCases,
     TriggerCases,
+    HoldCases,
+    HeldItemCases,
     UpdateCases,
     TimeCases,
     DeleteCases,

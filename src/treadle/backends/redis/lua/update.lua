@@ -1,4 +1,4 @@
--- uses: clock store kinds rows unstarted trees audits
+-- uses: clock store kinds rows unstarted trees audits holds
 -- Update: change items that have not started, all of them or none.
 --
 -- ARGV: note, tenant, changes (a map: at, the new due_at; p, the bytes of the priority; l, lane; q, queue; d, deadline,
@@ -15,7 +15,7 @@ end
 local before = Trees.raw(rows)
 for _, row in ipairs(rows) do
   local names = row.kind.names
-  local priority, due = changes.p or row.priority, changes.at or row.due_at
+  local priority, due = changes.p or row.priority, changes.at and Holds.keep(row, changes.at) or row.due_at
   local queue, lane = changes.q or names.queue, changes.l or names.lane
   if priority ~= row.priority or due ~= row.due_at or queue ~= names.queue or lane ~= names.lane then
     local kind = Kinds.named(names.tenant, queue, lane, names.type)

@@ -16,6 +16,13 @@ SELECT outcome FROM treadle_done WHERE no = ?
 UPDATE treadle_open SET status = 2, due = ?, ready_since = ?, seq = ? + e.key
 FROM json_each(?) AS e WHERE treadle_open.no = e.value AND treadle_open.status = 1
 
+-- Those of these items that are scheduled or ready.
+-- :name waiting
+SELECT o.no, o.due FROM json_each(?) AS e CROSS JOIN treadle_open AS o ON o.no = e.value WHERE o.status IN (1, 2, 3)
+
+-- :name hold
+UPDATE treadle_open SET due = ?, status = ?, seq = ?, ready_since = ? WHERE no = ?
+
 -- :name members
 SELECT i.no FROM json_each(?) AS e
 CROSS JOIN treadle_item AS i INDEXED BY treadle_item_member ON i.group_no = e.value AND i.queued_by IS NOT NULL

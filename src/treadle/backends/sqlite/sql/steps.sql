@@ -50,7 +50,8 @@ UPDATE treadle_step SET over = 1, value = ? WHERE no = ? AND name = ?
 
 -- The item of a signal: its number, its status, whether it is doomed, and its records.
 -- :name item_of_signal
-SELECT i.no, coalesce(o.status, d.outcome), o.verdict IS NOT NULL, o.records, i.type, i.queue
+SELECT i.no, coalesce(o.status, d.outcome), o.verdict IS NOT NULL, o.records, i.type, i.queue,
+    o.due
 FROM treadle_item AS i
 LEFT JOIN treadle_open AS o ON o.no = i.no
 LEFT JOIN treadle_done AS d ON d.no = i.no
@@ -71,6 +72,9 @@ WHERE no = ? AND signal = ? AND over = 0 AND (until IS NULL OR until > ?) ORDER 
 
 -- :name wake
 UPDATE treadle_open SET status = 2, due = ?, ready_since = ?, seq = ? WHERE no = ?
+
+-- :name wake_held
+UPDATE treadle_open SET due = ? WHERE no = ?
 
 -- The sleeps of suspended items that are not over.
 -- :name sleeping

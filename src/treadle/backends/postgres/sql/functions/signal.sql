@@ -80,7 +80,9 @@ begin
     return;
   end if;
   update treadle.step s set over = true, value = p_value where s.no = p_no and s.name = waiting;
-  if found.status = 1 then
+  if found.status = 1 and treadle.is_held(found.due) then
+    update treadle.open_item o set due = treadle.keep_hold(o.due, p_now) where o.no = p_no;
+  elsif found.status = 1 then
     update treadle.open_item o set status = 2, due = p_now, ready_since = p_now, seq = nextval('treadle.number')
       where o.no = p_no;
     state := 2; type := found.type; queue := found.queue;

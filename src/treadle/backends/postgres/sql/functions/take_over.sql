@@ -44,10 +44,10 @@ begin
     where y.id <> all(y.changed_by)
     order by y.new_no
   ), changed as (
-    update treadle.open_item o set queue = w.queue, lane = w.lane, priority = w.priority, due = w.due,
-        deadline = w.deadline, keep = nullif(w.keep, 86400), keep_dead = w.keep_dead, seq = w.seq,
+    update treadle.open_item o set queue = w.queue, lane = w.lane, priority = w.priority,
+        due = treadle.keep_hold(o.due, w.due), deadline = w.deadline, keep = nullif(w.keep, 86400), keep_dead = w.keep_dead, seq = w.seq,
         ready_since = p_now, holds_lane = false,
-        status = case when o.status = 0 then 0 when w.due > p_now then 1 else 2 end
+        status = case when o.status = 0 then 0 when treadle.keep_hold(o.due, w.due) > p_now then 1 else 2 end
       from wanted w where o.no = w.no and o.status < 4 and o.attempt = 0 and o.recorded & 1 = 0
       returning o.no
   ), stored as (

@@ -33,10 +33,10 @@ begin
 
   -- One that gets another line or instant goes to the end of its line. A blocked one stays blocked.
   update treadle.open_item o set seq = u.seq, ready_since = now, holds_lane = false,
-      status = case when o.status = 0 then 0 when coalesce(p_run_at, o.due) > now then 1 else 2 end
+      status = case when o.status = 0 then 0 when coalesce(treadle.keep_hold(o.due, p_run_at), o.due) > now then 1 else 2 end
     from unnest(nos, seqs) u(no, seq)
-    where o.no = u.no and (p_run_at <> o.due or p_priority <> o.priority or p_lane <> o.lane or p_queue <> o.queue);
-  update treadle.open_item o set due = coalesce(p_run_at, o.due), priority = coalesce(p_priority, o.priority),
+    where o.no = u.no and (treadle.keep_hold(o.due, p_run_at) <> o.due or p_priority <> o.priority or p_lane <> o.lane or p_queue <> o.queue);
+  update treadle.open_item o set due = coalesce(treadle.keep_hold(o.due, p_run_at), o.due), priority = coalesce(p_priority, o.priority),
       lane = coalesce(p_lane, o.lane), queue = coalesce(p_queue, o.queue),
       deadline = case when p_sets_deadline then p_deadline else o.deadline end
     where o.no = any(nos);

@@ -18,6 +18,9 @@ array({list})
 -- :name trigger
 select (c.item).*, (c.effects).* from treadle.trigger(:ids::text[], :tenant) c
 
+-- :name hold
+select (c.item).*, (c.effects).* from treadle.hold(:ids::text[], :tenant, :held::boolean) c
+
 -- :name update
 select (c.item).*, (c.effects).* from treadle.update_items(:ids::text[], :tenant, :run_at::float8,
   :priority::int, :lane::text, :queue::text, :deadline::float8, :sets_deadline::boolean) c

@@ -1,4 +1,4 @@
--- uses: clock store kinds rows groups new_items refs unstarted
+-- uses: clock store kinds rows groups new_items refs unstarted holds
 -- Key holders: the items that hold keys, and answer for new items with the same key, or take over what these have.
 --
 --   changers  n -> the ids of the last submitted items of which it took over what they have
@@ -77,7 +77,7 @@ do
         local names, of = item.names, row.kind.names
         Unstarted.move(row, {
           kind = Kinds.named(of.tenant, names.queue, names.lane, of.type), priority = item.priority,
-          due_at = changed_due_at(item.spec, row.queued_at), replaces = true,
+          due_at = Holds.keep(row, changed_due_at(item.spec, row.queued_at)), replaces = true,
           keep = item.keep, keep_dead = item.keep_dead, body = item.body,
         })
         Unstarted.set_deadline(row, NewItems.deadline_at(item.spec))

@@ -1,4 +1,4 @@
--- uses: clock store kinds rows lines transitions steps mailboxes
+-- uses: clock store kinds rows lines transitions steps mailboxes holds
 -- Waits: how rows are suspended until something comes, and how they are woken.
 
 local Waits = {}
@@ -79,8 +79,9 @@ do
     Steps.answer(row.n, step, value)
     if row.status ~= 'w' or row.verdict ~= 0 then return false end
     Transitions.leave_line(row)
-    row.due_at = now
-    Transitions.make_ready(row, now)
-    return true
+    row.due_at = Holds.keep(row, now)
+    Transitions.wait(row)
+    Rows.save(row)
+    return row.status == 'r'
   end
 end
