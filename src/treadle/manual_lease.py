@@ -162,26 +162,20 @@ async def claim_one(
 ) -> ClaimedLease | None:
     """Lease one item. Each lease has its own worker in the store, so that leases lapse one by one.
 
-    Pauses of types are obeyed, except one for all tenants by a caller who names neither types nor a tenant.
-
     Built-in items are never handed out. One that takes the place of an item is settled here, and then the
     store is asked again.
     """
     worker = core.settings.generate_id()
-    pauses = [each for each in (await core.backend.orders()).orders if each.kind == "pause" and each.type]
-    stopped = {each.type for each in pauses if each.tenant in (None, tenant)}
-    types = None if types is None else (*(type for type in types if type not in stopped), *SETTLED_AT_ONCE)
-    avoid: dict[str, frozenset[AvoidedLane]] = {}
-    for pause in pauses:
-        if (whose := pause.tenant or tenant) is not None:
-            avoid[pause.type or ""] = avoid.get(pause.type or "", frozenset()) | {(whose, None)}
-    demand = Demand(
-        worker=worker,
-        limit=1,
-        types=None if types is None else dict.fromkeys(types, 1),
-        queues=queues,
-        tenants=None if tenant is None else (tenant,),
-        avoid=avoid,
+    rooms = None if types is None else dict.fromkeys((*types, *SETTLED_AT_ONCE), 1)
+    demand = await _obeying(
+        core,
+        Demand(
+            worker=worker,
+            limit=1,
+            types=rooms,
+            queues=queues,
+            tenants=None if tenant is None else (tenant,),
+        ),
     )
     if "strict" in core.backend.capabilities:
         demand = replace(demand, strict=_strict_types(core))
@@ -198,10 +192,19 @@ async def claim_one(
             manual=True,
         )
     )
-    beat = Heartbeat(worker=worker, lease=lease, types=types, info=info, release=core.settings.release)
+    beat = Heartbeat(
+        worker=worker,
+        lease=lease,
+        types=None if rooms is None else tuple(rooms),
+        info=info,
+        release=core.settings.release,
+    )
     for _ in range(MOST_CLAIMS):
         await core.backend.beat(beat)
         claim = await core.backend.claim(demand)
+        if claim.orders is not None:
+            demand = await _obeying(core, replace(demand, types=rooms))
+            continue
         found: ClaimedLease | None = None
         for each in claim.leases:
             found = await _claimed(core, each, worker, lease, types or ()) or found
@@ -212,6 +215,31 @@ async def claim_one(
         demand = replace(demand, fairness=claim.fairness)
     await _remove_worker(core, worker)
     return None
+
+
+async def _obeying(core: Core, demand: Demand) -> Demand:
+    """The demand, without what operators have paused by type. If it is for every type, the store is asked
+    which there are: this takes time in proportion to the open items, and only while a type is paused."""
+    if "operating" not in core.backend.capabilities:
+        return demand
+    known = await core.backend.orders()
+    paused: set[str] = set()
+    avoid: dict[str, frozenset[AvoidedLane]] = {}
+    for order in known.orders:
+        if order.kind != "pause" or order.type is None:
+            continue
+        type = core.registry.get(order.type)
+        names = {order.type} if type is None else {type.name, *type.aliases}
+        if order.tenant is None:
+            paused |= names
+        else:
+            avoid |= {name: avoid.get(name, frozenset()) | {(order.tenant, None)} for name in names}
+    rooms = demand.types
+    if paused and rooms is None:
+        rooms = {count.type: 1 for count in await core.backend.counts()}
+    if rooms is not None:
+        rooms = {name: 0 if name in paused else room for name, room in rooms.items()}
+    return replace(demand, types=rooms, avoid=avoid, orders=known.version)
 
 
 def _strict_types(core: Core) -> frozenset[str]:

@@ -245,3 +245,33 @@ async def test_a_manual_lease_obeys_pauses_of_types(make_app: MakeApp) -> None:
     found = await app.claim_one(types=["plain"])
     assert found is not None
     await found.complete()
+
+
+async def test_a_manual_lease_of_any_type_obeys_pauses_of_types(make_app: MakeApp) -> None:
+    """For all tenants and for one."""
+    app = make_app(plain, other)
+    await app.pause(type="plain")
+    await app.tenant("acme").pause(type="other")
+    await app.enqueue(plain(1))
+    await app.tenant("acme").enqueue(plain(1))
+    await app.tenant("acme").enqueue(other(1))
+    assert await app.claim_one() is None
+    assert await app.tenant("acme").claim_one() is None
+    await app.enqueue(other(2))
+    found = await app.claim_one()
+    assert found is not None
+    assert (found.type, found.tenant) == ("other", "default")
+    await found.complete()
+    await app.resume(type="plain")
+    assert await app.claim_one() is not None
+
+
+async def test_a_manual_lease_obeys_a_pause_by_another_name_of_its_type(make_app: MakeApp) -> None:
+    @work(name="new", aliases=["old"])
+    async def renamed() -> None: ...
+
+    app = make_app(renamed)
+    await app.pause(type="old")
+    await app.enqueue(renamed())
+    assert await app.claim_one() is None
+    assert await app.claim_one(types=["new"]) is None
