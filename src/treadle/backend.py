@@ -322,10 +322,10 @@ class Backend(Protocol):
         does the rest; `next_due` is then 0, which means to claim again at once.
 
         **Orders** are obeyed by both sides. If the demand has a version of orders and it is not the current
-        one, nothing is handed out, doomed items neither, and the answer has the current one: the worker reads
-        the orders and claims again. The store obeys pauses of queues and tenants, also for demands without a
-        version. Workers obey all others: they ask for no items of a paused type, and for permits of the
-        limits in force.
+        one, nothing is handed out, doomed items neither, nothing need become ready or doomed, and the answer
+        has the current one: the worker reads the orders and claims again. The store obeys pauses of queues
+        and tenants, also for demands without a version. Workers obey all others: they ask for no items of a
+        paused type, and for permits of the limits in force.
 
         **Eligible** are items of the requested queues and tenants that no pause of a queue or a tenant holds,
         of a type with room: at most `types[type]` of each type, and `limit` in all. Not eligible are items in

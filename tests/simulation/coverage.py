@@ -54,6 +54,7 @@ OFTEN = (
     "queue paused",
     "type paused",
     "tenant paused",
+    "a claim learned of other orders",
     "wake-up dropped",
     "wake-up repeated",
     "waited to the end",

@@ -160,6 +160,10 @@ class WorkChecks:
             must(not claim.leases, "a dead worker got leases")
             self.cover("a claim by a removed worker")
             return
+        if claim.orders is not None:
+            must(not claim.leases, "a claim got leases that knows other orders")
+            self.cover("a claim learned of other orders")
+            return
         reference.expire(now)
         run = Counter[str]()
         for lease in claim.leases:
