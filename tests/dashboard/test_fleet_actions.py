@@ -110,3 +110,23 @@ async def test_orders_are_given_and_withdrawn(store: Any, make_app: Any, visitor
     assert await app.orders() == []
     verbs = [entry.verb for entry in (await app.audits()).entries if entry.count]
     assert verbs == ["resume", "resume", *["clear_limit"] * 2, "pause", "pause", "set_limit", "set_limit"]
+
+
+async def test_a_type_is_paused_and_resumed_on_its_page(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    ann, of_a = visitor(app), visitor(app, tenants=["a"])
+    await app.tenant("a").enqueue(report(date(2030, 1, 31), 3))
+    path = f"/types/{report.name}"
+
+    async def offered(visitor: Any) -> list[str]:
+        return re.findall(r'action="/orders/(\w+)', (await visitor.get(path)).text)
+
+    assert await offered(ann) == ["pause"]
+    told = {"type": report.name, "back": path}
+    assert said(await ann.post("/orders/pause", data=told)) == (303, f"{path}?done=pause.1")
+    assert re.search(r"Paused\s+by ann", (await ann.get(path)).text)
+    assert await offered(ann) == ["resume"]
+    assert await offered(of_a) == []
+    assert (await ann.get(path, headers=AS_JSON)).json()["paused"][0]["type"] == report.name
+    await ann.post("/orders/resume", data=told)
+    assert await offered(ann) == ["pause"]

@@ -26,9 +26,9 @@ from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.define.dependency import BUILT_IN
 from treadle.define.work_type import AnyWorkType, arguments_of
-from treadle.item import WorkerState
+from treadle.item import Order, WorkerState
 from treadle.item_facts import Overview, UnservedType
-from treadle.operate.fleet_json import unserved_json
+from treadle.operate.fleet_json import order_json, unserved_json
 from treadle.operate.why.fleet import misfit_text
 from treadle.retry import Retry
 from treadle.store.fleet import Fleet
@@ -89,6 +89,8 @@ class TypePage(msgspec.Struct, frozen=True):
     """Visitors of single tenants are told only how many there are."""
     misfits: str = ""
     """That workers could not decode arguments of its items. Empty: none says so."""
+    pauses: list[Order] = []
+    """Those of this type that are in force."""
 
 
 async def read_all(visit: Visit) -> TypesPage:
@@ -167,6 +169,7 @@ async def read_one(visit: Visit) -> TypePage:
         workers=[worker_row(fleet, worker) for worker in serving[:most]],
         more_workers=max(0, len(serving) - most),
         misfits=_misfits(visit, name, serving),
+        pauses=[order for order in overview.paused if order.type == name],
     )
 
 
@@ -273,6 +276,7 @@ def one_json(visit: Visit, page: TypePage) -> dict[str, Any]:
         "facts": page.facts,
         "throughput": throughput_json(page.throughput),
         "limits": rows_json(page.limits),
+        "paused": [order_json(each) for each in page.pauses],
         "queues": [{"queue": queue, **depth_json(depth)} for queue, depth in page.queues.items()],
         "workers": [row_json(visit, each) for each in page.workers],
         "more_workers": page.more_workers,
