@@ -110,6 +110,8 @@ async def test_a_mark_that_only_the_newest_release_has_is_a_problem() -> None:
         (mark,) = await app.dead.marks()
         assert releases_text(mark) == "all 3 deaths of this mark began with v2, 4 min after it started"
         assert release.text == f"pay fails with Abort: no such column: {releases_text(mark)}"
+        why = await app.why((await app.list("dead")).items[0])
+        assert f"; {releases_text(mark)}" in why.reasons[0].text
         again = f"treadle dead requeue --canary 5 --mark {mark.mark}"
         assert release.fix == f"go back to v1, or mend it; then run them again: {again}"
         assert (release.refs, release.items) == ((mark.mark,), 3)

@@ -51,6 +51,7 @@ def _ended(facts: ItemFacts) -> Reason:
             text += f": {listed(worker_name(each, explained.workers) for each in killed)}" if killed else ""
             if item.error is not None and not facts.causes and item.reason != "lease_lost":
                 text += f"; the last error: {first_line(item.error)}"
+            text += f"; {facts.releases}" if facts.releases else ""
             text += _undone(facts)
             undos = (each.id for each in facts.dead_undos)
             refs = (*(each.id.removeprefix(GROUP_MARK) for each in causes), *killed, *undos)

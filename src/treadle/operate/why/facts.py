@@ -68,6 +68,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Some of these that have died."""
     joins: Mapping[str, Explanation] = {}
     """By the signal that tells it: the items that wait for its children."""
+    releases: str = ""
+    """Under which releases items died of its mark."""
 
 
 class NoItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ from treadle.why import Reason, Why
 from .blocked import open_prerequisites
 from .facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from .meaning import reasons_of
-from .wording import item_name
+from .wording import item_name, releases_text
 
 MOST_DEEP: Final = 20
 """Items that are followed, from one to what it waits for."""
@@ -55,6 +55,10 @@ PREREQUISITES: Final = 1000
 """Prerequisites that are read of an item that died because of one."""
 MOST_TYPES: Final = 3
 """Types of a queue that are named if no worker has them."""
+MARKS: Final = 20
+"""Limit on the marks among which that of a dead item is searched, those with the newest deaths first."""
+DEATHS: Final = 1000
+"""Limit on the deaths of each that are counted."""
 HELD_UP: Final = frozenset(("paused", "no_worker", "no_worker_for_queue", "no_worker_for_tenant"))
 """Reasons of a whole queue: its oldest item has no others that matter."""
 
@@ -192,7 +196,16 @@ async def _read(
         undone=tuple(step.name for step in recorded.steps if _was_undone(item, step)),
         dead_undos=await _read_dead_undos(backend, item, recorded),
         joins=await _read_joins(backend, item.tenant, waits),
+        releases=await _read_releases(backend, item, viewer),
     )
+
+
+async def _read_releases(backend: Backend, item: ItemState, viewer: str | None) -> str:
+    if item.status != "dead" or not item.release:
+        return ""
+    marks = await backend.marks(tenant=viewer, count=MARKS, cap=DEATHS)
+    found = (releases_text(mark) for mark in marks if mark.mark == item.mark)
+    return next(found, "") or f"it died under {plain(item.release)}"
 
 
 async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]) -> dict[str, Explanation]:
