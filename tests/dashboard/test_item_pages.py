@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -125,6 +126,17 @@ async def test_every_page_for_every_visitor(mails: Mails, visitor: Visitor) -> N
     await _items_are_found(mails, operator)
     await _an_item_says_all(mails, operator)
     await _the_dead_are_grouped(mails, operator)
+
+
+async def test_the_list_has_a_line_of_each_input(mails_in_memory: Mails, visitor: Visitor) -> None:
+    mails = mails_in_memory
+    await mails.worker.enqueue(send(8, "x" * 20_000), delay=3600)
+    text = (await visitor(mails.app).get("/items")).text
+    assert ">order: 4<" in text
+    assert "code: &#34;***&#34;" in text
+    assert re.search(r">20,\d\d\d bytes<", text)
+    assert f">…{mails.later.id[-8:]}</a>" in text
+    assert "order: 4" not in (await visitor(mails.app, payloads=False).get("/items")).text
 
 
 async def test_the_pages_of_a_mark_and_the_command_count_alike(

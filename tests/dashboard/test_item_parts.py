@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.tiers import examples
+from treadle.dashboard.cell_labels import with_labels
 from treadle.dashboard.payloads import pretty_text
+from treadle.dashboard.template_filters import short_id
 from treadle.dashboard.timeline import Stretch, Timeline, timeline_of, timeline_svg, timeline_ticks
 from treadle.dashboard.views.dead import MOST_ROWS, DiffRow, diff_of
 from treadle.dashboard.views.item import is_own, traceback_parts
@@ -242,3 +244,22 @@ def test_large_integers_are_texts_for_programs() -> None:
     assert exact_json({"a": [2**60, -(2**60), 2**53, True]}) == {
         "a": [str(2**60), str(-(2**60)), 2**53, True]
     }
+
+
+def test_cells_say_the_names_of_their_columns() -> None:
+    heads = '<th scope="col"><input></th><th scope="col" class="number">items</th><th scope="col">state</th>'
+    table = (
+        f"<p></p><table><thead><tr>{heads}</tr></thead><tbody>"
+        '<tr><td><input></td><td class="number">3</td><td>dead</td></tr>'
+        '<tr><th scope="row">x</th><td> </td><td>–</td></tr>'
+        '<tr><td colspan="3">more</td></tr></tbody></table>'
+    )
+    assert with_labels(table) == table.replace(
+        '<td class="number">', '<td data-label="items" class="number">'
+    ).replace("<td> </td><td>–</td>", "<td data-empty> </td><td data-empty>–</td>")
+    assert with_labels("<td>&lt;table&gt;</td>") == "<td>&lt;table&gt;</td>"
+
+
+def test_only_ids_that_treadle_makes_are_shown_by_their_end() -> None:
+    assert short_id("6608f193dee2b7c71253093b46d58474") == "…46d58474"
+    assert short_id("order-17-of-a-customer-with-a-name") == "order-17-of-a-customer-with-a-name"

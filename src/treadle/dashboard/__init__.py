@@ -16,6 +16,7 @@ web.mount("/treadle", dashboard(app, access=access))
                                 visitors, portions of bulk actions in a fleet without workers for them
     queue_states, throughput    how queues stand; rates
     charts, timeline            pictures
+    cell_labels                 tables whose rows are cards on a narrow screen
     steps                       what an item has recorded, how far it is, the end of its stream
     forms, notices, addresses   what was sent; what is said of it; where pages are
     payloads, template_filters  values, instants and numbers as a page shows them

@@ -20,6 +20,10 @@ from .visit import Visit
 
 MOST_CHARACTERS: Final = 65_536
 """Of a payload on a page. A download has all of it."""
+MOST_ON_A_LINE: Final = 200
+"""Characters of an input in a list."""
+LINE_BYTES: Final = 16_384
+"""Largest input that a list decodes to show a line of it."""
 HEX_BYTES: Final = 32
 """Bytes on one line."""
 
@@ -67,6 +71,21 @@ def shown_payload(visit: Visit, state: ItemState, what: What) -> Payload | None:
     if len(line) > MOST_CHARACTERS:
         return Payload(line[:MOST_CHARACTERS], len(line), True, problem)
     return Payload(pretty_text(value), len(line), False, problem)
+
+
+def shown_line(visit: Visit, state: ItemState) -> str:
+    """An input on one line, cut if it is long. Empty: it has no arguments, or this visitor sees none."""
+    if not visit.access.payloads or not state.input:
+        return ""
+    if len(state.input) > LINE_BYTES:
+        return f"{len(state.input):,} bytes"
+    value = read_payload(visit, state, "input")[0]
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value).items()
+        line = ", ".join(f"{name}: {json_text(each)}" for name, each in fields)
+    else:
+        line = "" if value in (None, []) else json_text(value)
+    return line if len(line) <= MOST_ON_A_LINE else f"{line[:MOST_ON_A_LINE]}…"
 
 
 def shown_headers(visit: Visit, state: ItemState) -> dict[str, str] | None:

@@ -38,6 +38,7 @@ from treadle.operate.server_stop import server_stop
 
 from . import template_filters
 from .access import Access, AccessFn, Forbidden, NotShown
+from .cell_labels import with_labels
 from .forms import read_form
 from .live import BulkRuns, KeptReads, Live
 from .notices import keep, notice
@@ -267,6 +268,7 @@ class Site:
             notice=notice(visit),
             **values,
         )
+        text = with_labels(text)
         tag = f'"{hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:20]}"'
         if status == 200 and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"etag": tag})

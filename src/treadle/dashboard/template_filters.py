@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -57,6 +58,10 @@ SHAPES: Final = {
     "skipped": "–",
 }
 """Statuses differ by word and shape. The colour only repeats it."""
+
+
+_MADE: Final = re.compile(r"[0-9a-f]{32}")
+"""Ids that treadle makes: see `id_generator`."""
 
 
 def when(at: float | None, *, now: Callable[[], float]) -> Markup | str:
@@ -153,6 +158,11 @@ def shape(word: str) -> str:
     return SHAPES.get(word, "·")
 
 
+def short_id(id: str) -> str:
+    """An id that treadle made, by its end: ids of one time begin alike. Others are shown whole."""
+    return f"…{id[-8:]}" if _MADE.fullmatch(id) else id
+
+
 def as_json(value: object) -> str:
     """A value as JSON, for people. What JSON cannot say is shown as text."""
     try:
@@ -219,6 +229,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "json": as_json,
     "plain": plain,
     "segment": segment,
+    "short_id": short_id,
     "approximate": approximate,
     "capped": capped,
     "counted_names": counted_names,

@@ -278,6 +278,14 @@
     if (from) copy(from.dataset.copy);
   });
 
+  // A click anywhere in a row opens what the row is about, unless it was on something else or selected text.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("tr[data-row]")?.querySelector("th[scope=row] a");
+    if (!link || event.target.closest("a, button, input, label, summary, select") || String(getSelection())) return;
+    if (event.ctrlKey || event.metaKey) open(link.href);
+    else link.click();
+  });
+
   // ------------------------------------------------------------------------------------------------- keys
 
   const keys = document.getElementById("keys");

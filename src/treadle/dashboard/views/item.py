@@ -179,8 +179,8 @@ def item_verbs(state: ItemState, recorded: ItemSteps | None = None) -> list[Acti
         own = ["signal", *own]
     waits = [] if recorded is None else recorded.waits
     sleeps = not waits or any(step.kind == "sleep" for step in waits)
-    many = [verb for verb in verbs_for([state.status]) if verb != "update" and (sleeps or verb != "trigger")]
-    return [*many, *own]
+    left_out = ("update",) if sleeps else ("update", "trigger")
+    return [*(verb for verb in verbs_for([state.status]) if verb not in left_out), *own]
 
 
 def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:

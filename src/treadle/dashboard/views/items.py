@@ -11,7 +11,13 @@ import msgspec
 from treadle.base.timing import iso
 from treadle.bulk_action import BULK_TYPE, ActionVerb
 from treadle.dashboard.access import Action
-from treadle.dashboard.payloads import read_payload, shown_error, shown_headers, shown_item_json
+from treadle.dashboard.payloads import (
+    read_payload,
+    shown_error,
+    shown_headers,
+    shown_item_json,
+    shown_line,
+)
 from treadle.dashboard.views import Elsewhere, View
 from treadle.dashboard.visit import Visit
 from treadle.errors import InputError, StoreUnavailable
@@ -56,6 +62,8 @@ class ItemRow(msgspec.Struct, frozen=True):
     error: str
     reason: str | None
     key: str | None
+    input: str = ""
+    """One line of it. Empty: hidden, or none."""
     suspended: bool = False
     """Its handler sleeps, or waits for a signal or for children."""
 
@@ -216,6 +224,7 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         error=shown_error(visit, state),
         reason=state.reason if state.reason != "exhausted" else None,
         key=state.key,
+        input=shown_line(visit, state),
         suspended=state.suspended and state.status == "scheduled",
     )
 
