@@ -159,7 +159,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
 
 WAKE_PORTION: Final = 150
 """Stores limit the size of a wake-up. One that is longer is sent as `everything`."""
@@ -180,7 +180,7 @@ CAPABILITIES: Final = frozenset(
         "updates",  # update, and key policies other than `existing`
         "strict",  # Demand.strict, and permits that belong to leases
         "watching",  # explain, overview, limits, marks, lines, related, groups, workflows, `reach` of list
-        "recording",  # statistics, audit notes, runs of schedules; drain_worker
+        "recording",  # statistics, samples of the backlog, audit notes, runs of schedules; drain_worker
         "steps",  # record, steps, stream, signal; settlements of kind `suspend`
     }
 )
@@ -576,6 +576,18 @@ class Backend(Protocol):
         hours, quarters of an hour or minutes, the longest of which it is a multiple: 90 days of hours are
         kept, a day of the others. `type`, `queue`: only of these. By time, type or
         queue."""
+        ...
+
+    async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
+        """Store samples of the backlog, in place of those of the same step, instant and queue. They are kept
+        and pruned as statistics are."""
+        ...
+
+    async def samples(
+        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+    ) -> Sequence[BacklogSample]:
+        """Return the samples of this step, a minute, a quarter or an hour, that begin from `since` on, before
+        `until`: as they were stored, of one queue (empty: of all together) or of each, by time and queue."""
         ...
 
     async def audits(

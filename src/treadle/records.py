@@ -1,4 +1,5 @@
-"""Records: what the store keeps beside items: statistics, audit entries, runs of schedules, steps, progress.
+"""Records: what the store keeps beside items: statistics, samples of the backlog, audit entries, runs of
+schedules, steps, progress.
 
 All of it is plain data, as in `treadle.item`. `treadle.backend` says how it is written and read.
 """
@@ -25,6 +26,8 @@ KEPT_RUNS: Final = 50
 """Runs kept of each schedule, the newest."""
 KEPT_REMOVALS: Final = 30 * 86_400.0
 """Seconds for which the store knows that a schedule was removed."""
+MOST_SAMPLED: Final = 1000
+"""Queues in one sample of the backlog: those in which the most is due."""
 MOST_AUDIT_IDS: Final = 100
 """Ids kept in an audit entry, the first ones."""
 
@@ -53,6 +56,80 @@ class Stat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `treadle.metrics.names.SECONDS` and one more. Empty: no values."""
     run: tuple[int, ...] = ()
     """How long attempts ran, in the same way."""
+
+
+class BacklogSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How much was due in a queue in a span of time: a process of the fleet looks once a minute."""
+
+    at: float
+    """When the span begins: a whole minute, quarter, hour, or step of the call."""
+    step: int = MINUTE
+    """Its length in seconds."""
+    queue: str = ""
+    """Empty: of all queues."""
+    samples: int = 1
+    """How often the fleet has looked."""
+    ready: float = 0.0
+    """Ready items, on average."""
+    running: float = 0.0
+    """The same for running ones."""
+    oldest: float = 0.0
+    """The longest time, in seconds, for which a ready item had waited."""
+    estimated: bool = False
+    """Whether some of these numbers are estimates, as those of an `Overview` may be."""
+
+    @property
+    def depth(self) -> float:
+        """Items that are due, ready and running."""
+        return self.ready + self.running
+
+
+class QueueBacklog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is due in a queue now, and how fast that changes.
+
+    Rates are counted between two samples of the last five minutes: if items wait, since they have. None:
+    there are not two samples yet, or the last is older than two and a half minutes, or the client is one of
+    a tenant.
+    """
+
+    queue: str
+    ready: int = 0
+    running: int = 0
+    estimated: bool = False
+    """Whether the counts are estimates."""
+    oldest: float | None = None
+    """Seconds for which the oldest ready item has waited."""
+    growth: float | None = None
+    """By how many items, ready or running, it grew in a minute. Negative: it shrank."""
+    ends: float | None = None
+    """Items that ended in a minute, as workers counted them."""
+    arrivals: float | None = None
+    """Items that became due in a minute: `growth` and `ends`. Those that were cancelled, deleted or moved
+    are taken off."""
+    over: float = 0.0
+    """Seconds between the two samples."""
+    waited: bool = False
+    """Whether items were waiting in all samples between the two. Without that the rates say what came, and
+    not what the workers can do."""
+    rough: bool = False
+    """Whether one of the samples was an estimate, so that `growth` and `arrivals` may be far off."""
+
+    @property
+    def drains_in(self) -> float | None:
+        """Seconds until nothing waits any more, at this rate. None: it does not shrink, or it is not
+        known."""
+        if not self.ready:
+            return 0.0
+        growth = self.growth if self.waited else None
+        return None if growth is None or growth >= 0 else -60 * self.ready / growth
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that workers need for the ready items at their rate of ends. If it is not known, since
+        none ended or since items have not waited for long: for how long the oldest has waited."""
+        if self.ready and self.waited and self.ends:
+            return 60 * self.ready / self.ends
+        return self.oldest or 0.0
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):

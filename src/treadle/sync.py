@@ -255,6 +255,8 @@ class SyncOperator(SyncSide):
     lines = blocking(Operator.lines)
     related = blocking(Operator.related)
     statistics = blocking(Operator.statistics)
+    backlogs = blocking(Operator.backlogs)
+    backlog_history = blocking(Operator.backlog_history)
     audits = blocking(Operator.audits)
     steps = blocking(Operator.steps)
     signal = blocking(Operator.signal)

@@ -48,4 +48,5 @@
 | upkeep | prune | remove old items; log types without a worker |
 | | redrive, backlog | try dead items again; report a backlog |
 | | statistics | how much ended, for the metrics of the fleet |
+| | samples | how much is due in each queue, once a minute |
 """

@@ -35,6 +35,7 @@ from .submit.build_item import ItemBuilder
 from .submit.submitter import Submitter
 from .tasks import Tasks
 from .timers import StoreClock
+from .upkeep.samples import BacklogSampler
 from .upkeep.statistics import Statistics
 from .wait.announce import Announcer
 from .wait.waiters import NoWorkerNotice, Waiters
@@ -117,6 +118,7 @@ class Core:
         self.store_clock = StoreClock(backend, settings.clock, every=60.0)
         """For events of operators. They refresh it, if events are listened to. And for statistics."""
         self.statistics = Statistics(backend, settings, hooks, metrics, self.store_clock)
+        self.samples = BacklogSampler(backend, settings, hooks, self.store_clock)
         self._make_loop_parts()
         firing = FiredItems(self.item_builder, hooks, self.submit_middleware, self.telemetry)
         self.scheduler = Scheduler(backend, settings, hooks, firing, self._fired)

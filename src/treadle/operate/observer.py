@@ -18,7 +18,17 @@ from treadle.errors import InputError
 from treadle.item import WorkerState
 from treadle.item_facts import MAX_WAIT, LimitUse, Overview
 from treadle.options import HasId
-from treadle.records import HOUR, MINUTE, AuditPage, Line, Related, Stat, StatsBy
+from treadle.records import (
+    HOUR,
+    MINUTE,
+    AuditPage,
+    BacklogSample,
+    Line,
+    QueueBacklog,
+    Related,
+    Stat,
+    StatsBy,
+)
 from treadle.store.audit_note import check_recording
 from treadle.store.fleet import Fleet
 from treadle.why import Why
@@ -223,6 +233,46 @@ class Observer:
             return []
         backend = self._core.backend
         return list(await backend.stats(begin, until=end, step=step, by=by, type=type, queue=queue))
+
+    async def backlogs(self, *, overview: Overview | None = None) -> list[QueueBacklog]:
+        """Return what is due in each queue, since when, how many items come and end in a minute, and so
+        whether it grows or when it is drained: for queues that have ready or running items, or had some in
+        the last minutes, by name. A client of one tenant gets its items without the rates.
+
+        overview: what `overview()` of this client has just returned. Then it is not read again.
+        """
+        await self._begin_read()
+        from .backlog import read_backlogs  # few programs need it
+
+        backend = self._core.backend
+        given = await read_overview(backend, self._tenant) if overview is None else overview
+        return await read_backlogs(backend, given, rates=self._tenant is None)
+
+    async def backlog_history(
+        self,
+        since: Instant,
+        until: Instant | None = None,
+        step: int = MINUTE,
+        queue: str | None = None,
+    ) -> list[BacklogSample]:
+        """Return how much was due from `since` on, before `until`, by time: in a queue, or in all together.
+        The fleet looks once a minute while a worker runs. Steps in which it has not are left out.
+
+        step: as for `statistics`. Depths are averages, waits the longest of a step.
+
+        A client of one tenant gets nothing: samples are not kept by tenant.
+        """
+        begin = instant(since, field="since")
+        end = None if until is None else instant(until, field="until")
+        _check_step(step)
+        if queue is not None:
+            check_name(queue, field="queue")
+        await begin_read(self._core, "recording")
+        if self._tenant is not None:
+            return []
+        from .backlog import read_history  # few programs need it
+
+        return await read_history(self._core.backend, queue or "", begin, end, step)
 
     async def audits(self, bulk: str | None = None, limit: int = 100, cursor: str | None = None) -> AuditPage:
         """Return who changed what, newest first: the changes made with a client that `by(...)` returned. The

@@ -178,6 +178,8 @@ class PortsBackend(Backend):
     workflows = _without("watching", Backend.workflows)
     add_stats = _without("recording", Backend.add_stats)
     stats = _without("recording", Backend.stats)
+    put_samples = _without("recording", Backend.put_samples)
+    samples = _without("recording", Backend.samples)
     schedule_runs = _without("recording", Backend.schedule_runs)
     audits = _without("recording", Backend.audits)
     drain_worker = _without("recording", Backend.drain_worker)

@@ -112,6 +112,8 @@ class WrappedBackend(Backend):
 
     add_stats = passed_on(Backend.add_stats)
     stats = passed_on(Backend.stats)
+    put_samples = passed_on(Backend.put_samples)
+    samples = passed_on(Backend.samples)
     schedule_runs = passed_on(Backend.schedule_runs)
     audits = passed_on(Backend.audits)
     drain_worker = passed_on(Backend.drain_worker)

@@ -47,13 +47,13 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
 from treadle.store.rules.records import noted_change
 from treadle.store.wakeups import WakeReceivers
 
 from . import claim, operate, orders, read, records, schedules, settle, steps, submit, watch, workers
 from .operate import RequeueOptions, requeue
-from .records import add_stats, noted, read_stats
+from .records import add_stats, noted, read_samples, read_stats
 from .tables import MemoryTables
 
 
@@ -216,6 +216,15 @@ class MemoryBackend:
         queue: str | None = None,
     ) -> Sequence[Stat]:
         return read_stats(self.store, since, until, step, by, type, queue)
+
+    async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
+        for each in samples:
+            self.store.samples[each.step][each.at, each.queue] = each
+
+    async def samples(
+        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+    ) -> Sequence[BacklogSample]:
+        return read_samples(self.store, since, until, step, queue)
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return schedules.read_runs(self.store, count)

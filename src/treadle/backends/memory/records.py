@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from treadle.item import AuditNote, Changed, Filter
-from treadle.records import KEPT_AUDIT, KEPT_REMOVALS, AuditPage, Stat, StatsBy
+from treadle.records import KEPT_AUDIT, KEPT_REMOVALS, AuditPage, BacklogSample, Stat, StatsBy
 from treadle.store.rules.listing import page_size
 from treadle.store.rules.records import (
     STEPS,
@@ -103,11 +103,23 @@ def read_stats(
     return [added(at, *labels(by, type, queue, name), stats) for (at, name), stats in sorted(found.items())]
 
 
+def read_samples(
+    store: MemoryTables, since: float, until: float | None, step: int, queue: str | None
+) -> list[BacklogSample]:
+    return [
+        each
+        for (at, name), each in sorted(store.samples[step].items())
+        if at >= since and (until is None or at < until) and queue in (None, name)
+    ]
+
+
 def prune_stats(store: MemoryTables, now: float) -> None:
     for step, kept in STEPS.items():
-        rows = store.stats[step]
+        rows, samples = store.stats[step], store.samples[step]
         for at in [at for at in rows if at < now - kept]:
             del rows[at]
+        for key in [key for key in samples if key[0] < now - kept]:
+            del samples[key]
 
 
 def prune_removals(store: MemoryTables, now: float) -> None:

@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 
 from treadle.base.timing import Clock
 from treadle.item import GROUP_MARK, AvoidedLane, Demand, Item, Order, Ref, Schedule
-from treadle.records import AuditEntry, ScheduleRun, Stat
+from treadle.records import AuditEntry, BacklogSample, ScheduleRun, Stat
 from treadle.store.rules.orders import is_paused
 from treadle.store.rules.records import STEPS
 from treadle.store.rules.submission import KeyHolder, KeyRef
@@ -106,6 +106,8 @@ class MemoryTables:
         """By schedule, and by when each run was due."""
         self.stats: dict[int, dict[float, dict[tuple[str, str], Stat]]] = {step: {} for step in STEPS}
         """By step, begin, and type and queue."""
+        self.samples: dict[int, dict[tuple[float, str], BacklogSample]] = {step: {} for step in STEPS}
+        """By step, and by begin and queue."""
         self.audits: list[AuditEntry] = []
         """In the order of their numbers."""
         self.audit_numbers = count(1)

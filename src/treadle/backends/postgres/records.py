@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from treadle.item import AuditNote
-from treadle.records import MINUTE, AuditEntry, AuditPage, Stat, StatsBy
+from treadle.records import MINUTE, AuditEntry, AuditPage, BacklogSample, Stat, StatsBy
 from treadle.store.rules.listing import page_size
 from treadle.store.rules.records import (
     COUNTERS,
@@ -137,6 +137,20 @@ class PostgresStats(PostgresVerbs):
         within = (kept_step(step), since, until, type, queue, step, by)
         rows = await self._calls.rows(_sql("stats"), *within, within=READ_SECONDS)
         return [_stat(row, labels(by, type, queue, row["name"])) for row in rows]
+
+    async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
+        if samples:
+            columns = [[getattr(each, field) for each in samples] for field in _SAMPLE]
+            await self._calls.rows(_sql("put_samples"), *columns)
+
+    async def samples(
+        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+    ) -> Sequence[BacklogSample]:
+        rows = await self._calls.rows(_sql("samples"), step, since, until, queue, within=READ_SECONDS)
+        return [BacklogSample(**dict(zip(_SAMPLE, row, strict=True))) for row in rows]
+
+
+_SAMPLE: Final = ("step", "at", "queue", "samples", "ready", "running", "oldest", "estimated")
 
 
 def _stat(row: Record, labels: tuple[str, str]) -> Stat:

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import msgpack
 
-from treadle.records import HOUR, MINUTE, QUARTER, AuditEntry, AuditPage, Stat, StatsBy
+from treadle.records import HOUR, MINUTE, QUARTER, AuditEntry, AuditPage, BacklogSample, Stat, StatsBy
 from treadle.store.rules.listing import page_size
 from treadle.store.rules.records import (
     COUNTERS,
@@ -41,16 +41,18 @@ _AUDITS: Final = RedisScript("audits")
 
 _encode: Final = msgpack.Encoder().encode
 _decode: Final = msgpack.Decoder(list[int]).decode
+_decode_sample: Final = msgpack.Decoder(BacklogSample).decode
 
 
 class RedisRecords(RedisVerbs):
     async def add_stats(self, stats: Sequence[Stat]) -> None:
-        rows = rows_to_add(stats)
+        await self._put([(_name(key), _counts(stat)) for key, stat in rows_to_add(stats)])
+
+    async def _put(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         for first in range(0, len(rows), PORTION):
-            portion = rows[first : first + PORTION]
             arguments: list[Argument] = []
-            for key, stat in portion:
-                arguments += (_name(key), _counts(stat))
+            for row in rows[first : first + PORTION]:
+                arguments += row
             await self._link.run(_ADD_STATS, arguments)
 
     async def stats(
@@ -64,7 +66,8 @@ class RedisRecords(RedisVerbs):
         queue: str | None = None,
     ) -> Sequence[Stat]:
         found: dict[tuple[float, str], list[Stat]] = {}
-        async for stat in self._read_stats(kept_step(step), since, until):
+        async for row in self._read_rows(_LETTERS[kept_step(step)], since, until):
+            stat = _read_stat(*row)
             if type in (None, stat.type) and queue in (None, stat.queue):
                 name = {"time": "", "type": stat.type, "queue": stat.queue}[by]
                 key = (begin_of(stat.at, step), "") if by == "time" else (since, name)
@@ -73,15 +76,28 @@ class RedisRecords(RedisVerbs):
             added(at, *labels(by, type, queue, name), stats) for (at, name), stats in sorted(found.items())
         ]
 
-    async def _read_stats(self, step: int, since: float, until: float | None) -> AsyncIterator[Stat]:
-        """The rows of a step, by time."""
-        letter = _LETTERS[step]
+    async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
+        heads = (_HEAD.pack(_LETTERS[each.step].upper(), each.at) for each in samples)
+        rows = zip(heads, samples, strict=True)
+        await self._put([(head + each.queue.encode(), _encode(each)) for head, each in rows])
+
+    async def samples(
+        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+    ) -> Sequence[BacklogSample]:
+        rows = self._read_rows(_LETTERS[step].upper(), since, until)
+        found = [_decode_sample(body) async for _, body in rows]
+        return [each for each in found if queue in (None, each.queue)]
+
+    async def _read_rows(
+        self, letter: bytes, since: float, until: float | None
+    ) -> AsyncIterator[tuple[bytes, bytes]]:
+        """The rows of a step, by time: their names, and what is in them."""
         first = b"[" + _HEAD.pack(letter, max(0.0, since))
         last = b"(" + (bytes((letter[0] + 1,)) if until is None else _HEAD.pack(letter, max(0.0, until)))
         while True:
             found = await self._link.run(_STATS, [first, last, READ_PORTION], on="read")
             for name, counts in zip(found[::2], found[1::2], strict=True):
-                yield _read_stat(name, counts)
+                yield name, counts
             if len(found) < 2 * READ_PORTION:
                 return
             first = b"(" + found[-2]

@@ -50,7 +50,7 @@ from treadle.item import (
     WorkerState,
 )
 from treadle.item_facts import DeadMark, Explanation, LimitUse, Overview
-from treadle.records import MINUTE, AuditPage, Line, Related, ScheduleRun, Stat, StatsBy
+from treadle.records import MINUTE, AuditPage, BacklogSample, Line, Related, ScheduleRun, Stat, StatsBy
 from treadle.store.rules.records import NotedChange, noted_change
 
 from . import (
@@ -71,7 +71,7 @@ from . import (
 )
 from .database import OpenDatabase, SqliteDatabase
 from .lists import list_groups, list_items, list_workflows
-from .records import add_stats, read_stats
+from .records import add_stats, put_samples, read_samples, read_stats
 from .statements import Tx
 from .transactions import call_with_connection
 from .watch import ready_lines
@@ -266,6 +266,14 @@ class SqliteBackend(SqliteDatabase):
         queue: str | None = None,
     ) -> Sequence[Stat]:
         return await self._read(read_stats, since, until, step, by, type, queue)
+
+    async def put_samples(self, samples: Sequence[BacklogSample]) -> None:
+        await self._write(put_samples, samples)
+
+    async def samples(
+        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+    ) -> Sequence[BacklogSample]:
+        return await self._read(read_samples, since, until, step, queue)
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return await self._read(schedules.schedule_runs, count)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from treadle.item import Changed
-from treadle.records import AuditEntry, AuditPage, Stat, StatsBy
+from treadle.records import AuditEntry, AuditPage, BacklogSample, Stat, StatsBy
 from treadle.store.rules.listing import page_size
 from treadle.store.rules.records import (
     STEPS,
@@ -120,10 +120,37 @@ def _stat(row: Row, labels: tuple[str, str]) -> Stat:
     return stat_of(float(at), labels, counters, decode_histogram(wait), decode_histogram(run))
 
 
+def put_samples(tx: Tx, samples: Sequence[BacklogSample]) -> None:
+    fields = ("step", "at", "queue", "samples", "ready", "running", "oldest", "estimated")
+    rows = [tuple(getattr(each, field) for field in fields) for each in samples]
+    tx.run_rows(_SQL["put_sample"], rows)
+
+
+def read_samples(
+    tx: Tx, since: float, until: float | None, step: int, queue: str | None
+) -> list[BacklogSample]:
+    return [
+        BacklogSample(
+            step=step,
+            at=at,
+            queue=queue,
+            samples=samples,
+            ready=ready,
+            running=running,
+            oldest=oldest,
+            estimated=bool(estimated),
+        )
+        for at, queue, samples, ready, running, oldest, estimated in tx.rows(
+            _SQL["samples"], step, since, until, queue
+        )
+    ]
+
+
 def prune_stats(tx: Tx, limit: int) -> None:
     """Remove what is not kept any more, up to `limit` rows each."""
     for step, kept in STEPS.items():
         tx.run(_SQL["prune"], step, tx.now - kept, limit)
+        tx.run(_SQL["prune_samples"], step, tx.now - kept, limit)
 
 
 # -- histograms as numbers -----------------------------------------------------------------------------

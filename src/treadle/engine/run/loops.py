@@ -34,7 +34,7 @@ from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop, Watchdog
 from .held import HeldLease, HeldLeases
 
-NEW_WORK = ("claim", "prune", "redrive", "backlog", "statistics", "problems")
+NEW_WORK = ("claim", "prune", "redrive", "backlog", "statistics", "samples", "problems")
 """The loops that end first when the worker stops: they begin something new."""
 HEARTBEATS = ("renew", "heartbeat now")
 
@@ -83,6 +83,8 @@ class WorkerLoops:
         self._tasks.start(self.pruner.run(), "prune")
         if core.statistics.enabled:
             self._tasks.start(core.statistics.run(worker.id), "statistics")
+        if core.samples.enabled:
+            self._tasks.start(core.samples.run(worker.id), "samples")
         if core.watch_problems is not None:
             self._tasks.start(core.watch_problems(), "problems")
         if worker.redrive is not None:

@@ -1,4 +1,5 @@
-"""Statistics: what workers counted, kept by minute and by hour. And the last runs of schedules."""
+"""Statistics: what workers counted, and samples of the backlog, kept by minute and by hour. And the last runs
+of schedules."""
 
 from __future__ import annotations
 
@@ -9,7 +10,17 @@ from msgspec.structs import asdict, replace
 
 from treadle.backend import Backend
 from treadle.item import Fire, Schedule
-from treadle.records import HOUR, KEPT_HOURS, KEPT_MINUTES, KEPT_RUNS, MINUTE, QUARTER, ScheduleRun, Stat
+from treadle.records import (
+    HOUR,
+    KEPT_HOURS,
+    KEPT_MINUTES,
+    KEPT_RUNS,
+    MINUTE,
+    QUARTER,
+    BacklogSample,
+    ScheduleRun,
+    Stat,
+)
 
 from .build import apply, claim_one, connections, item, near, only, submit, succeed
 from .schedules import fire_due
@@ -125,20 +136,45 @@ class StatisticsCases:
         assert only(await subject.backend.stats(at(0), step=HOUR)).started == 24 * 20
 
     @needs("recording")
+    async def test_samples_of_the_backlog_are_stored_as_they_are(self, backend: Backend) -> None:
+        """Each in place of the one of the same step, instant and queue. They are apart from statistics."""
+        await backend.put_samples([])
+        first = BacklogSample(at=at(1), queue="ä", ready=12.5, running=0.25, oldest=7.75, estimated=True)
+        whole = BacklogSample(at=at(1), samples=1, ready=13.0)
+        later = BacklogSample(at=at(2), queue="b", ready=1e9)
+        quarter = BacklogSample(at=at(0), step=QUARTER, queue="ä", samples=15, ready=1 / 3)
+        hour = BacklogSample(at=at(0), step=HOUR, queue="ä", samples=60)
+        await backend.add_stats([Stat(at=at(1), type="t", queue="ä", started=1)])
+        await backend.put_samples([later, whole, replace(first, ready=99.0), quarter, hour])
+        await backend.put_samples([first])
+        assert list(await backend.samples(at(0))) == [whole, first, later]
+        assert list(await backend.samples(at(1), until=at(2), queue="ä")) == [first]
+        assert list(await backend.samples(at(0), queue="")) == [whole]
+        assert list(await backend.samples(at(2))) == [later]
+        assert list(await backend.samples(at(0), step=QUARTER)) == [quarter]
+        assert list(await backend.samples(at(0), step=HOUR, queue="ä")) == [hour]
+        assert list(await backend.samples(at(3))) == []
+        assert only(await backend.stats(at(0))).started == 1
+
+    @needs("recording")
     async def test_prune_removes_old_statistics(self, subject: Subject) -> None:
-        """Minutes and quarters of an hour after a day, hours after 90 days."""
+        """Minutes and quarters of an hour after a day, hours after 90 days. And samples of the backlog."""
         backend = subject.backend
         now = await backend.now() // MINUTE * MINUTE
+        samples = [BacklogSample(at=now, step=step, queue="q") for step in (MINUTE, QUARTER, HOUR)]
         await backend.add_stats([Stat(at=now, type="t", started=1)])
+        await backend.put_samples(samples)
         await backend.prune()
         assert len(await backend.stats(now)) == 1
+        assert [only(await backend.samples(now, step=each.step)) for each in samples] == samples
         await subject.advance(KEPT_MINUTES + 2 * MINUTE)
         await backend.prune()
         assert (await backend.stats(0.0), await backend.stats(0.0, step=QUARTER)) == ([], [])
         assert only(await backend.stats(0.0, step=HOUR)).started == 1
+        assert [list(await backend.samples(0.0, step=each.step)) for each in samples] == [[], [], samples[2:]]
         await subject.advance(KEPT_HOURS)
         await backend.prune()
-        assert await backend.stats(0.0, step=HOUR) == []
+        assert (await backend.stats(0.0, step=HOUR), list(await backend.samples(0.0, step=HOUR))) == ([], [])
 
 
 class ScheduleRunCases:

@@ -74,3 +74,16 @@ create index ended_item_group on treadle.ended_item (group_no, ended, no) where 
 create index item_workflow_roots on treadle.item (no) where workflow is not null and group_no is null;
 create index item_workflow_root on treadle.item (workflow, tenant, no) where workflow is not null and group_no is null;
 create index item_workflow_tenant on treadle.item (workflow, tenant, no) where workflow is not null;
+
+-- Samples of the backlog, by minute, quarter and hour: records.BacklogSample.
+create table treadle.sample (
+  step      int not null,
+  at        float8 not null,
+  queue     text collate "C" not null,
+  samples   int not null,
+  ready     float8 not null,
+  running   float8 not null,
+  oldest    float8 not null,
+  estimated boolean not null,
+  primary key (step, at, queue)
+);

@@ -1,6 +1,6 @@
 -- uses: store stats
 -- beside stages
--- Add statistics. ARGV: names and counts in turn (lib/stats.lua).
+-- Add statistics, or put samples. ARGV: names and counts in turn (lib/stats.lua).
 
 local names = {}
 for i = 1, #ARGV, 2 do names[#names + 1] = ARGV[i] end

@@ -59,4 +59,17 @@ CREATE INDEX treadle_group_outcome ON treadle_group (outcome) WHERE outcome IS N
 CREATE INDEX treadle_item_workflow_roots ON treadle_item (queued_by) WHERE workflow IS NOT NULL AND queued_by IS NULL;
 CREATE INDEX treadle_item_workflow_root ON treadle_item (workflow, tenant) WHERE workflow IS NOT NULL AND queued_by IS NULL;
 
+-- Samples of the backlog, by minute, quarter and hour: records.BacklogSample.
+CREATE TABLE treadle_sample (
+    step INTEGER NOT NULL,
+    at REAL NOT NULL,
+    queue TEXT NOT NULL,
+    samples INTEGER NOT NULL,
+    ready REAL NOT NULL,
+    running REAL NOT NULL,
+    oldest REAL NOT NULL,
+    estimated INTEGER NOT NULL,
+    PRIMARY KEY (step, at, queue)
+) WITHOUT ROWID;
+
 UPDATE treadle_meta SET value = 9 WHERE name = 'schema';

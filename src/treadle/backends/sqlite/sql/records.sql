@@ -64,3 +64,16 @@ GROUP BY queue ORDER BY queue
 -- :name prune
 DELETE FROM treadle_stat WHERE (step, at, type, queue) IN
     (SELECT step, at, type, queue FROM treadle_stat WHERE step = ? AND at < ? LIMIT ?)
+
+-- :name put_sample
+INSERT OR REPLACE INTO treadle_sample (step, at, queue, samples, ready, running, oldest, estimated)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- :name samples
+SELECT at, queue, samples, ready, running, oldest, estimated FROM treadle_sample
+WHERE step = ?1 AND at >= ?2 AND at < coalesce(?3, 9e999) AND (?4 IS NULL OR queue = ?4)
+ORDER BY at, queue
+
+-- :name prune_samples
+DELETE FROM treadle_sample WHERE (step, at, queue) IN
+    (SELECT step, at, queue FROM treadle_sample WHERE step = ? AND at < ? LIMIT ?)

@@ -44,6 +44,20 @@ begin
     group by x.at, x.name order by x.at, x.name collate "C";
 end $$;
 
+-- Samples of the backlog, in place of those of the same step, instant and queue.
+create or replace function treadle.put_samples(
+  p_step int[], p_at float8[], p_queue text[], p_samples int[], p_ready float8[], p_running float8[], p_oldest float8[],
+  p_estimated boolean[])
+returns void
+language sql
+set jit = off set lock_timeout = '2s'
+as $$
+  insert into treadle.sample (step, at, queue, samples, ready, running, oldest, estimated)
+    select * from unnest(p_step, p_at, p_queue, p_samples, p_ready, p_running, p_oldest, p_estimated)
+    on conflict (step, at, queue) do update set samples = excluded.samples, ready = excluded.ready,
+      running = excluded.running, oldest = excluded.oldest, estimated = excluded.estimated;
+$$;
+
 -- Remove what is not kept any more, up to a portion.
 create or replace function treadle.prune_stats(p_step int, p_before float8, p_limit int) returns void
 language plpgsql
@@ -52,5 +66,8 @@ as $$
 begin
   delete from treadle.stat s where (s.step, s.at, s.type, s.queue) in (
     select x.step, x.at, x.type, x.queue from treadle.stat x where x.step = p_step and x.at < p_before
+    order by x.at limit p_limit for update skip locked);
+  delete from treadle.sample s where (s.step, s.at, s.queue) in (
+    select x.step, x.at, x.queue from treadle.sample x where x.step = p_step and x.at < p_before
     order by x.at limit p_limit for update skip locked);
 end $$;

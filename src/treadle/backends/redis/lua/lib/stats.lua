@@ -1,14 +1,15 @@
 -- uses: clock store
--- Stats: what workers counted, by minute, quarter and hour.
+-- Stats: what workers counted, by minute, quarter and hour, and samples of the backlog.
 --
 --   stats     step(1) at(8) type 0 queue -> a list of six counters, how many counts of `wait` there are, these,
---             and the counts of `run`
+--             and the counts of `run`. step: m, q or h
+--             step(1) at(8) queue -> a sample, of which only Python knows the bytes. step: M, Q or H
 --   stats_at  the same names, in order
 
 local Stats = {}
 
 do
-  local KEPT = {m = 86400, q = 86400, h = 90 * 86400} -- by step: STEPS in treadle.store.rules.records
+  local KEPT = {m = 86400, q = 86400, h = 90 * 86400, M = 86400, Q = 86400, H = 90 * 86400} -- by step: STEPS in treadle.store.rules.records
   local COUNTERS = 6
 
   -- Add two lists of counts of a histogram, which begin after these places.
@@ -28,12 +29,12 @@ do
     return sums
   end
 
-  -- Add counts to what is stored under a name. Its row must have been loaded.
+  -- Add counts to what is stored under a name. A sample replaces it. Its row must have been loaded.
   function Stats.add(name, counts)
     local known = Store.get(K.stats, name)
-    if known then
+    if known and sub(name, 1, 1):match('%l') then
       counts = cmsgpack.pack(sum_of(cmsgpack.unpack(known), cmsgpack.unpack(counts)))
-    else
+    elseif not known then
       Store.insert(K.stats_at, sub(name, 1, 1), sub(name, 2))
     end
     Store.set(K.stats, name, counts)

@@ -1,0 +1,280 @@
+"""The backlog of queues: sampled once a minute in the fleet; told as rates, a time to drain, a history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.engine.kit import PATIENCE, Errors, until
+from treadle import MemoryBackend, Treadle, Worker, work
+from treadle.base.timing import SystemClock
+from treadle.engine.upkeep.samples import merged, samples_of
+from treadle.errors import InputError, UnsupportedError
+from treadle.item import TELL_TYPE, Count
+from treadle.item_facts import Overview, QueueAge
+from treadle.operate.backlog import backlog_text
+from treadle.ports import MemoryPubSub, MemoryQueue, MemoryStore, PortsBackend
+from treadle.records import HOUR, MINUTE, MOST_SAMPLED, QUARTER, BacklogSample, QueueBacklog, Stat
+from treadle.testing import CountingBackend, Faults, FaultyBackend, ManualClock
+
+NOW = 20_000 * 86_400.0 + 9 * HOUR
+"""A whole hour."""
+
+
+@work(name="echo")
+async def echo(n: int) -> int:
+    return n
+
+
+def count(queue: str, status: Any, number: int, *, type: str = "echo", about: bool = False) -> Count:
+    return Count("default", queue, type, status, number, about)
+
+
+def sample(minute: float, queue: str, ready: float, running: float = 0.0, **more: Any) -> BacklogSample:
+    return BacklogSample(at=NOW + minute * MINUTE, queue=queue, ready=ready, running=running, **more)
+
+
+async def told(
+    samples: list[BacklogSample], ends: int = 0, *, ready: int = 0, now: float = 5.5, about: bool = False
+) -> QueueBacklog:
+    """What is said of a queue `q` with these samples, in which as many items ended in each minute."""
+    clock = ManualClock(NOW + now * MINUTE)
+    app = Treadle(MemoryBackend(clock=clock), clock=clock)
+    looks = {each.at for each in samples}
+    await app.backend.put_samples([BacklogSample(at=at) for at in looks] + samples)
+    await app.backend.add_stats(
+        [Stat(at=NOW + minute * MINUTE, type="echo", queue="q", succeeded=ends) for minute in range(-9, 6)]
+    )
+    overview = Overview(now=clock.now(), counts=(count("q", "ready", ready, about=about),))
+    found = await app.backlogs(overview=overview)
+    await app.close()
+    return next(each for each in found if each.queue == "q")
+
+
+# ------------------------------------------------------------------------------------------------ sampling
+
+
+async def sampled(clock: ManualClock, backends: list[CountingBackend], samples: int) -> None:
+    """A minute passes, in which the fleet has taken this many samples in all."""
+    await clock.advance(MINUTE)
+    await until(lambda: sum(each.calls["put_samples"] for each in backends) >= samples)
+
+
+async def test_one_process_of_a_fleet_takes_a_sample_each_minute(clock: ManualClock) -> None:
+    """By the store's clock. A queue that is empty again has no sample, and lowers its averages."""
+    store = MemoryBackend(clock=clock)
+    backends = [CountingBackend(store) for _ in range(3)]
+    apps = [Treadle(backend, clock=clock, work=[echo]) for backend in backends]
+    served = {"queues": ["none"]}
+    async with (
+        Worker(apps[0], **served),
+        Worker(apps[1], **served),
+        Worker(apps[2], **served),
+        Worker(apps[2], **served, id="other"),
+    ):
+        await apps[0].enqueue_many([echo(n) for n in range(4)], queue="mail")
+        await sampled(clock, backends, 1)
+        await sampled(clock, backends, 2)
+        await apps[0].cancel([each.id for each in (await apps[0].list(queue="mail")).items])
+        await sampled(clock, backends, 3)
+    assert sum(each.calls["put_samples"] for each in backends) == 3
+    begin = clock.now() - HOUR
+    rows = await store.samples(begin, queue="mail")
+    assert [(each.ready, each.running, each.samples) for each in rows] == [(4, 0, 1), (4, 0, 1)]
+    assert all(each.at % MINUTE == 0 and 0 < each.oldest <= 3 * MINUTE for each in rows)
+    assert [each.ready for each in await store.samples(begin, queue="")] == [4, 4, 0]
+    hours = await store.samples(begin - HOUR, step=HOUR, queue="mail")
+    assert sum(each.ready * each.samples for each in hours) == pytest.approx(8)
+    for app in apps:
+        await app.close()
+
+
+async def test_a_store_that_fails_costs_a_minute(clock: ManualClock) -> None:
+    faults, errors = Faults(), Errors()
+    faults.fail("put_samples", times=1)
+    store = MemoryBackend(clock=clock)
+    backend = FaultyBackend(store, faults)
+    async with Treadle(backend, clock=clock, work=[echo], on_error=errors) as app:
+        await app.enqueue(echo(1)).result(PATIENCE)
+        await clock.advance(MINUTE + 3)
+        await errors.until("claim")
+        await clock.advance(MINUTE)
+        await until(lambda: bool(store.store.samples[MINUTE]))
+        assert [each.queue for each in await app.backend.samples(0.0)] == [""]
+
+
+async def test_no_samples_are_taken_without_statistics(clock: ManualClock) -> None:
+    backend = CountingBackend(MemoryBackend(clock=clock))
+    async with Treadle(backend, clock=clock, work=[echo], statistics=False) as app:
+        await clock.advance(3 * MINUTE)
+        assert (backend.calls["put_samples"], await app.backlog_history(0)) == (0, [])
+    ports = PortsBackend(MemoryQueue(SystemClock()), MemoryPubSub(), MemoryStore(SystemClock()))
+    async with Treadle(ports, work=[echo], poll_interval=0.05) as app:
+        await app.enqueue(echo(1)).result(PATIENCE)
+        with pytest.raises(UnsupportedError, match="recording"):
+            await app.backlog_history(0)
+        with pytest.raises(UnsupportedError, match="watching"):
+            await app.backlogs()
+
+
+def test_a_sample_has_what_is_due() -> None:
+    """Ready and running items by queue, without messages about problems; estimates are marked."""
+    counts = (
+        count("a", "ready", 3),
+        count("a", "running", 2),
+        count("a", "scheduled", 50),
+        count("b", "ready", 2_000_000, about=True),
+        count("c", "ready", 7, type=TELL_TYPE),
+        count("d", "dead", 7),
+    )
+    overview = Overview(now=NOW, counts=counts, ages=(QueueAge("a", NOW - 30), QueueAge("b", NOW + 1)))
+    whole, b, a = samples_of(overview, NOW - 5)
+    assert (whole.queue, whole.ready, whole.running, whole.oldest, whole.estimated) == (
+        "",
+        2_000_003,
+        2,
+        30,
+        True,
+    )
+    assert (b.queue, b.ready, b.oldest, b.estimated, b.at) == ("b", 2_000_000, 0, True, NOW - 5)
+    assert (a.queue, a.ready, a.running, a.oldest, a.estimated) == ("a", 3, 2, 30, False)
+    many = tuple(count(f"q{n}", "ready", n + 1) for n in range(MOST_SAMPLED + 5))
+    found = samples_of(Overview(now=NOW, counts=many), NOW)
+    assert len(found) == MOST_SAMPLED + 1
+    assert min(each.ready for each in found) == 6
+
+
+def test_quarters_and_hours_have_averages_and_the_longest_wait() -> None:
+    """A queue without a sample was empty then."""
+    quarter: list[BacklogSample] = []
+    for minute in (
+        [sample(0, "", 10, 2, oldest=5.0), sample(0, "a", 10, 2, oldest=5.0, estimated=True)],
+        [sample(1, "", 0)],
+        [sample(2, "", 5, oldest=9.0), sample(2, "a", 2, oldest=1.0), sample(2, "b", 3, oldest=9.0)],
+    ):
+        quarter = merged(quarter, minute, NOW, QUARTER)
+    assert [(each.queue, each.samples, each.ready, each.oldest, each.estimated) for each in quarter] == [
+        ("", 3, 5.0, 9.0, False),
+        ("a", 3, 4.0, 5.0, True),
+        ("b", 3, 1.0, 9.0, False),
+    ]
+    assert {(each.at, each.step) for each in quarter} == {(NOW, QUARTER)}
+    assert quarter[1].running == pytest.approx(2 / 3)
+
+
+# --------------------------------------------------------------------------------------------------- rates
+
+
+async def test_a_queue_that_grows_says_by_how_much() -> None:
+    found = await told([sample(n, "q", 1000 + 120 * n, 8) for n in range(6)], ends=300, ready=1650)
+    assert (found.growth, found.ends, found.arrivals, found.over) == (120, 300, 420, 300)
+    assert (found.drains_in, found.waited, found.rough) == (None, True, False)
+    assert backlog_text(found) == "grows by 120 a minute"
+    assert found.seconds == pytest.approx(330)
+
+
+async def test_a_queue_that_shrinks_says_when_it_is_drained() -> None:
+    """Items that are running count: workers that take more at once do not drain it sooner."""
+    samples = [sample(0, "q", 6000, 0), *(sample(n, "q", 5000 - 500 * n, 1000) for n in range(1, 6))]
+    found = await told(samples, ends=600, ready=2500)
+    assert (found.growth, found.ends, found.arrivals) == (-500, 600, 100)
+    assert found.drains_in == pytest.approx(300)
+    assert backlog_text(found) == "drains in 5 min"
+
+
+async def test_rates_begin_when_items_began_to_wait() -> None:
+    """What came at once is not what comes in a minute, and workers without work say nothing of how much they
+    can do. A shorter time is said."""
+    samples = [sample(0, "q", 0, 1), sample(2, "other", 1), sample(3, "q", 900), sample(4, "q", 600)]
+    found = await told(samples, ends=300, ready=450, now=4.5)
+    assert (found.growth, found.over, found.waited) == (-300, 60, True)
+    assert backlog_text(found) == "drains in 90 s (last 60 s)"
+    just_now = await told(samples[:3], ends=10, ready=850, now=3.1)
+    assert (just_now.waited, just_now.ends, just_now.over) == (False, 10, 180)
+    assert (backlog_text(just_now), just_now.drains_in, just_now.seconds) == ("", None, 0.0)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        pytest.param([], id="none"),
+        pytest.param([sample(5, "q", 9)], id="one"),
+        pytest.param([sample(1, "q", 9), sample(2, "q", 8)], id="old"),
+    ],
+)
+async def test_what_is_not_known_is_not_said(samples: list[BacklogSample]) -> None:
+    found = await told(samples, ends=5, ready=9)
+    assert (found.growth, found.ends, found.arrivals, found.over) == (None, None, None, 0)
+    assert (backlog_text(found), found.drains_in) == ("", None)
+
+
+async def test_a_queue_beyond_those_that_are_sampled_has_no_rates() -> None:
+    many = [sample(n, f"other{i}", 10) for n in (4, 5) for i in range(MOST_SAMPLED)]
+    clock = ManualClock(NOW + 5.5 * MINUTE)
+    app = Treadle(MemoryBackend(clock=clock), clock=clock)
+    await app.backend.put_samples([sample(4, "", 1), sample(5, "", 1), *many])
+    overview = Overview(now=clock.now(), counts=(count("q", "ready", 3), count("other1", "ready", 3)))
+    found = {each.queue: each.growth for each in await app.backlogs(overview=overview)}
+    assert (found["q"], found["other1"]) == (None, 0)
+    await app.close()
+
+
+async def test_estimates_are_marked() -> None:
+    samples = [sample(n, "q", 3e6 - 1e5 * n, estimated=True) for n in range(6)]
+    found = await told(samples, ends=90_000, ready=2_512_345, about=True)
+    assert (found.estimated, found.rough) == (True, True)
+    assert backlog_text(found) == "drains in ≈25 min"
+    grows = await told([sample(n, "q", 2e6 + 12_345 * n, estimated=True) for n in range(6)], ready=9)
+    assert backlog_text(grows, "~") == "grows by ~12,300 a minute"
+    steady = await told([sample(n, "q", 50) for n in range(6)], ends=10, ready=50)
+    assert backlog_text(steady) == "neither grows nor drains"
+    assert steady.seconds == 300
+
+
+async def test_cancelled_items_do_not_make_arrivals_negative() -> None:
+    found = await told([sample(n, "q", 5000 - 900 * n) for n in range(6)], ends=100, ready=500)
+    assert (found.arrivals, found.growth) == (0, -900)
+
+
+async def test_a_client_of_one_tenant_gets_its_items_without_rates(clock: ManualClock) -> None:
+    app = Treadle(MemoryBackend(clock=clock), clock=clock, work=[echo])
+    await app.tenant("acme").enqueue(echo(1), queue="mail")
+    await app.enqueue(echo(1), queue="other")
+    await clock.advance(7)
+    minute = clock.now() // MINUTE * MINUTE
+    both = [BacklogSample(at=at, queue=q) for at in (minute - 60, minute) for q in ("", "mail", "other")]
+    await app.backend.put_samples(both)
+    (own,) = await app.tenant("acme").backlogs()
+    assert (own.queue, own.ready, own.growth, own.oldest) == ("mail", 1, None, pytest.approx(7))
+    assert await app.tenant("acme").backlog_history(0) == []
+    assert [each.queue for each in await app.backlogs()] == ["mail", "other"]
+    await app.close()
+
+
+# ------------------------------------------------------------------------------------------------- history
+
+
+async def test_the_history_has_an_empty_queue_as_zero_and_no_step_without_a_look(clock: ManualClock) -> None:
+    app = Treadle(MemoryBackend(clock=clock), clock=clock)
+    hours = [
+        BacklogSample(at=NOW + n * HOUR, step=HOUR, samples=seen, queue=queue, ready=ready, oldest=oldest)
+        for n, queue, seen, ready, oldest in (
+            *((0, "", 60, 30.0, 9.0), (0, "q", 60, 10.0, 7.0), (1, "", 30, 5.0, 2.0)),
+            *((5, "", 60, 1.0, 1.0), (6, "", 60, 4.0, 3.0), (6, "q", 60, 4.0, 3.0)),
+        )
+    ]
+    await app.backend.put_samples(hours)
+    found = await app.backlog_history(NOW, step=6 * HOUR, queue="q")
+    assert [(each.at - NOW, each.samples, each.ready, each.oldest) for each in found] == [
+        (-3 * HOUR, 90, pytest.approx(10 * 60 / 90), 7.0),
+        (3 * HOUR, 120, 2.0, 3.0),
+    ]
+    (first, *_) = await app.backlog_history(NOW, NOW + HOUR, HOUR)
+    assert (first.queue, first.ready, first.step) == ("", 30.0, HOUR)
+    by_hour = await app.backlog_history(NOW, step=HOUR, queue="q")
+    assert [each.ready for each in by_hour] == [10.0, 0.0, 0.0, 4.0]
+    for bad in ({"step": 90}, {"queue": ""}, {"until": "now"}):
+        with pytest.raises(InputError):
+            await app.backlog_history(**{"since": 0, **bad})
+    await app.close()
