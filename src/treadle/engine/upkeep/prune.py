@@ -80,13 +80,14 @@ class UnservedTypes:
 
     def __init__(self, core: Core) -> None:
         self._backend = core.backend
+        self._samples = core.samples
         self._seldom = Seldom(AGAIN, core.settings.clock.monotonic)
 
     async def run_once(self) -> bool:
         """Ask the store, and log what is new. Returns whether there is something."""
         if "watching" not in self._backend.capabilities:
             return False
-        overview = await self._backend.overview(quick=True)
+        overview = self._samples.overview() or await self._backend.overview(quick=True)
         for each in overview.unserved[:MOST_NAMED]:
             if each.type != TELL_TYPE and self._seldom.occurrence(each.type) is not None:
                 _log(each, overview)

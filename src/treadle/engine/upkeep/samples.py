@@ -36,6 +36,10 @@ class BacklogSampler:
         self._store_clock = store_clock
         self._minute = 0.0
         """The last one that this process has tried to claim."""
+        self._stored: dict[tuple[int, float], list[BacklogSample]] = {}
+        """If it has got the last one: what it has stored since then, by step and begin."""
+        self._overview: tuple[Overview, float] | None = None
+        """The last one that it has read, and when."""
         self.enabled = settings.statistics and backend.capabilities >= {"recording", "watching"}
 
     async def run(self, worker: str) -> None:
@@ -60,16 +64,29 @@ class BacklogSampler:
         """Take the sample of a minute, if no other process does."""
         if minute == self._minute:
             return
-        self._minute = minute
+        known = self._stored if minute == self._minute + MINUTE else {}
+        self._minute, self._stored = minute, {}
         backend, key = self._backend, f"treadle.sample:{minute:.0f}"
         if not await backend.claim_key(key, owner, CLAIMED, tenant=OPERATORS):
             return
-        new = samples_of(await backend.overview(), minute)
-        stored = list(new)
+        overview = await backend.overview()
+        self._overview = overview, self._clock.monotonic()
+        new = samples_of(overview, minute)
+        stored = {(MINUTE, minute): new}
         for step in (QUARTER, HOUR):
             at = begin_of(minute, step)
-            stored += merged(await backend.samples(at, until=at + step, step=step), new, at, step)
-        await backend.put_samples(stored)
+            before = known.get((step, at))
+            if before is None and at < minute:
+                before = list(await backend.samples(at, until=at + step, step=step))
+            stored[step, at] = merged(before or (), new, at, step)
+        await backend.put_samples([each for rows in stored.values() for each in rows])
+        self._stored = stored
+
+    def overview(self) -> Overview | None:
+        """What this process has read in the last minute, if it has: others need not read it again."""
+        if self._overview is None or self._clock.monotonic() - self._overview[1] > MINUTE + SPREAD:
+            return None
+        return self._overview[0]
 
     def _report(self, error: Exception) -> None:
         self._hooks.report(error, "claim", "could not take a sample of the backlog: a minute is missing")
