@@ -246,3 +246,30 @@ def test_large_and_dense_groups_stay_small() -> None:
     dense = graph_of([*(item(f"s{n}", type=f"s{n}") for n in range(300)), *waiting])
     assert len(dense.nodes) == 500
     assert dense.left_out == 100
+
+
+@work(name="labelled")
+async def labelled(to: str, password: str = "") -> None: ...
+
+
+@work(name="secret.first")
+async def secret_first(password: str) -> None: ...
+
+
+async def test_nodes_are_labelled_by_key_or_first_argument(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, labelled, secret_first)
+    await app.enqueue(labelled("ann@example.org", "sesame"), workflow="w")
+    await app.enqueue(labelled("bob@example.org"), workflow="w", key="by key")
+    await app.enqueue(secret_first("sesame"), workflow="w")
+    page = (await visitor(app).get("/workflows/w")).text
+    assert "<title>labelled · ready · ann@example.org · " in page
+    assert "<title>labelled · ready · by key · " in page
+    assert "bob@example.org" not in page
+    assert re.search(r"<title>secret.first · ready · [0-9a-f]{32}<", page)
+    assert page.count("<tr data-row data-node=") == 3
+    assert "sesame" not in page
+    blind = (await visitor(app, payloads=False).get("/workflows/w")).text
+    assert "ann@example.org" not in blind
+    assert "by key" in blind

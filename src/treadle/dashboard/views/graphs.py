@@ -9,22 +9,31 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from treadle.base.wording import plain
 from treadle.bulk_action import BULK_TYPE
 from treadle.codec.json_codec import read_value
 from treadle.dashboard.access import Action, NotShown
+from treadle.dashboard.payloads import read_payload
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.define.condition import GroupRef, shown_names, waits_for
 from treadle.item import GroupState, ItemState, Status
+from treadle.logs.masking import MASK
 from treadle.operate.item_json import exact_json, member_json
 from treadle.store.reads import group_members
 
 MOST_ITEMS: Final = 5_000
 """Items of a group or workflow that are read, the oldest."""
+MOST_BYTES: Final = 16_384
+"""Largest input that is decoded for its first argument."""
+MOST_ROWS: Final = 100
+"""Nodes in the list below the graph."""
+FIRST: Final = ("dead", "running")
+"""Statuses that are listed first."""
 
 
 class GraphPage(msgspec.Struct, frozen=True):
@@ -39,6 +48,11 @@ class GraphPage(msgspec.Struct, frozen=True):
     ended_at: float | None
     graph: Graph
     items: list[ItemState]
+    labels: dict[str, str]
+    """By the key of a node: the key of its item, or its first argument. Empty: it has neither, it stands for
+    several, or this visitor sees no payloads."""
+    rows: list[Node]
+    """Some of the nodes as a list: first what failed, then what runs."""
     group: dict[str, Any] | None = None
     """The state of the group."""
     verbs: list[Action] = []
@@ -52,7 +66,7 @@ async def read_group(visit: Visit) -> GraphPage:
     if group is None:
         raise NotShown(f"there is no group {id!r}")
     items, more = await group_members(client.backend, (group.tenant, id), MOST_ITEMS)
-    page = await asyncio.to_thread(_page, id, "group", group.tenant, items, more)
+    page = await asyncio.to_thread(_page, visit, id, "group", group.tenant, items, more)
     facts = await read_value(group.value, group_facts, visit, group)
     return msgspec.structs.replace(page, group=facts, verbs=group_verbs(group))
 
@@ -66,16 +80,21 @@ async def read_workflow(visit: Visit) -> GraphPage:
     client = visit.client_of(tenant)
     found = await client.list(workflow=name, limit=MOST_ITEMS, oldest_first=True)
     more = found.cursor is not None
-    return await asyncio.to_thread(_page, name, "workflow", tenant, found.items, more)
+    return await asyncio.to_thread(_page, visit, name, "workflow", tenant, found.items, more)
 
 
-def _page(id: str, title: str, tenant: str, items: Sequence[ItemState], more: bool) -> GraphPage:
+def _page(
+    visit: Visit, id: str, title: str, tenant: str, items: Sequence[ItemState], more: bool
+) -> GraphPage:
     """What is shown of items of one tenant."""
     counts: dict[Status, int] = {}
     for item in items:
         counts[item.status] = counts.get(item.status, 0) + 1
     starts = [item.queued_at for item in items]
     ends = [item.ended_at for item in items if item.ended_at is not None]
+    graph, by_id = graph_of(items), {item.id: item for item in items}
+    nodes = [placed.node for placed in graph.nodes]
+    single = {node.key: by_id.get(node.ids[0]) if node.count == 1 else None for node in nodes}
     return GraphPage(
         id=id,
         title=title,
@@ -84,9 +103,25 @@ def _page(id: str, title: str, tenant: str, items: Sequence[ItemState], more: bo
         more=more,
         started_at=min(starts, default=None),
         ended_at=max(ends) if ends and len(ends) == len(items) else None,
-        graph=graph_of(items),
+        graph=graph,
         items=list(items),
+        labels={key: "" if item is None else label_of(visit, item) for key, item in single.items()},
+        rows=sorted(nodes, key=_rank)[:MOST_ROWS],
     )
+
+
+def _rank(node: Node) -> int:
+    return FIRST.index(node.status) if node.status in FIRST else len(FIRST)
+
+
+def label_of(visit: Visit, item: ItemState) -> str:
+    """What tells an item from others of its type."""
+    if item.key or not visit.access.payloads or len(item.input) > MOST_BYTES:
+        return item.key or ""
+    value, _ = read_payload(visit, item, "input")
+    values = list(cast("dict[str, object]", value).values()) if isinstance(value, dict) else []
+    first = values[0] if values else None
+    return plain(str(first)) if isinstance(first, str | int | float) and first != MASK else ""
 
 
 def group_verbs(group: GroupState) -> list[Action]:
