@@ -220,6 +220,7 @@ class SyncDeadLetters(SyncSide):
 
     list = blocking(DeadLetters.list)
     marks = blocking(DeadLetters.marks)
+    causes = blocking(DeadLetters.causes)
     requeue = blocking(DeadLetters.requeue)
     delete = blocking(DeadLetters.delete)
 

@@ -7,6 +7,7 @@ import html
 import re
 from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -292,3 +293,43 @@ async def test_a_flood_is_parked_in_another_queue(store: Any, make_app: Any, vis
     answer = await ann.post("/act/update", data={"id": chosen, "confirmed": "1", "lane": "x"})
     assert said(answer) == (303, "/items?done=update.1")
     assert (await visitor(app, can={"requeue"}).get("/act/update", params={"id": chosen})).status_code == 403
+
+
+async def test_the_page_that_asks_says_what_they_died_of_and_proposes_a_canary(
+    store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(store, send, report)
+    await app.enqueue_many([send("x") for _ in range(6)])
+    await app.enqueue(report(DAY, 1))
+    await die(app)
+    ann = visitor(app)
+    page = (await ann.get("/act/requeue", params={"q": "status:dead"})).text
+    assert 'name="canary" value="5"' in page
+    for cause in ("<b>6</b> mail.send", "<b>1</b> report.make", "no route"):
+        assert cause in page
+    assert re.search(r"<button[^>]*>Requeue 7 items</button>", page)
+    assert ">Leave them as they are</a>" in page
+    hidden = (await visitor(app, payloads=False).get("/act/requeue", params={"q": "status:dead"})).text
+    assert "<b>6</b> mail.send" in hidden
+    assert "no route" not in hidden
+    few = (await ann.get("/act/requeue", params={"q": "status:dead type:report.make"})).text
+    assert 'name="canary" value=""' in few
+    sent = await ann.post(
+        "/act/requeue", data={"q": "status:dead", "confirmed": "1", "rate": "x", "canary": ""}
+    )
+    assert 'name="canary" value=""' in sent.text  # what was typed stays
+    one = (await app.list(type="report.make")).items[0].id
+    for verb, does, instead in (
+        ("delete", "Delete 1 item", "Keep it"),
+        ("cancel", "Cancel 1 item", "Keep it"),
+    ):
+        asked = (await ann.get(f"/act/{verb}", params={"id": one})).text
+        assert re.search(rf"<button[^>]*>{does}</button> <a[^>]*>{instead}</a>", asked)
+
+
+def test_no_button_says_only_that_it_cancels_or_goes_back() -> None:
+    templates = Path(site.__file__).parent / "templates"
+    bare = re.compile(r">\s*(?:Cancel|Back)…?\s*</(?:button|a)>|f\.send\(\"\w+\",")
+    found = {file.name: bare.findall(file.read_text()) for file in templates.glob("*.html")}
+    allowed = {"not_changed.html", "error.html", "ask_edit.html", "ask_act.html"}  # nothing is asked there
+    assert {name for name, each in found.items() if each} <= allowed

@@ -240,6 +240,34 @@ async def _the_dead_are_grouped(mails: Mails, client: httpx.AsyncClient) -> None
     assert (await client.get("/dead/never")).status_code == 404
 
 
+@work(name="mail.archive")
+async def archive(order: int) -> None: ...
+
+
+async def test_marks_that_only_follow_from_another_are_folded_under_it(
+    store: Callable[[], Backend], make_app: MakeApp, visitor: Visitor
+) -> None:
+    app = make_app(store, send, archive)
+    await app.start()
+    first = await app.enqueue(send(-1))
+    second = await app.enqueue(archive(1), after=first)
+    third = await app.enqueue(send(2), after=second)
+    for each in (first, second, third):
+        with pytest.raises(WorkFailed):
+            await each.result(10)
+    marks = {each.sample: each.mark for each in await app.dead.marks()}
+    assert await app.dead.causes(await app.dead.marks()) == {
+        marks[second.id]: marks[first.id],
+        marks[third.id]: marks[first.id],
+    }
+    page = (await visitor(app).get("/dead")).text
+    assert page.count("<tr data-row") == 1
+    assert "+2 types that waited" in page
+    assert {each["mark"] for each in (await json_of(visitor(app), "/dead"))["marks"]} == set(marks.values())
+    await app.dead.delete(ids=first.id)  # the cause is not there any more: each stands for itself
+    assert (await visitor(app).get("/dead")).text.count("<tr data-row") == 2
+
+
 async def test_ids_and_mistakes_in_the_filter(mails_in_memory: Mails, visitor: Visitor) -> None:
     client = visitor(mails_in_memory.app)
     plain = (await client.get("/items", params={"q": "since:1h"})).text

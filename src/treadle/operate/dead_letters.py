@@ -9,9 +9,11 @@ from typing import Any
 from treadle.bulk_action import PORTION
 from treadle.define.option_checks import check_count
 from treadle.engine.open_transaction import refuse_in_transaction
-from treadle.item import AuditNote, ItemState, Page, Status
+from treadle.engine.run.unsatisfied import named_causes
+from treadle.item import UNSATISFIABLE, AuditNote, ItemState, Page, Status
 from treadle.item_facts import DeadMark
 from treadle.store.audit_note import noted_about
+from treadle.store.reads import get_refs
 
 from .changes import Change, Deletion, PagedSource, PortionChanger, PortionOutcome, names_bulk_actions
 from .filters import words_text
@@ -39,6 +41,16 @@ class DeadLetters:
         core = core_of(self._operator)
         await begin_read(core)
         return await core.backend.marks(tenant=tenant_of(self._operator), count=count, cap=cap)
+
+    async def causes(self, marks: Sequence[DeadMark]) -> dict[str, str]:
+        """Of these marks, those that only follow from another: each with the mark of the item because of
+        which its newest item could not run."""
+        waited = {(each.tenant, each.sample): each.mark for each in marks if each.error_type == UNSATISFIABLE}
+        if not waited:
+            return {}
+        backend = core_of(self._operator).backend
+        causes = await named_causes(backend, (await get_refs(backend, list(waited))).values())
+        return {waited[ref]: cause.mark for ref, cause in causes.items() if cause.mark}
 
     async def requeue(
         self, /, ids: Ids | None = None, *, alone: bool = False, cancelled: bool = False, **where: Any

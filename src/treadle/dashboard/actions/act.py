@@ -12,10 +12,11 @@ from treadle.bulk_action import ActionVerb, BulkState
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.addresses import chosen_id, segment, split_id
 from treadle.dashboard.forms import Form, read_form, read_whole
+from treadle.dashboard.payloads import shown_error
 from treadle.dashboard.site import wants_json
 from treadle.dashboard.visit import Visit
 from treadle.errors import ConflictError, InputError
-from treadle.item import Status
+from treadle.item import ItemState, Status
 from treadle.operate.changes import VERBS, ItemCount, WantedItem, filter_source
 from treadle.operate.filters import ItemFilter, parse_filter, read_rate
 from treadle.options import UpdateOptions, check_update
@@ -37,9 +38,21 @@ COUNT_SECONDS: Final = 2.0
 REACH: Final = 20_000
 """Items that are looked at, at most, to count and to show examples."""
 EXAMPLES: Final = 5
+CANARY: Final = 5
+"""Proposed canary of a bulk action."""
+MOST_CAUSES: Final = 5
 
 
 TYPED: Final = ("reason", "rate", "canary", "open", "back", *FIELDS)
+
+
+class DeathCause(msgspec.Struct, frozen=True):
+    """What some of the items died of."""
+
+    count: int
+    type: str
+    error: str
+    """The first line of one of them."""
 
 
 class ActPage(msgspec.Struct, frozen=True):
@@ -60,6 +73,11 @@ class ActPage(msgspec.Struct, frozen=True):
     asks_open: bool
     """Whether to delete groups that are still open is asked. A bulk action on chosen items does it."""
     typed: dict[str, str]
+    causes: tuple[DeathCause, ...] = ()
+    """Of those that are dead, the most frequent first."""
+    more_causes: int = 0
+    looked_at: int = 0
+    """Items that were looked at for causes."""
     others: tuple[BulkState, ...] = ()
     """Bulk actions that have not ended."""
 
@@ -90,6 +108,10 @@ async def _ask(visit: Visit, page: ActPage, error: InputError | ConflictError | 
 
 
 def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage:
+    is_bulk, has_canary = chosen.filter is not None or chosen.is_large, VERBS[verb].canary
+    typed = {name: form.get(name) or visit.query(name) for name in TYPED}
+    if visit.request.method != "POST" and is_bulk and has_canary and chosen.count > CANARY:
+        typed["canary"] = typed["canary"] or str(CANARY)
     return ActPage(
         verb=verb,
         count=chosen.count,
@@ -99,10 +121,13 @@ def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage
         statuses=VERBS[verb].usual if chosen.filter is not None and not chosen.filter.filter.status else (),
         ids=tuple(chosen_id(id, None if visit.tenant else tenant) for id, tenant in chosen.refs),
         needs_reason=verb == "delete" or chosen.is_large,
-        is_bulk=chosen.filter is not None or chosen.is_large,
-        has_canary=VERBS[verb].canary,
+        is_bulk=is_bulk,
+        has_canary=has_canary,
         asks_open=verb == "delete" and chosen.filter is None and not chosen.is_large,
-        typed={name: form.get(name) or visit.query(name) for name in TYPED},
+        typed=typed,
+        causes=chosen.causes[:MOST_CAUSES],
+        more_causes=max(0, len(chosen.causes) - MOST_CAUSES),
+        looked_at=chosen.looked_at,
     )
 
 
@@ -164,6 +189,8 @@ class Chosen(msgspec.Struct, frozen=True):
     more: bool = False
     """There are more than were counted."""
     examples: tuple[ItemBrief, ...] = ()
+    causes: tuple[DeathCause, ...] = ()
+    looked_at: int = 0
 
     @property
     def is_large(self) -> bool:
@@ -193,8 +220,36 @@ async def _named(visit: Visit, given: Sequence[tuple[str, str | None]]) -> Chose
     for _, tenant in refs:
         if tenant is not None and (visit.tenant not in (None, tenant) or not visit.access.shows(tenant)):
             raise NotShown("there are no such items")
-    examples, _ = await read_items(visit, refs[:EXAMPLES])
-    return Chosen(refs=refs, count=len(refs), examples=tuple(brief(each) for each in examples))
+    found, _ = await read_items(visit, refs[:EXAMPLES])
+    deaths = Deaths(visit)
+    await deaths.look(found)
+    return Chosen(
+        refs=refs,
+        count=len(refs),
+        examples=tuple(brief(each) for each in found),
+        causes=deaths.causes,
+        looked_at=min(len(refs), EXAMPLES),
+    )
+
+
+class Deaths:
+    """Counts what items died of."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._found: dict[str, tuple[int, ItemState]] = {}
+
+    async def look(self, items: Sequence[ItemState]) -> None:
+        for item in items:
+            if item.status == "dead":
+                key = item.mark or f"{item.type} {item.error_type}"
+                count, first = self._found.get(key, (0, item))
+                self._found[key] = (count + 1, first)
+
+    @property
+    def causes(self) -> tuple[DeathCause, ...]:
+        most = sorted(self._found.values(), key=lambda each: -each[0])
+        return tuple(DeathCause(count, item.type, shown_error(self._visit, item)) for count, item in most)
 
 
 async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen:
@@ -209,9 +264,16 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     )
     counted = ItemCount(EXAMPLES)
     source = filter_source(visit.client.backend, where, bulk=False, reach=REACH)
-    await visit.in_time(counted.read(source, seconds=COUNT_SECONDS))
-    examples = tuple(brief(each) for each in counted.examples)
-    return Chosen(filter=found, count=counted.count, more=counted.more, examples=examples)
+    deaths = Deaths(visit)
+    await visit.in_time(counted.read(source, seconds=COUNT_SECONDS, look=deaths.look))
+    return Chosen(
+        filter=found,
+        count=counted.count,
+        more=counted.more,
+        examples=tuple(brief(each) for each in counted.examples),
+        causes=deaths.causes,
+        looked_at=counted.count,
+    )
 
 
 async def with_tenants(visit: Visit, wanted: Sequence[WantedItem]) -> list[WantedItem]:

@@ -32,11 +32,15 @@ class MarkRow(msgspec.Struct, frozen=True):
     error: str
     releases: str
     """Under which releases they died. Empty: under none."""
+    waited: list[DeadMark] = []
+    """Marks that only follow from this one: the newest of their items waited for one of its items."""
 
 
 class DeadPage(msgspec.Struct, frozen=True):
     rows: list[MarkRow] | None
     """None: not in time."""
+    marks: Sequence[DeadMark]
+    """All of them, with those that only follow from another."""
     more: bool
     """There are more marks."""
 
@@ -63,16 +67,20 @@ class MarkPage(msgspec.Struct, frozen=True, kw_only=True):
 async def read_marks(visit: Visit) -> DeadPage:
     marks = await visit.in_time(visit.client.dead.marks(count=MOST_MARKS))
     if marks is None:
-        return DeadPage(None, False)
+        return DeadPage(None, (), False)
+    causes = await visit.in_time(visit.client.dead.causes(marks)) or {}
+    shown = {mark.mark for mark in marks if mark.mark not in causes}
     rows = [
         MarkRow(
             mark,
             error_line(mark.error_type, mark.error if visit.access.payloads else ""),
             releases_text(mark),
+            [each for each in marks if causes.get(each.mark) == mark.mark],
         )
         for mark in marks
+        if causes.get(mark.mark) not in shown
     ]
-    return DeadPage(rows, len(rows) == MOST_MARKS)
+    return DeadPage(rows, marks, len(marks) == MOST_MARKS)
 
 
 async def read_mark(visit: Visit) -> MarkPage:
@@ -129,7 +137,7 @@ def marks_json(visit: Visit, page: DeadPage) -> dict[str, Any]:
     if page.rows is None:
         return {"marks": None}
     hidden = {} if visit.access.payloads else {"error": None}
-    return {"marks": [{**mark_json(row.mark), **hidden} for row in page.rows], "more": page.more}
+    return {"marks": [{**mark_json(mark), **hidden} for mark in page.marks], "more": page.more}
 
 
 def mark_page_json(visit: Visit, page: MarkPage) -> dict[str, Any]:
