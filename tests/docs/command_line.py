@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
@@ -31,14 +31,16 @@ ORDER = (
 AnyCommand: TypeAlias = Any
 FILTERS = {field.name for field in dataclasses.fields(ItemFilters)}
 SELECTION = {field.name for field in dataclasses.fields(Selection)}
+COMMON = ("cursor", "reveal", "because")
+"""Options that many commands have. The head of the page explains them."""
 
 HEAD = """\
 # Commands and their options
-How they work together is on the page of the [command line](command-line.md). This page is made from the
-commands (`python -m tests.docs.command_line`). `treadle COMMAND --help` says the same, and
-`treadle --version` which version it is.
+How they work together: [the command line](command-line.md). `treadle COMMAND --help` says the same.
 
 All commands take `--app MODULE:APP` or `--url URL`, `--tenant NAME` and `--json`, unless it says otherwise.
+What some take: `--because TEXT` says why, for `treadle audit`. `--reveal` shows passwords, tokens and other
+secrets, not `***`. `--cursor CURSOR` goes on where an earlier call ended.
 
 ## Filters
 `list`, `export` and the commands that change items take these. All of those given must hold.
@@ -53,6 +55,14 @@ see [Ids or filters](command-line.md#ids-or-filters).
 """
 
 
+class Known(NamedTuple):
+    """What stands on the page already."""
+
+    filters: set[tuple[str, str]]
+    lists: dict[str, str]
+    """By a list of options, or a help: the first command that has it."""
+
+
 def page() -> str:
     """The page, as the commands are now."""
     root = get_command(commands)
@@ -60,12 +70,15 @@ def page() -> str:
     parts = [HEAD, _list(_sample(root, "list", FILTERS))]
     parts += [SELECTING, _list(_sample(root, "cancel", SELECTION))]
     left: dict[str, Any] = dict(root.commands)
+    known = Known({_row(each) for each in _sample(root, "list", FILTERS)}, {})
     for title, names in ORDER:
         parts.append(f"\n## {title}\n")
-        parts += [_section(f"treadle {name}", left.pop(name)) for name in names.split() if name in left]
+        parts += [
+            _section(f"treadle {name}", left.pop(name), known) for name in names.split() if name in left
+        ]
     if left:
         parts.append("\n## Others\n")
-        parts += [_section(f"treadle {name}", command) for name, command in sorted(left.items())]
+        parts += [_section(f"treadle {name}", command, known) for name, command in sorted(left.items())]
     return "".join(parts)
 
 
@@ -73,7 +86,7 @@ def _sample(root: TyperGroup, command: str, names: set[str]) -> list[Any]:
     return [each for each in root.commands[command].params if each.name in names]
 
 
-def _section(name: str, command: AnyCommand) -> str:
+def _section(name: str, command: AnyCommand, known: Known) -> str:
     inner: dict[str, Any] = dict(command.commands) if isinstance(command, TyperGroup) else {}
     is_shared = any(each.name == "tenant" for each in command.params)
     params = [each for each in command.params if not (is_shared and each.name in SHARED)]
@@ -86,12 +99,32 @@ def _section(name: str, command: AnyCommand) -> str:
         if not (_all(params, FILTERS) and each.name in FILTERS)
         and not (_all(params, SELECTION) and each.name in SELECTION)
     ]
-    text = f"\n### {name}\n{_usage(name, command)}{_help(command)}\n"
+    help = _help(command)
+    if (first := known.lists.setdefault(help, name)) != name:
+        return f"\n### {name}\n`{name}` is [{first}](#{first.replace(' ', '-')}).\n"
+    text = f"\n### {name}\n{_usage(name, command)}{help}\n"
     if takes := " ".join(filter(None, shares)):
         text += f"\n{takes}\n"
     if own:
-        text += f"\n{_list(own)}"
-    return text + "".join(_section(f"{name} {each}", command) for each, command in inner.items())
+        text += f"\n{_options(name, own, known)}"
+    return text + "".join(_section(f"{name} {each}", command, known) for each, command in inner.items())
+
+
+def _options(name: str, params: list[Any], known: Known) -> str:
+    """What stands elsewhere on the page is only named."""
+    common = [each.opts[0] for each in params if each.name in COMMON and isinstance(each, TyperOption)]
+    rest = [each for each in params if not isinstance(each, TyperOption) or each.name not in COMMON]
+    filters = [each.opts[0] for each in rest if _row(each) in known.filters]
+    listed = _list([each for each in rest if _row(each) not in known.filters])
+    listed += f"- {_code(filters)}: [filters](#filters)\n" if filters else ""
+    first = known.lists.setdefault(listed, name)
+    if first != name and listed.count("\n") > 1:
+        listed = f"- the options of [{first}](#{first.replace(' ', '-')})\n"
+    return listed + (f"- {_code(common)}\n" if common else "")
+
+
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _all(params: list[Any], names: set[str]) -> bool:
@@ -115,6 +148,8 @@ def _usage(name: str, command: AnyCommand) -> str:
 
 
 def _argument(argument: Any) -> str:
+    if " " in (argument.metavar or ""):
+        return str(argument.metavar)
     name = (argument.metavar or argument.name.upper()).strip("[].")
     name = name if argument.required else f"[{name}]"
     return f"{name}..." if argument.nargs == -1 else name
