@@ -34,7 +34,7 @@ BULK_RETRY: Final = Retry(attempts=8, base=0.5, factor=2.0, max=60.0, jitter=0.5
 KEPT: Final = 7 * 86_400.0
 """Seconds for which a bulk action can be looked at after its end."""
 
-ActionVerb: TypeAlias = Literal["requeue", "cancel", "delete", "trigger", "update"]
+ActionVerb: TypeAlias = Literal["requeue", "cancel", "delete", "trigger", "hold", "unhold", "update"]
 BulkStanding: TypeAlias = Literal["waiting", "running", "canary", "held_back", "done", "stopped", "failed"]
 """`waiting`: no portion has run yet. `canary`: it waits for the end of the first items. `held_back`: not all
 of these succeeded, and the others stay as they are. `failed`: a portion failed too often."""

@@ -762,6 +762,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Only dead items whose deaths failed their groups. A tolerated death fails no group."""
     killing: bool = False
     """Only open items that have lost `KILLING` workers in a row, or more."""
+    held: bool = False
+    """Only items that are held."""
     since: float | None = None
     """Queued at this instant or later."""
     until: float | None = None

@@ -13,6 +13,7 @@ ReasonKind: TypeAlias = Literal[
     "dependency",  # it waits for other items
     "not_submitted",  # ... that are not submitted
     "due_at",  # it is due later
+    "held",  # an operator holds it
     "sleeps",  # its handler sleeps
     "waits_for_signal",  # its handler waits for a signal
     "overdue",  # it is due, and nothing has claimed since

@@ -56,6 +56,26 @@ def test_items_are_cancelled_by_id_and_refusals_are_said_for_each(store: Store) 
     assert statuses(store, [first, second, third]) == ["cancelled"] * 3
 
 
+def test_items_are_held_and_let_go(store: Store) -> None:
+    first, second, third = store.fill(_delayed)
+    assert store.call("hold", first, second, "--because", "bad card") == Called(0, "held 2 items\n", "")
+    again = store.call("hold", first, third)
+    assert (again.code, again.out) == (1, "held 1 item\n")
+    assert again.err == f"treadle: item '{first}' is scheduled: it is held already\n"
+    assert [item["id"] for item in store.call("list", "--held", "--json").objects] == [third, second, first]
+    shown = store.call("show", first).out
+    assert "scheduled, held" in shown
+    (reason,) = store.call("why", first, "--json").objects[0]["reasons"]
+    assert (reason["kind"], reason["text"].endswith(": bad card")) == ("held", True)
+    assert reason["fix"] == f"treadle unhold {first}"
+    refused = store.call("trigger", first)
+    assert (refused.code, refused.err) == (1, f"treadle: item '{first}' is held: unhold it first\n")
+    assert store.call("unhold", first).out == "let go 1 item\n"
+    assert store.call("unhold", "--all", "--yes").out == "let go 2 items\n"
+    refused = store.call("unhold", first)
+    assert (refused.code, refused.err) == (1, f"treadle: item '{first}' is scheduled: it is not held\n")
+
+
 def test_what_a_person_typed_does_not_reach_the_terminal_as_it_is(store: Store) -> None:
     for arguments in (("cancel", "\x1b[2J"), ("cancel", "--key", "\x1b[2J", "--yes"), ("repair", "a\nb")):
         refused = store.call(*arguments)

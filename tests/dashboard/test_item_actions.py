@@ -49,6 +49,28 @@ async def test_requeue_cancel_and_trigger_change_the_item_and_are_noted(
     ]
 
 
+async def test_an_item_is_held_with_a_reason_and_let_go(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, report)
+    item = await app.enqueue(report(DAY, 1))
+    ann = visitor(app)
+    page = (await ann.get(f"/items/{item.id}")).text
+    (link,) = re.findall(r'href="(/act/hold[^"]+)">Hold…', page)
+    assert "not handed out until they are let go" in (await ann.get(link.replace("&amp;", "&"))).text
+    answer = await ann.post("/act/hold", data={"id": item.id, "reason": "bad card", "confirmed": "1"})
+    assert said(answer) == (303, "/items?done=hold.1")
+    page = (await ann.get(f"/items/{item.id}")).text
+    assert re.search(r'title="it is held, by ann [^"]*: bad card">held<', page)
+    assert "/trigger" not in page
+    assert ">held<" in (await ann.get("/items?q=held:true")).text
+    shown = (await ann.get(f"/items/{item.id}", headers=AS_JSON)).json()
+    assert (shown["held"], shown["due_at"], shown["reasons"][0]["kind"]) == (True, None, "held")
+    assert (await ann.post(f"/items/{item.id}/hold")).status_code == 409
+    answer = await ann.post(f"/items/{item.id}/unhold")
+    assert said(answer) == (303, f"/items/{item.id}?done=unhold.1")
+    assert (await state_of(app, item.id)).status == "ready"
+    assert (await visitor(app, can="read").post(f"/items/{item.id}/hold")).status_code == 403
+
+
 async def test_an_update_changes_only_what_was_typed(store: Any, make_app: Any, visitor: Any) -> None:
     app: Treadle = make_app(store, report)
     item = await app.enqueue(report(DAY, 1), delay=3600, lane="slow")
@@ -348,7 +370,7 @@ async def test_an_item_offers_what_can_be_done_with_it(
             can[status] += [verb] if answer.status_code == 303 else []
         assert offered == can[status], status
         listed = (await ann.get("/items", params={"q": f"status:{status}"})).text
-        offered = [verb for verb in re.findall(r'formaction="/act/(\w+)"', listed) if verb != "update"]
+        offered = [verb for verb in re.findall(r'formaction="/act/(\w+)"', listed) if verb in verbs]
         assert offered == can[status], status
     assert can["blocked"] == ["cancel", "delete"]
     assert can["dead"] == ["requeue", "delete"]

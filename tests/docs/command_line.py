@@ -23,7 +23,7 @@ from treadle.cli.shell import SHARED
 PAGE = Path(__file__).parents[2] / "docs" / "command-reference.md"
 ORDER = (
     ("Looking", "status list show why group workflow dead tail workers limits schedules bulk audit"),
-    ("Changing", "run cancel complete trigger requeue delete update repair pause resume"),
+    ("Changing", "run cancel complete trigger hold unhold requeue delete update repair pause resume"),
     ("Running and keeping house", "worker check doctor migrate schema prune export"),
 )
 """Commands that are not named here come last."""
@@ -49,8 +49,8 @@ secrets, not `***`. `--cursor CURSOR` goes on where an earlier call ended.
 
 SELECTING = """
 ## Changing many items
-`cancel`, `complete`, `trigger`, `requeue`, `delete`, `dead requeue` and `dead delete` take ids or filters:
-see [Ids or filters](command-line.md#ids-or-filters).
+`cancel`, `complete`, `trigger`, `hold`, `unhold`, `requeue`, `delete`, `dead requeue` and `dead delete`
+take ids or filters: see [Ids or filters](command-line.md#ids-or-filters).
 
 """
 

@@ -142,6 +142,7 @@ def test_operators_work_without_await(app: Treadle) -> None:
     assert by_workflow.id == handle.id
     assert [item.id for item in app.sync.list("scheduled").items] == [handle.id]
     assert [count.count for count in app.sync.counts()] == [1]
+    assert (app.sync.hold(handle.id), app.sync.unhold([handle.id])) == (1, 1)
     app.sync.trigger(handle.id)
     assert handle.state().status == "ready"
     app.sync.complete(handle.id, 8)

@@ -266,6 +266,8 @@ async def _fixed(shell: Shell, verb: BulkVerb, selection: Selection, filters: It
             f"say which items: ids, filters as for `treadle list`, or --all to {verb.name} all of them"
         )
     where = await filter_of(shell, filters, verb.statuses)
+    if verb.name == "unhold":
+        where = msgspec.structs.replace(where, held=True)
     if verb.statuses and (wrong := [each for each in where.status if each not in verb.statuses]):
         raise InputError.of("--status", ",".join(wrong), f"cannot be given here: {verb.advice}")
     now = await shell.now()

@@ -58,6 +58,7 @@ MarkOption = Annotated[
 ReleaseOption = Annotated[
     str | None, typer.Option("--release", help="only items that failed last under this release")
 ]
+HeldOption = Annotated[bool, typer.Option("--held", help="only items that are held")]
 SinceOption = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="queued then or later: 2h (ago), or 2026-11-16T09:30 (UTC)"),
@@ -93,6 +94,7 @@ class ItemFilters:
     reason: ReasonOption = None
     mark: MarkOption = None
     release: ReleaseOption = None
+    held: HeldOption = False
     since: SinceOption = None
     until: UntilOption = None
 

@@ -259,6 +259,7 @@ def _facts(state: ItemState, group: GroupState | None, now: float) -> list[tuple
     status = status_cell(state.status)
     waits = state.suspended and state.status == "scheduled"
     reason = f": {state.reason}" if state.reason else ", suspended" if waits else ""
+    reason += ", held" if state.held else ""
     losses = f", {state.losses} lost in a row" if state.losses else ""
     deferred = f", deferred {times(state.deferrals)}" if state.deferrals else ""
     allowed = "" if state.attempts is None else f" of {state.attempts}"

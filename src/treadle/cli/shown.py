@@ -96,7 +96,7 @@ def item_lines(items: Sequence[ItemState], now: float) -> list[str]:
 def when(item: ItemState, now: float) -> str:
     """The instant that matters in its status, as seen from `now`."""
     at = matters_at(item)
-    return "waits" if at is None and item.suspended else ago(at, now)
+    return "held" if item.held else "waits" if at is None and item.suspended else ago(at, now)
 
 
 def what(item: ItemState) -> str:

@@ -319,7 +319,7 @@ def _note(happened: Happened) -> str:
     error = first_line(happened.error)
     match happened.name:
         case "queued":
-            later = item.due_at > item.queued_at + 1 and not item.suspended
+            later = item.queued_at + 1 < item.due_at < NEVER and not item.suspended
             return f"due in {duration(item.due_at - item.queued_at)}" if later else ""
         case "suspended":
             known = item.suspended and happened.at < item.due_at < NEVER
@@ -331,7 +331,8 @@ def _note(happened: Happened) -> str:
         case "succeeded":
             return f"after {duration((item.ended_at or 0.0) - item.queued_at)}"
         case "failed" | "lost":
-            again = f", again in {duration(item.due_at - happened.at)}" if item.status == "scheduled" else ""
+            waits = item.status == "scheduled" and not item.held
+            again = f", again in {duration(item.due_at - happened.at)}" if waits else ""
             return f"attempt {happened.attempt}{again}: {error}"
         case "dead":
             return f"{item.reason}: {error}" if error else item.reason or ""

@@ -1,10 +1,10 @@
-"""`treadle cancel`, `complete`, `trigger`, `requeue`, `update`, `repair` and `delete`: change items."""
+"""Change items: `treadle cancel`, `complete`, `trigger`, `hold`, `requeue`, `update`, `repair`, `delete`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
@@ -18,6 +18,7 @@ from treadle.operate.changes import (
     COUNT_CAP,
     MOST_NAMED,
     VERBS,
+    Change,
     Deletion,
     PortionOutcome,
     Refusal,
@@ -25,8 +26,10 @@ from treadle.operate.changes import (
     all_or_none,
     allowed,
     cancel_items,
+    hold_items,
     refuse_verb,
     trigger_items,
+    unhold_items,
     update_items,
 )
 from treadle.operate.filters import OPEN_STATUSES, read_duration, read_start
@@ -56,6 +59,8 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "cancel", changes=True)(cancel)
     operator_command(commands, "complete", changes=True)(complete)
     operator_command(commands, "trigger", changes=True)(trigger)
+    operator_command(commands, "hold", changes=True)(hold)
+    operator_command(commands, "unhold", changes=True)(unhold)
     operator_command(commands, "requeue", changes=True)(requeue)
     operator_command(commands, "update", changes=True)(update)
     operator_command(commands, "repair", changes=True)(repair)
@@ -138,6 +143,34 @@ async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> i
     rules = VERBS["trigger"]
     verb = BulkVerb("trigger", "triggered", trigger_items, rules.allowed, rules.advice)
     return await change_items(shell, verb, selection, filters)
+
+
+# ------------------------------------------------------------------------------------------ hold, unhold
+
+
+async def hold(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
+    """Keep ready and scheduled items from being handed out, also between attempts, until `treadle unhold`."""
+    return await change_items(shell, _holding("hold", "held", hold_items), selection, filters)
+
+
+async def unhold(
+    shell: Shell,
+    selection: Selection,
+    filters: ItemFilters,
+    canary: CanaryOption = 0,
+    canary_wait: CanaryWaitOption = "60s",
+) -> int | None:
+    """Let held items go: they are due when they were."""
+    verb, wait = _holding("unhold", "let go", unhold_items), read_duration(canary_wait, "--canary-wait")
+    return await change_items(shell, verb, selection, filters, canary=canary, canary_wait=wait)
+
+
+def _holding(name: Literal["hold", "unhold"], past: str, change: Change) -> BulkVerb:
+    def check(item: ItemState) -> TreadleError | None:
+        refusal = refuse_verb(name, item, VERBS[name].allowed)
+        return None if refusal is None else refusal.error
+
+    return BulkVerb(name, past, change, VERBS[name].allowed, VERBS[name].advice, check=check)
 
 
 # ----------------------------------------------------------------------------------------------- requeue

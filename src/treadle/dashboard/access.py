@@ -18,6 +18,8 @@ Action: TypeAlias = Literal[
     "requeue",
     "cancel",
     "trigger",
+    "hold",
+    "unhold",
     "complete",
     "signal",
     "update",

@@ -69,6 +69,8 @@ ACTION_ROUTES: tuple[ActionRoute, ...] = (
     *post("/items/{id}/requeue", item_verbs.requeue, "requeue"),
     *post("/items/{id}/cancel", item_verbs.cancel, "cancel"),
     *post("/items/{id}/trigger", item_verbs.trigger, "trigger"),
+    *post("/items/{id}/hold", item_verbs.hold, "hold"),
+    *post("/items/{id}/unhold", item_verbs.unhold, "unhold"),
     *asked("/items/{id}/complete", edit.complete, "complete"),
     *asked("/items/{id}/signal", edit.signal, "signal"),
     *asked("/items/{id}/edit", edit.edit, "edit"),

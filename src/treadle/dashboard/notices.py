@@ -25,6 +25,8 @@ TEXTS: Final = {
     "requeue": "requeued {items}",
     "cancel": "cancelled {items}",
     "trigger": "triggered {items}",
+    "hold": "held {items}",
+    "unhold": "let go {items}",
     "complete": "completed {items}",
     "signal": "sent the signal",
     "update": "changed {items}",

@@ -156,6 +156,8 @@ def _moments(state: ItemState, now: float, messages: bool) -> Iterator[Moment]:
             yield Moment("dead", state.ended_at or now, f"died: {state.reason or 'unknown'}")
         case "cancelled":
             yield Moment("cancelled", state.ended_at or now, "cancelled")
+        case "scheduled" if state.held:
+            yield Moment("now", now, "now: held")
         case "scheduled" if state.suspended:
             yield Moment("now", now, "now: suspended")
             if state.due_at < NEVER:

@@ -102,8 +102,8 @@ class Bulk:
         ended. One that no process begins within a day fails, and changes nothing.
 
         verb: `requeue` (dead items, and cancelled ones with `status=`), `cancel` (open items), `trigger`
-            (scheduled items), `update` (items that have not started) or `delete` (items in any status, with
-            their whole groups).
+            (scheduled items), `hold` (ready and scheduled items), `unhold` (held items), `update` (items that
+            have not started) or `delete` (items in any status, with their whole groups).
         ids: ids or items, up to 10,000, instead of a filter.
         everything: needed if there is no filter: all items that the verb can change.
         open: for `delete`: also groups that are still open. A filter that names an open status says so too.
@@ -142,6 +142,7 @@ class Bulk:
             fixed = replace(
                 given,
                 status=given.status or VERBS[verb].usual,
+                held=given.held or verb == "unhold",
                 until=now if given.until is None else min(given.until, now),
             )
             counted = ItemCount()

@@ -336,6 +336,13 @@ VERBS: Final[dict[ActionVerb, VerbRules]] = {
     "cancel": VerbRules(OPEN_STATUSES, OPEN_STATUSES, "only open items can be cancelled", False),
     "delete": VerbRules((), STATUSES, "", False),
     "trigger": VerbRules(("scheduled",), ("scheduled",), "only scheduled items can be triggered", True),
+    "hold": VerbRules(
+        ("scheduled", "ready"),
+        ("scheduled", "ready"),
+        "only ready and scheduled items can be held",
+        False,
+    ),
+    "unhold": VerbRules(("scheduled",), ("scheduled",), "only held items can be let go", True),
     "update": VerbRules(
         ("blocked", "scheduled", "ready"),
         ("blocked", "scheduled", "ready"),
@@ -351,6 +358,9 @@ def refuse_verb(verb: ActionVerb, item: ItemState, statuses: tuple[Status, ...])
     refusal = refuse_status(item, statuses, VERBS[verb].advice)
     if refusal is None and verb == "update" and item.attempt:
         return Refusal(item.id, item.tenant, NotUpdatable(item.id, item.status))
+    if refusal is None and verb in ("hold", "unhold") and item.held == (verb == "hold"):
+        advice = "it is held already" if item.held else "it is not held"
+        return Refusal(item.id, item.tenant, StatusConflict(item, advice))
     return refusal
 
 
@@ -374,6 +384,10 @@ def change_of(
             return cancel_items
         case "trigger":
             return trigger_items
+        case "hold":
+            return hold_items
+        case "unhold":
+            return unhold_items
         case "delete":
             return Deletion(open=open, advice=advice).change
         case "update":
@@ -402,6 +416,16 @@ async def trigger_items(client: Operator, items: Sequence[ItemState]) -> Portion
         return len(ids)
 
     return await all_or_none(items, call)
+
+
+async def hold_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
+    """Keep items from being handed out."""
+    return await all_or_none(items, client.hold)
+
+
+async def unhold_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
+    """Let held items go."""
+    return await all_or_none(items, client.unhold)
 
 
 async def update_items(

@@ -52,6 +52,7 @@ class FilterOptions(TypedDict, total=False):
     reason: DeathReason | None
     mark: str | None
     release: str | None
+    held: bool | None
 
 
 def item_filter(own_tenant: str | None, /, **where: Unpack[FilterOptions]) -> Filter:
@@ -107,7 +108,14 @@ def _checked(given: Mapping[str, Any], field: Callable[[str], str]) -> Filter:
         reason=None if reason is None else check_words((reason,), REASONS, field("reason"))[0],
         mark="" if given.get("mark") == "" else name("mark"),
         release=name("release"),
+        held=_is_held(given.get("held"), field("held")),
     )
+
+
+def _is_held(value: object, field: str) -> bool:
+    if value not in (None, False, True, "true"):
+        raise InputError.of(field, value, "can only be true, for items that are held")
+    return bool(value)
 
 
 def check_tenant(value: object) -> str:
@@ -132,7 +140,7 @@ def check_words(given: Iterable[Any], allowed: Sequence[Any], field: str) -> tup
 
 
 def read_words(
-    words: Mapping[str, str | Iterable[str] | None],
+    words: Mapping[str, str | Iterable[str] | bool | None],
     *,
     now: float,
     prefix: str = "",
@@ -147,7 +155,9 @@ def read_words(
     given: dict[str, Any] = {
         **one,
         "group_id": one.get("group"),
-        "status": read_statuses(words.get("status") or (), f"{prefix}status") or status,
+        "held": words.get("held"),
+        "status": read_statuses(cast("str | Iterable[str]", words.get("status") or ()), f"{prefix}status")
+        or status,
         "since": read_time(one.get("since"), now, f"{prefix}since"),
         "until": read_time(one.get("until"), now, f"{prefix}until"),
     }
@@ -265,6 +275,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "reason": "of a death: exhausted, expired …",
     "mark": "items that died alike",
     "release": "items that failed last under it",
+    "held": "true: items that an operator holds",
     "since": "queued then or later: 2h, 2026-11-16T09:30",
     "until": "queued before then",
     "id": "of an item; the word alone does too",
@@ -302,7 +313,7 @@ class ItemFilter(msgspec.Struct, frozen=True, kw_only=True):
     def where(self) -> dict[str, Any]:
         """The arguments for `app.list`, without ids and conditions."""
         given = {name: getattr(self.filter, name) for name in FilterOptions.__annotations__}
-        return {name: value for name, value in given.items() if value is not None and value != ()}
+        return {name: value for name, value in given.items() if value not in (None, (), False)}
 
     @property
     def bulk_where(self) -> dict[str, Any]:
@@ -398,6 +409,7 @@ _EXAMPLES: Final = {
     "until": "2026-11-16",
     "reason": "expired",
     "group": "id",
+    "held": "true",
 }
 
 
@@ -417,6 +429,7 @@ def filter_text(where: Filter, everything: bool = False) -> str:
         "reason": where.reason,
         "mark": where.mark,
         "release": where.release,
+        "held": "true" if where.held else "",
         "since": iso(where.since),
         "until": iso(where.until),
     }

@@ -112,6 +112,7 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
         reason: DeathReason | None = None,
         mark: str | None = None,
         release: str | None = None,
+        held: bool = False,
         oldest_first: bool = False,
         history: bool = False,
         reach: int | None = None,
@@ -139,6 +140,7 @@ class Operator(StepVerbs, OrderVerbs, GroupLists, Observer):
             reason=reason,
             mark=mark,
             release=release,
+            held=held,
         )
         _check_page(limit, cursor, oldest_first, history)
         if reach is not None:

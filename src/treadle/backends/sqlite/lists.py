@@ -208,6 +208,8 @@ def _conditions(tx: Tx, plan: ListPlan, table: _Table, index: str | None = "any"
             case "killing":
                 if table == "all":
                     yield _LIST["all_killing"], ()
+            case "held":
+                yield _LIST[f"{wide}held"], ()
             case _:
                 part = f"unindexed_{name}" if not is_indexed else f"{wide}{name}"
                 yield _LIST[part if part in _LIST else name], (value,)

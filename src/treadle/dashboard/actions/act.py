@@ -25,7 +25,7 @@ from .answers import asking, back_of, finished, reason_of
 from .edit import FIELDS, read_changes
 from .item_verbs import NO_FORM, ItemBrief, brief, change_items, read_items, refused_items, tell_refused
 
-WITHOUT_ASKING: Final = ("requeue", "trigger")
+WITHOUT_ASKING: Final = ("requeue", "trigger", "hold", "unhold")
 """What is done at once to a few chosen items: it can be undone, or does no harm. One item is also cancelled
 at once."""
 OTHERS: Final = 20
@@ -260,7 +260,10 @@ async def _filtered(visit: Visit, verb: ActionVerb, found: ItemFilter) -> Chosen
     if wrong := [each for each in found.filter.status if each not in rules.allowed]:
         raise InputError(f"status:{wrong[0]} does not go with {verb}: {rules.advice}", parameters=("q",))
     where = msgspec.structs.replace(
-        found.filter, status=found.filter.status or rules.usual, tenant=visit.tenant or tenant
+        found.filter,
+        status=found.filter.status or rules.usual,
+        tenant=visit.tenant or tenant,
+        held=found.filter.held or verb == "unhold",
     )
     counted = ItemCount(EXAMPLES)
     source = filter_source(visit.client.backend, where, bulk=False, reach=REACH)

@@ -1,4 +1,4 @@
-"""Item verbs: requeue, cancel, trigger and delete an item, or a few that were chosen; repair a group."""
+"""Item verbs: requeue, cancel, trigger, hold and delete an item, or a few that were chosen; repair."""
 
 from __future__ import annotations
 
@@ -49,6 +49,14 @@ async def cancel(visit: Visit) -> Response:
 
 async def trigger(visit: Visit) -> Response:
     return await _change(visit, "trigger")
+
+
+async def hold(visit: Visit) -> Response:
+    return await _change(visit, "hold")
+
+
+async def unhold(visit: Visit) -> Response:
+    return await _change(visit, "unhold")
 
 
 async def _change(visit: Visit, verb: ActionVerb) -> Response:
@@ -137,7 +145,7 @@ def _refusal(verb: ActionVerb, item: ItemState) -> Refusal | None:
         check_no_portion(item)
     except ConflictError as error:
         return Refusal(item.id, item.tenant, error)
-    if verb in ("requeue", "trigger", "update"):
+    if verb in ("requeue", "trigger", "hold", "unhold", "update"):
         return refuse_verb(verb, item, VERBS[verb].allowed)
     return None
 

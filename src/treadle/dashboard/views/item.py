@@ -170,7 +170,8 @@ def trace_url(visit: Visit, trace_id: str | None) -> str | None:
 
 
 def item_verbs(state: ItemState, recorded: ItemSteps | None = None) -> list[Action]:
-    """What can be done with an item in its status. One that waits for a signal is not triggered."""
+    """What can be done with an item in its status. One that waits for a signal, or is held, is not
+    triggered."""
     own: list[Action] = ["complete"] if state.status in OPEN else [] if state.type in BUILT_IN else ["edit"]
     started = state.suspended or state.has_steps
     if state.status in OPEN and state.status != "running" and not started:
@@ -179,7 +180,9 @@ def item_verbs(state: ItemState, recorded: ItemSteps | None = None) -> list[Acti
         own = ["signal", *own]
     waits = [] if recorded is None else recorded.waits
     sleeps = not waits or any(step.kind == "sleep" for step in waits)
-    left_out = ("update",) if sleeps else ("update", "trigger")
+    left_out = {"update", "hold" if state.held else "unhold"}
+    if state.held or not sleeps:
+        left_out.add("trigger")
     return [*(verb for verb in verbs_for([state.status]) if verb not in left_out), *own]
 
 

@@ -45,7 +45,15 @@ LOOK_SECONDS: Final = 0.06
 """Seconds after which it looks into no further portion."""
 MOST_HINTS: Final = 200
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-OFFERED: Final[tuple[ActionVerb, ...]] = ("requeue", "trigger", "update", "cancel", "delete")
+OFFERED: Final[tuple[ActionVerb, ...]] = (
+    "requeue",
+    "trigger",
+    "hold",
+    "unhold",
+    "update",
+    "cancel",
+    "delete",
+)
 """What items are changed by, in this order."""
 
 
@@ -66,6 +74,7 @@ class ItemRow(msgspec.Struct, frozen=True):
     """One line of it. Empty: hidden, or none."""
     suspended: bool = False
     """Its handler sleeps, or waits for a signal or for children."""
+    held: bool = False
 
 
 class StatusLink(msgspec.Struct, frozen=True):
@@ -226,6 +235,7 @@ def row_of(visit: Visit, state: ItemState) -> ItemRow:
         key=state.key,
         input=shown_line(visit, state),
         suspended=state.suspended and state.status == "scheduled",
+        held=state.held,
     )
 
 

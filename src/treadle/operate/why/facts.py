@@ -10,6 +10,7 @@ import msgspec
 from treadle.engine.schedule.scheduler import ScheduleStanding
 from treadle.item import Count, ItemState, Limit, Order, Schedule, StepRecord, WorkerState
 from treadle.item_facts import Explanation, LimitUse, Prerequisite, QueueAge, UnservedType
+from treadle.records import AuditEntry
 
 
 class LimitFact(msgspec.Struct, frozen=True):
@@ -44,6 +45,8 @@ class ItemFacts(msgspec.Struct, frozen=True, kw_only=True):
     explained: Explanation
     paused: tuple[Order, ...] = ()
     """The pauses that hold it."""
+    hold: AuditEntry | None = None
+    """Who holds it, since when and why. None: it is not held, or that is not known."""
     limits: tuple[LimitFact, ...] | None = None
     """The limits of its type. None: not known, because the code of the type is not here."""
     causes: tuple[Prerequisite, ...] = ()

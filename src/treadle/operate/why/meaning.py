@@ -18,7 +18,7 @@ from .ended import ended_reasons, group_reasons, no_item_reasons
 from .facts import Facts, GroupFacts, ItemFacts, NoItem, QueueFacts, ScheduleFacts
 from .fleet import WorkerFleet
 from .queues import queue_reasons, schedule_reasons
-from .ready import later_reasons, overdue_reasons, ready_reasons
+from .ready import held_reason, later_reasons, overdue_reasons, ready_reasons
 from .suspended import suspended_reasons
 from .wording import (
     attempt_name,
@@ -63,6 +63,8 @@ def _item_reasons(facts: ItemFacts) -> list[Reason]:
             return doomed_reasons(facts)
         case "blocked":
             reasons = blocked_reasons(explained)
+        case "scheduled" if item.held:
+            reasons = [held_reason(facts), *suspended_reasons(facts)]
         case "scheduled" if facts.waits and item.due_at > now:
             reasons = suspended_reasons(facts)
         case "scheduled":

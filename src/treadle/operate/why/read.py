@@ -34,7 +34,9 @@ from treadle.operate.tenant_view import (
     seen_limits,
     seen_workers,
 )
+from treadle.records import AuditEntry
 from treadle.store.fleet import Fleet
+from treadle.store.rules.listing import LARGEST_PAGE
 from treadle.store.rules.steps import is_over, join_of, unreadable_step
 from treadle.why import Reason, Why
 
@@ -185,6 +187,7 @@ async def _read(
     return ItemFacts(
         explained=explained,
         paused=tuple(each for each in orders if each.holds(item.queue, item.type, item.tenant)),
+        hold=await _read_hold(backend, item, viewer),
         limits=await _read_limits(core, explained, viewer, orders),
         causes=causes,
         root=await _read_root(backend, item.tenant, causes or _lost_prerequisites(explained)),
@@ -206,6 +209,16 @@ async def _read_releases(backend: Backend, item: ItemState, viewer: str | None) 
     marks = await backend.marks(tenant=viewer, count=MARKS, cap=DEATHS)
     found = (releases_text(mark) for mark in marks if mark.mark == item.mark)
     return next(found, "") or f"it died under {plain(item.release)}"
+
+
+async def _read_hold(backend: Backend, item: ItemState, viewer: str | None) -> AuditEntry | None:
+    """The newest of the last entries that names a held item, if that is one of a hold."""
+    if not item.held or "recording" not in backend.capabilities:
+        return None
+    page = await backend.audits(tenant=viewer, limit=LARGEST_PAGE)
+    changes = (each for each in page.entries if each.verb in ("hold", "unhold") and item.id in each.ids)
+    newest = next((each for each in changes if each.tenant in (None, item.tenant)), None)
+    return newest if newest is not None and newest.verb == "hold" else None
 
 
 async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]) -> dict[str, Explanation]:

@@ -54,6 +54,16 @@ def later_reasons(explained: Explanation) -> list[Reason]:
     return [_due_at(explained, "" if isolated else fix), *fleet.declining(workers, type), *isolated]
 
 
+def held_reason(facts: ItemFacts) -> Reason:
+    """Who holds an item, as far as the audit says."""
+    item, hold = facts.explained.item, facts.hold
+    text = "it is held"
+    if hold is not None:
+        because = f": {plain(hold.reason)}" if hold.reason else ""
+        text += f", by {plain(hold.actor)} {since_text(facts.explained.now, hold.at)}{because}"
+    return Reason(kind="held", text=text, fix=command("unhold", item.id, tenant=tenant_option(item.tenant)))
+
+
 def _due_at(explained: Explanation, fix: str) -> Reason:
     item = explained.item
     text = f"{_why_later(explained)}, due {until_text(explained.now, item.due_at)}"

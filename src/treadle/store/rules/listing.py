@@ -39,6 +39,7 @@ DISORDER: Final = 60.0
 EVERY_STATUS: Final = OPEN | TERMINAL
 
 _DEAD: Final[frozenset[Status]] = frozenset(("dead",))
+_SCHEDULED: Final[frozenset[Status]] = frozenset(("scheduled",))
 _FIELDS: Final = tuple(name for name in Filter.__struct_fields__ if name != "status")
 _LARGEST_NUMBER: Final = 2**63 - 1
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{8})", re.ASCII)
@@ -186,7 +187,7 @@ def plan_list(
     """How to find a page of at most `limit` items. `store`: the name of the store, which its cursors bear."""
     number = None if cursor is None else number_of(store, cursor, "list")
     statuses = _possible_statuses(where)
-    if where.release is not None:
+    if where.release is not None or where.held:
         where = replace(where, status=tuple(sorted(statuses)))
     return ListPlan(
         where=where,
@@ -208,6 +209,8 @@ def _possible_statuses(where: Filter) -> frozenset[Status]:
     statuses = frozenset(where.status) or EVERY_STATUS
     if where.killing:
         statuses &= OPEN
+    if where.held:
+        statuses &= _SCHEDULED
     if where.reason is not None or where.mark is not None or where.failed_group:
         statuses &= _DEAD
     return statuses if where.release is None else statuses - {"success"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from treadle.backend import Backend
 from treadle.errors import NotFound, NotHoldable, NotTriggerable
-from treadle.item import NEVER, AuditNote, ItemUpdate
+from treadle.item import NEVER, AuditNote, Filter, ItemUpdate
 
 from .build import (
     apply,
@@ -193,6 +194,24 @@ class HoldCases:
             ("unhold", "bob", "", ("a",), 1),
             ("hold", "ann", "poison", ("a",), 1),
         ]
+
+    @needs("operating", "listing")
+    async def test_held_items_are_listed(self, backend: Backend) -> None:
+        """By themselves, and with other conditions. Those that have ended are not among them."""
+        await submit(backend, item("a", key="k"), item("b", delay=100), item("c"), item("d", delay=100))
+        await hold(backend, "a", "b", "d")
+        await backend.cancel(["d"])
+
+        async def listed(**where: Any) -> list[str]:
+            return sorted(one.id for one in (await backend.list(Filter(held=True, **where))).items)
+
+        assert await listed() == ["a", "b"]
+        assert await listed(key="k") == ["a"]
+        assert await listed(group_id="b") == ["b"]
+        assert await listed(status=("ready", "dead")) == []
+        assert await listed(type="other") == []
+        await unhold(backend, "a")
+        assert await listed(status=("scheduled", "ready")) == ["b"]
 
     @needs("operating")
     async def test_many_hold_and_let_go_at_once(self, subject: Subject) -> None:

@@ -68,6 +68,9 @@ o.status = 5 and o.verdict is null
 -- :name killing
 o.losses >= 3
 
+-- :name held
+treadle.is_held(o.due)
+
 -- :name tenant
 {labels}.tenant = :tenant
 

@@ -1,6 +1,6 @@
--- uses: store kinds rows raw_rows
+-- uses: store kinds rows raw_rows holds
 -- List filter: which rows a Filter finds. lists.py sends it: tenant, type, queue, status (letters), workflow, group_id,
--- key, reason (its number), mark, release, failed_group, killing, since and until_.
+-- key, reason (its number), mark, release, failed_group, killing, held, since and until_.
 
 local ListFilter = {}
 
@@ -38,7 +38,7 @@ do
     filter.of_kind = where.tenant or where.type or where.queue
     filter.of_time = where.since or where.until_
     filter.of_rest = where.workflow or where.group_id or where.key or where.reason or where.mark or where.failed_group
-      or where.killing or where.release
+      or where.killing or where.held or where.release
     return filter
   end
 
@@ -95,6 +95,7 @@ do
       and (not where.mark or (row.status == 'D' and row.mark == where.mark))
       and (not where.failed_group or row.failed_group)
       and (not where.killing or (row.losses >= KILLING and not row.ended_at))
+      and (not where.held or (Holds.is_held(row) and not row.ended_at))
       and (not where.release or release_of(row) == where.release)
       and has_labels(where, row)
   end
