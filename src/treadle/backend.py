@@ -408,6 +408,8 @@ class Backend(Protocol):
           item had before, and that are not among them, are forgotten: it does not ask for them any more. If a
           wait is over at once, because its time has passed or its signal was there, the item is ready.
           Children are stored as for `success`. See Steps.
+        - A `log` is recorded as `record` does. Also if the settlement is not applied, but its token owns the
+          item.
 
         The effects say which items were released and which groups ended, for events and wake-ups after the
         commit.
@@ -420,8 +422,10 @@ class Backend(Protocol):
 
         A step with a name that the item has takes the place of that one, and keeps its `times`. If that one
         was forgotten, it is recorded first now. A chunk with a number that the
-        stream has is not written again. So a call whose answer was lost can be repeated. The attempt must
-        have begun. A record without steps is no progress: see Steps.
+        stream has is not written again. A log takes the place of the one that the same token has recorded;
+        the last `KEPT_ATTEMPTS` (10) of an item are kept, until the item is removed. So a call whose answer
+        was lost can be repeated. The attempt must have begun. A record without steps is no progress: see
+        Steps.
         """
         ...
 
@@ -452,6 +456,11 @@ class Backend(Protocol):
         self, id: str, *, since: int = 0, limit: int = 1000, tenant: str | None = None
     ) -> Sequence[Chunk]:
         """Return up to `limit` chunks of an item's stream with numbers above `since`, in order. Empty if
+        there are none, or no such item."""
+        ...
+
+    async def logs(self, id: str, *, tenant: str | None = None) -> Sequence[bytes]:
+        """Return the logs of an item's last attempts, in the order in which they were written last. Empty if
         there are none, or no such item."""
         ...
 

@@ -451,6 +451,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What it adds to its stream."""
     first_chunk: int = 0
     """The number of the first of `chunks`. The others follow."""
+    log: bytes | None = None
+    """What the attempt has logged so far. None: no change."""
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
@@ -561,6 +563,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """For `dead`: the fingerprint of the death. Items with the same mark died alike: see `Backend.marks`."""
     steps: tuple[StepRecord, ...] = ()
     """For `suspend`: what the item waits for, and other steps to record with it."""
+    log: bytes | None = None
+    """What the attempt has logged. None: what was recorded of it stays."""
 
 
 class ReleasedItem(msgspec.Struct, frozen=True, gc=False):

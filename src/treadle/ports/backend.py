@@ -164,6 +164,7 @@ class PortsBackend(Backend):
     record = _without("steps", Backend.record)
     steps = _without("steps", Backend.steps)
     stream = _without("steps", Backend.stream)
+    logs = _without("steps", Backend.logs)
     signal = _without("steps", Backend.signal)
     list = _without("listing", Backend.list)
     counts = _without("listing", Backend.counts)

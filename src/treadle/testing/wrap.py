@@ -95,6 +95,7 @@ class WrappedBackend(Backend):
     group = passed_on(Backend.group)
     steps = passed_on(Backend.steps)
     stream = passed_on(Backend.stream)
+    logs = passed_on(Backend.logs)
     ended = passed_on(Backend.ended)
     list = passed_on(Backend.list)
     counts = passed_on(Backend.counts)

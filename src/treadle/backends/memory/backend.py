@@ -143,6 +143,10 @@ class MemoryBackend:
     ) -> Sequence[Chunk]:
         return steps.stream(self.store.find(tenant, id), since, limit)
 
+    async def logs(self, id: str, *, tenant: str | None = None) -> Sequence[bytes]:
+        row = self.store.find(tenant, id)
+        return [] if row is None or row.logs is None else [*row.logs.values()]
+
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         return read.ended(self.store, items, groups)
 

@@ -172,6 +172,8 @@ class Row(Struct, eq=False, gc=False):
     """See `KeyHolder`."""
     steps: RowSteps | None = None
     """None: it has recorded nothing, and no signal was sent to it."""
+    logs: dict[int, bytes] | None = None
+    """By token: what its last attempts have logged."""
     suspended: bool = False
     """It waits, without a worker, for what its steps say. A claim ends that."""
     redrives: int = 0

@@ -35,7 +35,7 @@ from .endings import CollectedEffects, count_end, end
 from .groups import contribute, group_of, value_of
 from .operate import take_over
 from .rows import Row
-from .steps import suspend
+from .steps import suspend, write_logs
 from .submit import make_plan, store_children
 from .tables import MemoryTables
 from .transitions import add_to_history, owns, unlease, wait_again, why_lost
@@ -60,6 +60,8 @@ class MemorySettleCall(Struct):
 def settle(store: MemoryTables, settlements: Sequence[Settlement], now: float) -> Settled:
     call = MemorySettleCall(store, now)
     effects = call.effects
+    if logged := [one for one in settlements if one.log is not None]:
+        write_logs(store, logged)
     outcomes = [
         succeed_plain(store, settlement, now, effects) or settle_one(call, settlement)
         for settlement in settlements

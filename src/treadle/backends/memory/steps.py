@@ -18,6 +18,7 @@ from treadle.item import (
     Signalled,
     StepRecord,
 )
+from treadle.store.rules.settlement import KEPT_ATTEMPTS
 from treadle.store.rules.steps import answered, asked_for, stored_step, suspended_until, takes_signal
 from treadle.store.rules.times import is_held, keep_hold
 
@@ -28,6 +29,7 @@ from .transitions import doom, leave_container, owns, set_status, wait, why_lost
 
 def record(store: MemoryTables, records: Sequence[Record], now: float) -> list[Loss | None]:
     answers: list[Loss | None] = []
+    write_logs(store, records)
     for one in records:
         lease = one.lease
         row = store.find(lease.tenant, lease.id)
@@ -40,6 +42,8 @@ def record(store: MemoryTables, records: Sequence[Record], now: float) -> list[L
 
 
 def _write(store: MemoryTables, row: Row, record: Record, now: float) -> None:
+    if not record.steps and not record.chunks and record.progress is None:
+        return
     found = _steps_of(row)
     if record.steps:
         row.attempt, row.failures = 1, 0
@@ -50,6 +54,16 @@ def _write(store: MemoryTables, row: Row, record: Record, now: float) -> None:
     for number, value in enumerate(record.chunks, record.first_chunk):
         if number > found.last_chunk:
             found.chunks.append(Chunk(number, value, now))
+
+
+def write_logs(store: MemoryTables, written: Sequence[Record | Settlement]) -> None:
+    """Write the logs of these, if their tokens own their items."""
+    for one in written:
+        row = None if one.log is None else store.find(one.lease.tenant, one.lease.id)
+        if one.log is None or row is None or not owns(one.lease, row):
+            continue
+        others = {token: log for token, log in (row.logs or {}).items() if token != one.lease.token}
+        row.logs = {**dict([*others.items()][1 - KEPT_ATTEMPTS :]), one.lease.token: one.log}
 
 
 def _steps_of(row: Row) -> RowSteps:

@@ -40,13 +40,16 @@ from .item_columns import (
     waves,
 )
 from .statements import statement, text
-from .steps import bytes_of_steps, step_columns
+from .steps import NO_STEPS, bytes_of_steps, log_columns, step_columns
 from .submit import refused
 
 _FRAGMENTS: Final = {name: text("submit", name) for name in ("item_columns", "policy_columns")}
 SETTLE: Final = statement("settle", "settle", **_FRAGMENTS)
 SUSPEND: Final = statement("settle", "suspend", new_steps=text("steps", "new_steps"), **_FRAGMENTS)
 """For calls in which a settlement suspends its item."""
+_RECORDS: Final = {name: text("steps", name) for name in ("new_steps", "new_logs")}
+LOGGED: Final = statement("settle", "logged", **_FRAGMENTS, **_RECORDS)
+"""For calls in which a settlement has a log."""
 UNLOCKED_ITEMS: Final = statement("settle", "unlocked_items")
 NO_CHILDREN: Final = (*NO_COLUMNS, None, None, None, *NO_POLICIES), (True, False)
 
@@ -143,6 +146,8 @@ class PostgresSettler:
                 sizes[n] += bytes_of(one.children)
             if one.steps:
                 sizes[n] += bytes_of_steps(one.steps)
+            if one.log is not None:
+                sizes[n] += len(one.log)
             if one.contribution is not None and one.contribution.value is not None:
                 sizes[n] += len(one.contribution.value)
         is_small = fit_in_one_call(sizes)
@@ -247,6 +252,9 @@ class SettleCall:
         self.sql = SETTLE
         if "suspend" in kinds:
             self.sql, self.arguments = SUSPEND, (*self.arguments, *self._steps())
+        if logs := [(row, one.log) for row, one in enumerate(settlements, 1) if one.log is not None]:
+            none = NO_STEPS if self.sql is SETTLE else ()
+            self.sql, self.arguments = LOGGED, (*self.arguments, *none, *log_columns(logs))
 
     def _group_indexes(self) -> list[int]:
         indexes: dict[tuple[str, str], int] = {}
@@ -309,7 +317,7 @@ class SettleCall:
         """The outcomes in an answer. Its effects are added to `effects`."""
         outcomes: list[Outcome] = [APPLIED] * len(self._settlements)
         self._read_ended(record, outcomes, effects)
-        if self.sql is SUSPEND:
+        if self.sql is not SETTLE:
             for row in record["ready_row"] or ():
                 outcomes[row - 1] = READY
         self._read_not_applied(record, outcomes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from treadle.item import (
@@ -45,6 +45,8 @@ KIND_CODES: Final = {kind: code for code, kind in enumerate(STEP_KINDS)}
 STEP_COLUMNS: Final = (
     "name", "kind", "value", "took", "undo", "signal", "over", "until", "at", "attempt", "times",
 )  # fmt: skip
+NO_STEPS: Final = (None,) * 10
+"""Instead of `step_columns`."""
 IS_LOCKED: Final = 5
 """Instead of a loss: another transaction has locked the item."""
 LOCKED: Final = Retry(attempts=100, base=0.005, factor=3.0, max=0.1, jitter=1.0)
@@ -67,7 +69,8 @@ class PostgresSteps(PostgresVerbs):
         self, written: Sequence[Sequence[Record]], lost: dict[int, Loss], *, wait: bool
     ) -> None:
         """Write the records of each lease. If another transaction has locked its item: after the others."""
-        arguments = (*_record_columns(written), wait)
+        logs = {row: one.log for row, each in enumerate(written, 1) for one in each if one.log is not None}
+        arguments = (*_record_columns(written), wait, *log_columns(logs.items()))
         (answer,) = await self._calls.rows(RECORD, *arguments, vital=True, conflict=LOCKED)
         for row, code in zip(answer["lost_row"] or (), answer["lost_code"] or (), strict=True):
             of_lease = written[row - 1]
@@ -86,6 +89,9 @@ class PostgresSteps(PostgresVerbs):
     ) -> Sequence[Chunk]:
         rows = await self._calls.rows(_sql("stream"), id, tenant, since, max(0, limit))
         return [Chunk(number, value, at) for number, value, at in rows]
+
+    async def logs(self, id: str, *, tenant: str | None = None) -> Sequence[bytes]:
+        return [value for (value,) in await self._calls.rows(_sql("logs"), id, tenant)]
 
     async def signal(
         self,
@@ -136,12 +142,20 @@ def step_columns(steps: Iterable[tuple[int, StepRecord]]) -> tuple[object, ...]:
     )
 
 
+def log_columns(logs: Collection[tuple[int, bytes]]) -> tuple[object, object]:
+    """Logs and the rows that they belong to, as the type `treadle.new_logs` has them."""
+    if not logs:
+        return None, None
+    return numbers([row for row, _ in logs], whole=True), [log for _, log in logs]
+
+
 def bytes_of_steps(steps: Sequence[StepRecord]) -> int:
     return sum(len(step.value or b"") + len(step.undo or b"") for step in steps)
 
 
 def _bytes_of(record: Record) -> int:
-    return bytes_of_steps(record.steps) + len(record.progress or b"") + sum(map(len, record.chunks))
+    others = (record.progress or b"", record.log or b"", *record.chunks)
+    return bytes_of_steps(record.steps) + sum(map(len, others))
 
 
 def _record_columns(written: Sequence[Sequence[Record]]) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct, field
 
 from treadle.errors import StoreFull
-from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Settled, Settlement
+from treadle.item import Contribution, Effects, EndedGroup, Item, Outcome, Record, Settled, Settlement
 from treadle.store.rules.settlement import LONE_VERSION, is_fold, next_version
 from treadle.store.rules.submission import as_child
 
@@ -37,6 +37,7 @@ from .settlement_bytes import (
     settlement_arguments,
 )
 from .stage import TRIES, PlainItems, RedisStages, count_plain, plain_items, portion_arguments
+from .steps import write_records
 
 _PLAIN: Final = RedisScript("settle_plain")
 _MEMBERS: Final = RedisScript("settle_members")
@@ -101,6 +102,8 @@ SettlePortion: TypeAlias = Callable[[RedisSettleCall, Sequence[int]], Awaitable[
 
 class RedisSettle(RedisStages):
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        if logged := [one for one in settlements if one.log is not None]:
+            await write_records(self._link, [Record(lease=one.lease, log=one.log) for one in logged])
         call = RedisSettleCall(settlements, [None] * len(settlements))
         rest: Sequence[int] = range(len(settlements))
         if is_alone := len(settlements) == 1 or _may_be_reordered(settlements):

@@ -60,12 +60,12 @@ def _pack_step(step: StepRecord) -> bytes:
 
 
 def record_arguments(record: Record) -> list[Argument]:
-    lease, progress = record.lease, record.progress
+    lease, progress, log = record.lease, record.progress, record.log
     head = _RECORD.pack(
         lease.ref >> 32,
         lease.ref & 0xFFFFFFFF,
         lease.token,
-        progress is not None,
+        (progress is not None) + 2 * (log is not None),
         len(record.steps),
         len(record.chunks),
         record.first_chunk,
@@ -74,6 +74,7 @@ def record_arguments(record: Record) -> list[Argument]:
         head,
         *step_arguments(record.steps),
         *(() if progress is None else (progress,)),
+        *(() if log is None else (log,)),
         *record.chunks,
     ]
 

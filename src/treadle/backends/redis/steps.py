@@ -9,6 +9,7 @@ from treadle.errors import UnsupportedError
 from treadle.item import MOST_UNREAD, AuditNote, Chunk, Loss, Record, Recorded, Signal, Signalled
 
 from .item_bytes import Argument
+from .link import RedisLink
 from .operate import tenant_argument
 from .read import portions
 from .record_bytes import pack_note
@@ -19,6 +20,7 @@ from .workers import RedisWorkers
 _RECORD: Final = RedisScript("record")
 _STEPS: Final = RedisScript("steps")
 _STREAM: Final = RedisScript("stream")
+_LOGS: Final = RedisScript("logs")
 _SIGNAL: Final = RedisScript("signal")
 
 PORTION: Final = 300
@@ -33,11 +35,7 @@ ITEMS: Final = 50
 
 class RedisSteps(RedisWorkers):
     async def record(self, records: Sequence[Record]) -> Sequence[Loss | None]:
-        lost: set[int] = set()
-        for some in _portions(records):
-            arguments = [part for one in some for part in record_arguments(one)]
-            tokens = await self._link.run(_RECORD, arguments)
-            lost.update(int.from_bytes(token, "big") for token in tokens)
+        lost = await write_records(self._link, records)
         if not lost:
             return [None] * len(records)
         leases = {one.lease.token: one.lease for one in records if one.lease.token in lost}
@@ -65,6 +63,10 @@ class RedisSteps(RedisWorkers):
                 break
         return found
 
+    async def logs(self, id: str, *, tenant: str | None = None) -> Sequence[bytes]:
+        found = await self._link.run(_LOGS, [tenant or "", id], on="read")
+        return [log for log in found if log is not None]  # None: the store has lost it
+
     async def signal(
         self,
         signals: Sequence[Signal],
@@ -85,6 +87,15 @@ class RedisSteps(RedisWorkers):
         return answers
 
 
+async def write_records(link: RedisLink, records: Sequence[Record]) -> set[int]:
+    """Write them. Returns the tokens that do not own their items."""
+    lost: set[int] = set()
+    for some in _portions(records):
+        arguments = [part for one in some for part in record_arguments(one)]
+        lost.update(int.from_bytes(token, "big") for token in await link.run(_RECORD, arguments))
+    return lost
+
+
 def _portions(records: Sequence[Record]) -> Iterator[list[Record]]:
     """Cut them so that no call holds the server for long."""
     portion: list[Record] = []
@@ -92,6 +103,7 @@ def _portions(records: Sequence[Record]) -> Iterator[list[Record]]:
     for one in records:
         own = len(one.steps) + len(one.chunks) + 1
         weight = sum(len(step.value or b"") for step in one.steps) + sum(map(len, one.chunks))
+        weight += len(one.log or b"")
         if portion and (count + own > PORTION or size + weight > PORTION_BYTES):
             yield portion
             portion, count, size = [], 0, 0

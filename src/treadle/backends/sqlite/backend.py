@@ -193,6 +193,9 @@ class SqliteBackend(SqliteDatabase):
     ) -> Sequence[Chunk]:
         return await self._read(steps.stream, id, tenant, since, limit)
 
+    async def logs(self, id: str, *, tenant: str | None = None) -> Sequence[bytes]:
+        return await self._read(steps.logs, id, tenant)
+
     async def ended(self, items: Sequence[Ref], groups: Sequence[Ref]) -> Ended:
         return await self._read(read.ended, items, groups)
 

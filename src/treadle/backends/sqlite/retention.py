@@ -17,6 +17,7 @@ _DELETES = (
     "delete_open",
     "delete_done",
     "delete_attempts",
+    "delete_logs",
     "delete_dependents",
     "delete_dependencies",
     "delete_missing",

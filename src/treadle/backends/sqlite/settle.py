@@ -58,6 +58,8 @@ _AGAIN = Outcome(verb="applied", again=True)
 
 def settle(tx: Tx, settlements: Sequence[Settlement]) -> Settled:
     """Apply each settlement whose token still owns its item, in order."""
+    if logged := [one for one in settlements if one.log is not None]:
+        steps.write_logs(tx, logged)
     return settle_plain(tx, settlements) or _SettleCall(tx, settlements).run(settlements)
 
 

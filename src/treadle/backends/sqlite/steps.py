@@ -9,6 +9,7 @@ from typing import Any
 
 from treadle.item import MOST_UNREAD, Chunk, Record, Recorded, Settlement, Signal, Signalled, StepRecord
 from treadle.store.rules.records import NotedChange
+from treadle.store.rules.settlement import KEPT_ATTEMPTS
 from treadle.store.rules.steps import answered, requeued_steps, stored_step, suspended_until, takes_signal
 from treadle.store.rules.times import hold_due, is_held
 
@@ -33,11 +34,20 @@ def write(tx: Tx, records: Sequence[tuple[int, Record]]) -> None:
         _put(tx, [(no, 1, step) for no, record in records for step in record.steps])
     if others:
         tx.run(_SQL["has_records"], array(others))
+    if any(record.log is not None for _, record in records):
+        write_logs(tx, [record for _, record in records])
     for no, record in records:
         if record.progress is not None:
             tx.run(_SQL["put_progress"], no, tx.now, record.progress)
         numbered = enumerate(record.chunks, record.first_chunk)
         tx.run_rows(_SQL["put_chunk"], [(no, number, tx.now, blob(chunk)) for number, chunk in numbered])
+
+
+def write_logs(tx: Tx, written: Sequence[Record | Settlement]) -> None:
+    """Write the logs of these, if their tokens own their items."""
+    logs = [(one.lease.ref, one.lease.token, blob(one.log)) for one in written if one.log is not None]
+    tx.run_rows(_SQL["put_logs"], logs, tx.now)
+    tx.run(_SQL["trim_logs"], array({no for no, _, _ in logs}), KEPT_ATTEMPTS)
 
 
 def _put(tx: Tx, steps: Sequence[tuple[int, int, StepRecord]]) -> list[StepRecord]:
@@ -212,3 +222,8 @@ def stream(tx: Tx, id: str, tenant: str | None, since: int, limit: int) -> list[
     if no is None:
         return []
     return [Chunk(number, value, at) for number, value, at in tx.rows(_SQL["stream"], no, since, limit)]
+
+
+def logs(tx: Tx, id: str, tenant: str | None) -> list[bytes]:
+    no = numbers(tx, [id], tenant).get(id)
+    return [] if no is None else [value for (value,) in tx.rows(_SQL["logs"], no)]

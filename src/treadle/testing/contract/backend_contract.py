@@ -33,6 +33,7 @@ from .lifecycle import LifecycleCases
 from .limit_use import KeptPermitCases, LimitUseCases
 from .limits import ClaimedKeyCases, ConcurrencyLimitCases, LeasePermitCases, RateLimitCases
 from .load import LoadCases
+from .logs import LogCases
 from .losses import BeginCases, LostLeaseCases
 from .marks import DeadMarkCases, ItemMarkCases
 from .must_exist import MustExistCases
@@ -102,6 +103,7 @@ class BackendContract(
     AvoidedLaneCases,
     StrictLaneCases,
     RecordCases,
+    LogCases,
     SuspendCases,
     SignalCases,
     StepRequeueCases,

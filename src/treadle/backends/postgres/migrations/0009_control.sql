@@ -1,4 +1,4 @@
--- Version 9: orders of operators, releases of workers, lists of groups and of workflows.
+-- Version 9: orders of operators, releases of workers, lists of groups and of workflows, logs.
 
 -- subject        item.Order.subject
 -- queue, tenant  of pauses that claims obey (Order.paused_part), empty for all; null for all other orders
@@ -47,6 +47,26 @@ create table treadle.release (
 -- the new ones without the new parameters, and do not read the new columns.
 drop function if exists treadle.beat(text, float8, text[], boolean, bigint[], bigint[], text[], bytea);
 drop function if exists treadle.overview(text, float8);
+
+-- What attempts have logged, by the tokens of their leases. Rows go with the item.
+create table treadle.log (
+  no    bigint not null,
+  token bigint not null,
+  at    float8 not null,
+  value bytea not null,
+  primary key (no, token)
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Logs to write.
+-- owner  the record or the settlement that each belongs to
+create type treadle.new_logs as (owner int[], value bytea[]);
+
+-- As above.
+drop function if exists treadle.settle(
+  treadle.settlements, treadle.new_items, boolean, boolean, boolean, boolean, text[], treadle.new_steps);
+drop function if exists treadle.record(
+  bigint[], bigint[], text[], treadle.new_steps, int[], bytea[], int[], int[], bytea[], boolean);
 
 -- total    members that it has had
 -- outcome  0 running  1 succeeded  2 failed  3 cancelled: `outcome_of` in treadle.store.rules. Null: lists of groups leave

@@ -4,8 +4,9 @@
 -- Record: write what running items have done so far. It knows the bytes of rows (lib/row_bytes.lua), since it is called
 -- often.
 -- ARGV: for each record
---   n(6) token(8) flags(1: has progress) steps(4: how many) chunks(4: how many) number(4: of the first chunk)
--- and then the name and the bytes (lib/step_bytes.lua) of each step, the progress, and the chunks.
+--   n(6) token(8) flags(1: 1 has progress, 2 has a log) steps(4: how many) chunks(4: how many)
+--   number(4: of the first chunk)
+-- and then the name and the bytes (lib/step_bytes.lua) of each step, the progress, the log, and the chunks.
 -- Answers: the tokens of leases that do not own their rows
 
 local byte, char, bor = string.byte, string.char, bit.bor
@@ -20,10 +21,12 @@ local records, numbers, names = {}, {}, {}
 local at = 1
 while at <= #ARGV do
   local n, token, flags, steps, chunks, first = struct.unpack('>c6c8BI4I4I4', ARGV[at])
-  local record = {n = n, token = token, steps = at + 1, chunks = at + 1 + 2 * steps + flags, first = first}
-  record.steps_end, record.chunks_end = at + 2 * steps, record.chunks + chunks - 1
-  record.progress = flags > 0 and ARGV[at + 2 * steps + 1] or nil
-  for i = at + 1, record.steps_end, 2 do names[#names + 1], names[#names + 2] = n, ARGV[i] end
+  local record = {n = n, token = token, steps = at + 1, steps_end = at + 2 * steps, first = first}
+  at = record.steps_end
+  if flags % 2 == 1 then at, record.progress = at + 1, ARGV[at + 1] end
+  if flags >= 2 then at, record.log = at + 1, ARGV[at + 1] end
+  record.chunks, record.chunks_end = at + 1, at + chunks
+  for i = record.steps, record.steps_end, 2 do names[#names + 1], names[#names + 2] = n, ARGV[i] end
   records[#records + 1], numbers[#numbers + 1] = record, n
   at = record.chunks_end + 1
 end
@@ -78,8 +81,9 @@ local function write(record, state)
   if record.steps <= record.steps_end then new = with_flag(progressed(n, new), HAS_STEPS) end
   for i = record.steps, record.steps_end, 2 do Steps.write(n, 1, ARGV[i], ARGV[i + 1]) end
   local has_chunks = record.chunks <= record.chunks_end
-  if record.progress or has_chunks then new = with_flag(new, HAS_RECORDS) end
+  if record.progress or record.log or has_chunks then new = with_flag(new, HAS_RECORDS) end
   if record.progress then Store.set(K.recorded, n .. 'p', now8 .. record.progress) end
+  if record.log then Steps.write_log(n, record.token, record.log) end
   if has_chunks then write_chunks(record) end
   if new ~= state then Store.set(K.state, n, new) end
 end

@@ -1,4 +1,4 @@
--- Version 9: orders of operators, releases of workers, lists of groups and of workflows.
+-- Version 9: orders of operators, releases of workers, lists of groups and of workflows, logs.
 
 -- subject: item.Order.subject. queue and tenant: of pauses that claims obey (Order.paused_part), empty for all; NULL for
 -- all other orders.
@@ -71,5 +71,14 @@ CREATE TABLE treadle_sample (
     estimated INTEGER NOT NULL,
     PRIMARY KEY (step, at, queue)
 ) WITHOUT ROWID;
+
+-- What attempts have logged, by the tokens of their leases. Rows go with the item.
+CREATE TABLE treadle_log (
+    no INTEGER NOT NULL,
+    token INTEGER NOT NULL,
+    at REAL NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (no, token)
+);
 
 UPDATE treadle_meta SET value = 9 WHERE name = 'schema';

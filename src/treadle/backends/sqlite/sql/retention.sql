@@ -7,6 +7,9 @@ DELETE FROM treadle_done WHERE no IN (SELECT value FROM json_each(?))
 -- :name delete_attempts
 DELETE FROM treadle_attempt WHERE no IN (SELECT value FROM json_each(?))
 
+-- :name delete_logs
+DELETE FROM treadle_log WHERE no IN (SELECT value FROM json_each(?))
+
 -- :name delete_dependents
 DELETE FROM treadle_dependency WHERE prerequisite IN (SELECT value FROM json_each(?))
 

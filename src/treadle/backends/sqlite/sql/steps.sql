@@ -95,6 +95,23 @@ FROM json_each(?) AS e LEFT JOIN treadle_progress AS p ON p.no = e.value
 -- :name stream
 SELECT number, value, at FROM treadle_chunk WHERE no = ? AND number > ? ORDER BY number LIMIT ?
 
+-- :name put_logs
+INSERT INTO treadle_log (no, token, value, at)
+WITH v (no, token, value) AS (VALUES (?, ?, ?))
+SELECT o.no, o.token, v.value, ? FROM v
+CROSS JOIN treadle_open AS o ON o.no = v.no AND o.token = v.token
+CROSS JOIN treadle_worker AS w ON w.no = o.worker AND w.removed = 0
+WHERE true
+ON CONFLICT (no, token) DO UPDATE SET value = excluded.value, at = excluded.at
+
+-- :name trim_logs
+DELETE FROM treadle_log WHERE (no, token) IN
+    (SELECT l.no, l.token FROM json_each(?) AS e CROSS JOIN treadle_log AS l ON l.no = e.value
+     WHERE (SELECT count(*) FROM treadle_log AS x WHERE x.no = l.no AND (x.at, x.token) > (l.at, l.token)) >= ?)
+
+-- :name logs
+SELECT value FROM treadle_log WHERE no = ? ORDER BY at, token
+
 -- The items among these that have rows here.
 -- :name with_records
 SELECT o.no FROM json_each(?1) AS e CROSS JOIN treadle_open AS o ON o.no = e.value AND o.records > 0

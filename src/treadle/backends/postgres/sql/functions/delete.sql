@@ -118,6 +118,7 @@ begin
   end if;
   delete from treadle.mail m where m.no = any(p_nos);
   delete from treadle.attempt a where a.no = any(p_nos);
+  delete from treadle.log l where l.no = any(p_nos);
   delete from treadle.dependency d where d.prerequisite = any(p_nos)
     and not (d.of_group and d.prerequisite = any(awaited));
   delete from treadle.key k where k.no = any(p_nos);

@@ -19,10 +19,11 @@
 -- p_plain, p_cycles  see `store_items`
 -- p_marks    the fingerprints of deaths, one element per row; null: none has one. Version 4 does not pass it
 -- p_steps    the steps of those that suspend their items; `owner` is null if none does. Version 7 does not pass it
+-- p_logs     what their attempts have logged; `owner` is null if none has. Version 8 does not pass it
 create or replace function treadle.settle(
   settlements treadle.settlements, children treadle.new_items, p_folds boolean, p_returns boolean,
   p_plain boolean, p_cycles boolean, p_marks text[] default null,
-  p_steps treadle.new_steps default null,
+  p_steps treadle.new_steps default null, p_logs treadle.new_logs default null,
   out settled_at float8,
   out ended_row int[], out ended_group bigint[],      -- items that ended; their groups, if those have a row
   out moved_row int[], out moved_version bigint[], out moved_value bytea[], out moved_final boolean[],
@@ -42,6 +43,9 @@ declare
   now float8; ended treadle.ended_rows; returned treadle.ended_rows; parents treadle.ended_rows; stored treadle.stored_items;
   dependents bigint[]; awaited bigint[]; groups bigint[]; grouped record;
 begin
+  if p_logs.owner is not null then
+    perform treadle.write_logs(treadle.clock(), settlements.no, settlements.token, p_logs);
+  end if;
   if n > 1 then
     settlements := treadle.spread_settlements(settlements, p_folds or p_returns);
   end if;

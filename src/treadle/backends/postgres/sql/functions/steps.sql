@@ -4,9 +4,11 @@
 -- `lease_losses`; 5: another transaction has locked the item.
 --
 -- p_wait  wait for other transactions
+-- p_logs  what attempts have logged; `owner` is null if none has. Version 8 does not pass it
 create or replace function treadle.record(
   p_no bigint[], p_token bigint[], p_tenant text[], steps treadle.new_steps,
   p_progress_owner int[], p_progress bytea[], p_chunk_owner int[], p_chunk_number int[], p_chunk bytea[], p_wait boolean,
+  p_logs treadle.new_logs default null,
   out lost_row int[], out lost_code smallint[])
 language plpgsql
 set jit = off set enable_seqscan = off set enable_bitmapscan = off set enable_nestloop = off
@@ -35,8 +37,12 @@ begin
     return;
   end if;
 
-  -- A step is progress. After the first one of an attempt the row stays as it is.
   now := treadle.clock();
+  if p_logs.owner is not null then
+    perform treadle.write_logs(now, p_no, p_token, p_logs);
+  end if;
+
+  -- A step is progress. After the first one of an attempt the row stays as it is.
   if steps.owner <> '{}' then
     update treadle.open_item o set attempt = 1, failures = 0, losses = 0, recorded = o.recorded | 1
       where o.no = any(nos) and (o.attempt <> 1 or o.failures > 0 or o.losses > 0 or o.recorded & 1 = 0)
@@ -89,6 +95,25 @@ begin
     select r.no, u.number, p_now, u.value from unnest(p_chunk_owner, p_chunk_number, p_chunk) u(owner, number, value)
     join unnest(p_row, p_no) r(row, no) on r.row = u.owner
     on conflict do nothing;
+end $$;
+
+-- Write the logs of these owners, if their tokens own their items. Of each item the last ones are kept: KEPT_ATTEMPTS.
+create or replace function treadle.write_logs(p_now float8, p_no bigint[], p_token bigint[], logs treadle.new_logs)
+returns void
+language plpgsql as $$
+#variable_conflict use_column
+begin
+  insert into treadle.log as l (no, token, at, value)
+    select o.no, o.token, p_now, u.value from treadle.open_item o
+    join unnest(logs.owner, logs.value) u(owner, value) on o.no = p_no[u.owner] and o.token = p_token[u.owner]
+    where o.no = any(p_no) and o.status > 4
+    -- No other transaction removes the item before this one commits.
+    for key share of o
+    on conflict (no, token) do update set at = excluded.at, value = excluded.value;
+  delete from treadle.log l using (
+      select x.no, x.token, row_number() over (partition by x.no order by x.at desc, x.token desc) as place
+      from treadle.log x where x.no = any(p_no)) x
+    where l.no = any(p_no) and l.no = x.no and l.token = x.token and x.place > 10;
 end $$;
 
 -- Suspend: write the steps of the settlements that suspend their items, if their tokens own them, and let waits take the

@@ -6,6 +6,10 @@ select {answer}
 select s.ready_row, {answer}
 {settled}, {new_steps}) s
 
+-- :name logged
+select s.ready_row, {answer}
+{settled}, {new_steps}, {new_logs}) s
+
 -- :name answer
 s.settled_at, s.ended_row, s.ended_group, s.moved_row, s.moved_version, s.moved_value, s.moved_final,
   s.contributed_row, s.lost_row, s.lost_code, s.silent_row, s.existing_row, s.existing_id, (s.effects).*

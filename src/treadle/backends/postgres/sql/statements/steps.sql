@@ -6,7 +6,10 @@ row(:step_owner::text::int[], :step_name::text[], :step_kind::text::smallint[], 
 -- :name record
 select * from treadle.record(:no::text::bigint[], :token::text::bigint[], treadle.names(:tenant), {new_steps},
   :progress_owner::text::int[], :progress::bytea[], :chunk_owner::text::int[], :chunk_number::text::int[],
-  :chunk::bytea[], :wait::boolean)
+  :chunk::bytea[], :wait::boolean, {new_logs})
+
+-- :name new_logs
+row(:log_owner::text::int[], :log::bytea[])::treadle.new_logs
 
 -- :name steps
 select * from treadle.read_steps(treadle.find_items(:ids::text[], :tenant))
@@ -15,6 +18,10 @@ select * from treadle.read_steps(treadle.find_items(:ids::text[], :tenant))
 select c.number, c.value, c.at from treadle.chunk c
 where c.no = (treadle.find_items(array[:id::text], :tenant))[1] and c.number > :since::int
 order by c.number limit :limit::int
+
+-- :name logs
+select l.value from treadle.log l where l.no = (treadle.find_items(array[:id::text], :tenant))[1]
+order by l.at, l.token
 
 -- :name signal_values
 :ids::text[], :tenant::text, :names::text[], :values::bytea[], :keys::text[], :most::int

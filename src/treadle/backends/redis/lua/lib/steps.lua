@@ -5,9 +5,11 @@
 --   step_numbers  the last number
 --   recorded      n 's' name -> a step: see step_bytes.lua     n 'w' -> length(2) name of each that is not over
 --                 n 'p' -> at(8) progress     n 'c' -> how many chunks(4)     n 'c' number(4) -> at(8) chunk
+--                 n 'l' -> token(8) of each log, in the order of their last writes     n 'l' token -> a log
 --                 n 'm' and signal_keys: see mailboxes.lua
 
 local Steps = {}
+local KEPT_LOGS = 10
 
 do
   local function field_of(n, name) return n .. 's' .. name end
@@ -131,9 +133,29 @@ do
     return count and struct.unpack('>I4', count) or 0
   end
 
+  -- The tokens of the logs of a row.
+  local function logged(n)
+    local data, tokens = Store.get(K.recorded, n .. 'l') or '', {}
+    for at = 1, #data, 8 do tokens[#tokens + 1] = sub(data, at, at + 7) end
+    return tokens
+  end
+
+  -- Write the log of an attempt in the place of what this token has written. The last KEPT_ATTEMPTS are kept.
+  function Steps.write_log(n, token, log)
+    local left = {}
+    for _, other in ipairs(logged(n)) do
+      if other ~= token then left[#left + 1] = other end
+    end
+    if #left >= KEPT_LOGS then Store.set(K.recorded, n .. 'l' .. table.remove(left, 1)) end
+    left[#left + 1] = token
+    Store.set(K.recorded, n .. 'l', concat(left))
+    Store.set(K.recorded, n .. 'l' .. token, log)
+  end
+
   -- Forget all that a row has recorded.
   function Steps.delete(n)
-    local fields, members = {n .. 'w', n .. 'p', n .. 'c'}, {}
+    local fields, members = {n .. 'w', n .. 'p', n .. 'c', n .. 'l'}, {}
+    for _, token in ipairs(logged(n)) do fields[#fields + 1] = n .. 'l' .. token end
     for i, rest in ipairs(Store.list(K.steps, n)) do
       members[i], fields[#fields + 1] = n .. rest, field_of(n, sub(rest, 7))
     end
