@@ -448,6 +448,8 @@ class ClientSettings(TypedDict, total=False):
     on_failure: Callable[..., Any] | None
     log_failures: bool
     """Log failed attempts (a warning) and deaths (an error, with the traceback)."""
+    logs: bool
+    """Keep with each item what its handler logs: `app.logs()`. Default: True. A type can say otherwise."""
     statistics: bool
     """Add what workers count to the statistics in the store: `app.statistics()`."""
     release: str | None

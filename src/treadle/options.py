@@ -167,6 +167,8 @@ class TypeOptions(TypedDict, total=False):
     on_failure: Callable[[Exception, Any], Literal["retry", "abort"] | Defer | RetryAfter | None] | None
     log_context: Callable[[Input], Mapping[str, Any]] | None
     """Computes, from the arguments, the fields that `ctx.log` adds to every record."""
+    logs: bool | None
+    """Keep what the handler logs with its item: `app.logs()`."""
     strict_return: bool | None
     run_in: RunIn | None
     """Where the handler runs. Default: `loop` for async functions, `thread` for others."""
@@ -386,6 +388,7 @@ TYPE_OPTIONS: Final[Mapping[str, Check]] = {
     "on_event": check_plain,
     "on_failure": check_plain,
     "log_context": check_plain,
+    "logs": check_flag,
     "strict_return": check_flag,
     "run_in": check_run_in,
     "keep": seconds,

@@ -240,3 +240,22 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
     """When a wait is over at the latest."""
     over: bool = True
     """False: the item waits for it."""
+
+
+class LogLine(msgspec.Struct, frozen=True, array_like=True):
+    """A record that a handler has logged, without its secrets."""
+
+    at: float
+    level: str
+    logger: str
+    text: str
+    """The message, and the traceback of its error. As it was logged: it may have control characters."""
+
+
+class AttemptLog(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attempt has logged: its last 100 records, or 16 kB."""
+
+    attempt: int
+    left_out: int = 0
+    """Records before these, which are not kept."""
+    lines: tuple[LogLine, ...] = ()

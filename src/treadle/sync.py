@@ -260,6 +260,7 @@ class SyncOperator(SyncSide):
     backlog_history = blocking(Operator.backlog_history)
     audits = blocking(Operator.audits)
     steps = blocking(Operator.steps)
+    logs = blocking(Operator.logs)
     signal = blocking(Operator.signal)
     cancel = blocking(Operator.cancel)
     complete = blocking(Operator.complete)

@@ -20,6 +20,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import inspect as info
 
+from treadle.errors import shown
+
 # Classes that `str` writes and the constructor reads.
 _TEXT: Final = (
     PurePath,
@@ -184,3 +186,18 @@ def as_numbers(value: Any, enums: AbstractSet[type[Enum]]) -> Any:
 
 
 _REMADE: Final[frozenset[Any]] = frozenset((list, set, frozenset, tuple))
+
+
+def to_json(value: object) -> Any:
+    """A Python value as JSON-native values. What has no form in JSON is shown as text."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True, enc_hook=_write_or_show)
+    except Exception:  # noqa: BLE001  a class of the user may raise anything
+        return shown(value)
+
+
+def _write_or_show(value: object) -> object:
+    try:
+        return write(value)
+    except Exception:  # noqa: BLE001  a class of the user, read by a codec of the user
+        return str(value)

@@ -68,6 +68,14 @@ _FAILURE: Final = frozenset(("id", "type", "input", "error", "reason"))
 """Fields of a `Failure`. They tell that a JSON value is one, also where no type is declared."""
 
 _URL_PASSWORD: Final = re.compile(r"(://[^\s/:@?#]*:)[^\s/?#]*@")
+_PAIR: Final = re.compile(
+    r"""([A-Za-z][\w.-]{0,60})(["']?\s{0,5}[:=]\s{0,5})"""
+    r"""("[^"\n]*"?|'[^'\n]*'?|(?:(?:bearer|basic|digest|token)\s+)?[^\s,;&"')\]}]+)""",
+    re.IGNORECASE,
+)
+"""In a text: a name, and what stands behind it."""
+SHORTEST: Final = 4
+"""Characters of a secret that is looked for in texts. Shorter ones are in many words."""
 
 
 class Secret:
@@ -134,12 +142,46 @@ class SecretMask:
         declared = types_of(type)
         return self._masked(input, declared) if declared else MASK
 
+    def masked_text(self, text: str, secrets: Iterable[str] = ()) -> str:
+        """A text, with `***` in place of these secrets, of passwords in URLs, and of what stands behind a
+        name that tells so: `token=...`, `"password": "..."`."""
+        for secret in secrets:
+            if secret in text:
+                text = text.replace(secret, MASK)
+        if "://" in text:
+            text = _URL_PASSWORD.sub(rf"\1{MASK}@", text)
+        if "=" in text or ":" in text:
+            text = _PAIR.sub(self._of_pair, text)
+        return text
+
+    def _of_pair(self, pair: re.Match[str]) -> str:
+        return f"{pair[1]}{pair[2]}{MASK}" if self.is_secret_name(pair[1]) else pair[0]
+
+    def secrets_in(self, value: Any, *declared: Any) -> list[str]:
+        """The texts in a JSON value that `masked` hides, the longest first."""
+        found = {text for text in _hidden(value, self.masked(value, *declared)) if len(text) >= SHORTEST}
+        return sorted(found, key=len, reverse=True)
+
     def is_secret_name(self, name: str) -> bool:
         """Whether a name tells that what stands under it is secret."""
         return self._is_secret_name(name) if len(name) <= LONGEST_CACHED else self._tells(name)
 
     def _tells(self, name: str) -> bool:
         return self._pattern.search(_words(name)) is not None
+
+
+def _hidden(value: Any, shown: Any) -> Iterator[str]:
+    """The texts of a JSON value that are not in what is shown of it."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        for name, each in fields.items():
+            yield from _hidden(each, shown[name] if isinstance(shown, dict) else MASK)
+    elif isinstance(value, list | tuple):
+        parts = cast("Sequence[Any]", value)
+        for at, each in enumerate(parts):
+            yield from _hidden(each, shown[at] if isinstance(shown, list) else MASK)
+    elif value != shown and value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def check_mask(names: Iterable[str]) -> tuple[str, ...]:

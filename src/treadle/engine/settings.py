@@ -43,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     undecodable_grace: float = 600.0
     unhandled_grace: float = 0.1
     log_failures: bool = True
+    logs: bool = True
     statistics: bool = True
     mask: tuple[str, ...] = ()
     release: str = ""

@@ -18,7 +18,7 @@ import msgspec
 
 from treadle.base.headers import headers_of
 from treadle.base.timing import iso
-from treadle.codec import hooks
+from treadle.codec.hooks import to_json
 from treadle.define.condition import GroupRef, shown_names
 from treadle.define.secret_values import holds_secret
 from treadle.define.signature import GROUP_VALUE
@@ -29,7 +29,7 @@ from treadle.engine.wait.wait_result import (
     decode_group_value,
     value_source,
 )
-from treadle.errors import DecodeError, class_name, path_text, shown
+from treadle.errors import DecodeError, class_name, path_text
 from treadle.item import GROUP_TYPE, NEVER, Attempt, Chunk, GroupState, ItemState, Recorded, StepRecord
 from treadle.item_facts import DeadMark
 from treadle.logs.lines import error_text
@@ -258,14 +258,6 @@ def _why(error: Exception, declared: Sequence[Any], *, reveal: bool) -> str:
     return why_not(error)
 
 
-def to_json(value: object) -> Any:
-    """A Python value as JSON-native values. What has no form in JSON is shown as text."""
-    try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=_write)
-    except Exception:  # noqa: BLE001  a class of the user may raise anything
-        return shown(value)
-
-
 def exact_json(value: Any) -> Any:
     """A JSON value with large integers as texts: not all programs read them exactly."""
     if isinstance(value, dict):
@@ -275,13 +267,6 @@ def exact_json(value: Any) -> Any:
     if isinstance(value, int) and abs(value) > LARGEST_EXACT:
         return str(value)
     return value
-
-
-def _write(value: object) -> object:
-    try:
-        return hooks.write(value)
-    except Exception:  # noqa: BLE001  a class of the user, read by a codec of the user
-        return str(value)
 
 
 def why_not(error: Exception) -> str:

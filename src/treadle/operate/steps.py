@@ -31,7 +31,7 @@ from treadle.item import (
     Wake,
 )
 from treadle.options import HasId
-from treadle.records import Progress, StepState
+from treadle.records import AttemptLog, Progress, StepState
 from treadle.store.audit_note import about, log_change, noted_about
 from treadle.store.rules.steps import children_ended, is_over
 
@@ -39,6 +39,7 @@ POLL: Final = 1.0
 """Seconds between two looks at a stream of which no wake-up tells."""
 
 _progress: Final = msgspec.json.Decoder(Progress)
+_log: Final = msgspec.json.Decoder(AttemptLog)
 _failure: Final = msgspec.json.Decoder(StoredFailure)
 
 
@@ -61,6 +62,18 @@ class StepVerbs:
         await core.store_clock.refresh()
         type, now = "" if state is None else state.type, core.store_clock.now()
         return [step_state(step, _readable(step, core.registry, type), now) for step in found.kept]
+
+    async def logs(self, id: str | HasId) -> list[AttemptLog]:
+        """Return what the last attempts of an item have logged, in order, without those that logged nothing.
+        Of one that runs: what it has logged until the last heartbeat. `NotFound`."""
+        (id,) = ids_of(id)
+        core = self._core
+        check_capable(core.backend, "steps")
+        await core.connect()
+        found = await core.backend.logs(id, tenant=self._tenant)
+        if not found and await core.backend.get([id], tenant=self._tenant) == [None]:
+            raise NotFound(id)
+        return [_log.decode(each) for each in found]
 
     async def signal(
         self, id: str | HasId, name: str, value: Any = None, *, key: str | None = None, tx: Any = None

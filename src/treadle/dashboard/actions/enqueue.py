@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from treadle.base.ids import check_name
 from treadle.base.wording import one_line
+from treadle.codec.hooks import to_json
 from treadle.dashboard.access import NotShown
 from treadle.dashboard.forms import Form, read_form, read_json, read_whole
 from treadle.dashboard.visit import Visit
@@ -26,7 +27,6 @@ from treadle.errors import ConflictError, InputError, PayloadError
 from treadle.item import DEFAULT_TENANT
 from treadle.logs.masking import MASK
 from treadle.operate.filters import read_duration
-from treadle.operate.item_json import to_json
 from treadle.options import EnqueueOptions
 
 from .answers import asking, finished, hiding, reason_of

@@ -33,6 +33,7 @@ from treadle.events import Resumed, Started, from_lease
 from treadle.flow_control import Accept, AcceptInfo
 from treadle.handler.context import created_results, set_interrupt
 from treadle.item import Lease, Loss
+from treadle.logs.kept_lines import RUNNING
 
 from .after_commit import AfterCommit
 from .context_services import EngineServices
@@ -240,6 +241,8 @@ class AttemptRunner:
         """Note that the handler starts now: metrics, event, timers."""
         held.started = started = self._clock.monotonic()
         lease, bound = held.lease, held.bound
+        if bound.keeps_logs:
+            RUNNING.set(held)
         waited = lease.claimed_at + (started - held.sent) - (lease.ready_at or lease.due_at)
         bound.metrics.began(waited, lease.queue)
         hooks = self._hooks

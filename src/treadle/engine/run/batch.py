@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from typing import Any, TypeAlias, cast
 
 from treadle.errors import BadResultError, shown
+from treadle.logs.kept_lines import RUNNING
 
 from .attempt import AttemptRunner
 from .handler_pools import POOLS
@@ -135,6 +136,8 @@ class Batches:
         batch.items = items
         for held in items:
             runner.begin(held)
+        if bound.keeps_logs:
+            RUNNING.set(batch)
         with nullcontext() if runner.tracer is None else runner.tracer.start(items, batch=True):
             inputs = [next(iter(held.input.values())) for held in items]
             args: tuple[Any, ...] = (inputs,)

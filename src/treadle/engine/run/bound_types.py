@@ -17,6 +17,7 @@ from treadle.engine.hooks import Phase
 from treadle.engine.registry import AnyType
 from treadle.engine.settings import WorkerSettings
 from treadle.item import Limit, Order
+from treadle.logs.kept_lines import start_keeping, stop_keeping
 from treadle.options import RunIn
 
 from .built_in import SETTLED_AT_ONCE
@@ -81,6 +82,8 @@ class BoundTypes:
         """Whether some of its types have fleet-wide limits."""
         self.has_own_doers = False
         """Whether some of its types have a doer of their own."""
+        self.keeps_logs = False
+        """Whether what handlers log is kept, for some of its types."""
 
     def open(self) -> None:
         """Bind the worker's doer, and all types that are registered."""
@@ -113,11 +116,22 @@ class BoundTypes:
             metrics,
             doer,
             own_doer=doer is not self.doer,
+            keeps_logs="steps" in core.backend.capabilities and type.options.get("logs", core.settings.logs),
+            mask=core.registry.mask,
         )
+        if bound.keeps_logs and not self.keeps_logs:
+            self.keeps_logs = True
+            start_keeping(self)
         self.all.append(bound)
         self.by_name.update(dict.fromkeys(names, bound))
         self.obey(self._limits)
         self._on_free()
+
+    def close(self) -> None:
+        """The worker ends."""
+        if self.keeps_logs:
+            self.keeps_logs = False
+            stop_keeping(self)
 
     def rebind(self, type: AnyType) -> None:
         """The function that runs this type is another one now, or there is none."""

@@ -396,6 +396,8 @@ class PendingSettlement(msgspec.Struct, eq=False, gc=False):
     """The span of the attempt, if it is traced. What it queues comes from there."""
     childless: bool = False
     """The store has refused the compensation of the item: it dies without."""
+    log: bytes | None = None
+    """What the attempt has logged."""
     ran_steps: bool = False
     """The attempt had steps."""
     undoable: tuple[StepRecord, ...] | None = None

@@ -16,7 +16,7 @@ from treadle.handler.call_next import Middleware, NextCall
 from treadle.handler.context import Context, ContextServices
 
 from .handler_pools import HandlerPools, caught, wait_for_end
-from .held import BatchCall, BoundType, HeldLease
+from .held import BatchCall, HeldLease
 from .traced import AttemptTracer
 
 if TYPE_CHECKING:
@@ -92,14 +92,15 @@ class HandlerCaller:
             call: Awaitable[Any] = bound.fn(*args, **kwargs)
             return call
         if bound.run_in == "process":
-            return self._call_in_process(bound, args, kwargs)
+            return self._call_in_process(caller, args, kwargs)
         if bound.run_in == "thread":
             return self._call_in_thread(caller, args, kwargs)
         return _call_on_loop(bound.fn, args, kwargs, self._scope or nullcontext)
 
     def _call_in_process(
-        self, bound: BoundType, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, caller: HeldLease | BatchCall, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Awaitable[Any]:
+        bound = caller.bound
         contexts: PoolContexts | None = None
         if bound.wants_context or bound.wants_contexts:
             from .process_context import PoolContexts  # few apps need it
@@ -116,6 +117,7 @@ class HandlerCaller:
             contexts=contexts,
             carried=carried,
             is_batch=bound.type.batch is not None,
+            logs=caller if bound.keeps_logs else None,
         )
 
     async def _call_in_thread(

@@ -24,7 +24,7 @@ from treadle.engine import store_retry
 from treadle.engine.core import Core
 from treadle.engine.settings import WorkerSettings
 from treadle.engine.tasks import finish
-from treadle.item import Heartbeat, Lease
+from treadle.item import Heartbeat, Lease, Record
 from treadle.logs.lines import WARNING, item_fields, lines, log_line, named_items
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -65,6 +65,7 @@ class HeartbeatLoop:
         self._release = core.settings.release
         self._heartbeat = core.settings.heartbeat
         self._held = held
+        self._logs = RunningLogs(core, held)
         self._types = types
         self._interrupt = runner.interrupt
         self._report = report
@@ -100,6 +101,7 @@ class HeartbeatLoop:
             self._wake()
             try:
                 await self._beat_and_check()
+                self._logs.write_soon()
             except Exception as error:  # noqa: BLE001  without heartbeats the worker would lose everything
                 self._hooks.report(error, "renew", "could not renew the worker's lease; trying again")
                 self._check_lease()
@@ -213,6 +215,31 @@ class HeartbeatLoop:
                 f"could not renew the worker's lease for {duration(silent)}: stopped {len(stopped)} "
                 f"attempt(s), which do not count. Their items are given back: {named_items(stopped)}",
             )
+
+
+class RunningLogs:
+    """Writes what running handlers have logged since the last heartbeat, in one call."""
+
+    def __init__(self, core: Core, held: HeldLeases) -> None:
+        self._core = core
+        self._held = held
+        self._writing: asyncio.Task[None] | None = None
+
+    def write_soon(self) -> None:
+        """In a task: an item that a transaction has locked must not delay heartbeats."""
+        if self._writing is not None and not self._writing.done():
+            return
+        news = [held for held in self._held.unfinished() if held.has_news and held.transaction is None]
+        if news:
+            records = [Record(lease=held.lease, log=held.log()) for held in news]
+            self._writing = self._core.tasks.start(self._write(records), "record")
+
+    async def _write(self, records: Sequence[Record]) -> None:
+        try:
+            await finish(self._core.backend.record(records))
+        except Exception as error:  # noqa: BLE001  the settlement brings them
+            what = f"could not write what {len(records)} running item(s) logged"
+            self._core.hooks.report(error, "renew", what)
 
 
 class Watchdog:

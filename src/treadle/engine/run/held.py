@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from logging import LogRecord
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -14,9 +15,11 @@ from treadle.base.callables import check_not_awaitable
 from treadle.base.wording import one_line
 from treadle.codec import Codec
 from treadle.codec.arguments import Arguments
+from treadle.codec.hooks import to_json
 from treadle.codec.shape import Shape
+from treadle.define.secret_values import SecretMask
 from treadle.define.signature import Handler
-from treadle.define.work_type import arguments_of, result_shape_of
+from treadle.define.work_type import arguments_of, declared_types, result_shape_of
 from treadle.doers import Task
 from treadle.doers.base import BaseDoer
 from treadle.engine.guarded_telemetry import GuardedAttempt
@@ -28,6 +31,7 @@ from treadle.errors import class_name
 from treadle.handler.context import Context, InterruptReason
 from treadle.handler.steps import AttemptSteps
 from treadle.item import Lease, Ref
+from treadle.logs.kept_lines import KeptLines
 from treadle.logs.lines import Seldom, field_name, log_error, repeated
 from treadle.metrics import TypeMetrics
 from treadle.options import RunIn
@@ -36,7 +40,7 @@ from treadle.retry import Retry
 
 class BoundType:
     """A work type with its doer and everything that an attempt looks up. own_doer: its doer is not the
-    worker's."""
+    worker's. keeps_logs: what its handler logs is kept. mask: says what in it is secret."""
 
     def __init__(
         self,
@@ -49,6 +53,8 @@ class BoundType:
         doer: BaseDoer,
         *,
         own_doer: bool,
+        keeps_logs: bool,
+        mask: SecretMask,
     ) -> None:
         base = builder.base(type)
         self.type = type
@@ -63,6 +69,8 @@ class BoundType:
         self.on_failure = type.options.get("on_failure") or settings.on_failure
         fn = type.options.get("log_context")
         self.log_context = None if fn is None else LogContext(fn, type.name, settings.clock.monotonic)
+        self.keeps_logs = keeps_logs
+        self._mask = mask
         self.metrics = metrics
         self.doer = doer
         self.given_doer = doer
@@ -85,6 +93,12 @@ class BoundType:
         """Whether its items run one by one, on the loop."""
         self.is_direct = self.is_async and not self.pooled and not self.wants_context
         """Whether its handler is called on the loop, with nothing but the input."""
+
+    def new_lines(self, inputs: Iterable[Mapping[str, Any]]) -> KeptLines:
+        """For what a call with these inputs logs."""
+        declared = declared_types(self.type)
+        secrets = [each for input in inputs for each in self._mask.secrets_in(to_json(input), *declared)]
+        return KeptLines(functools.partial(self._mask.masked_text, secrets=secrets))
 
     # Both are made at the first attempt: annotations may name classes that a module defines later.
 
@@ -169,6 +183,27 @@ class HeldLease(msgspec.Struct, eq=False):
     """The steps of the attempt, if its item has recorded some, or its handler uses them."""
     progressed: bool = False
     """It has recorded a step: the failures before do not count."""
+    lines: KeptLines | None = None
+    """What its handler has logged."""
+
+    def keep(self, record: LogRecord) -> None:
+        """Its handler logs this."""
+        if not self.over:
+            if self.lines is None:
+                self.lines = self.bound.new_lines([self.input])
+            self.lines.add(record)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether its handler has logged something that the store does not have."""
+        lines = (self.batch or self).lines
+        return lines is not None and lines.has_news
+
+    def log(self) -> bytes | None:
+        """What is stored of what its handler has logged. None: nothing."""
+        lines = (self.batch or self).lines
+        shared_by = 1 if self.batch is None else len(self.batch.items)
+        return None if lines is None else lines.encoded(self.lease.attempt, shared_by)
 
     @property
     def runs_in_thread(self) -> bool:
@@ -215,8 +250,16 @@ class BatchCall(msgspec.Struct, eq=False):
     """The call of the handler in a thread."""
     stop: Stop | None = None
     """Why the whole call is being stopped. An item may be stopped alone."""
+    lines: KeptLines | None = None
+    """What the handler has logged."""
     stopped_by: HeldLease | None = None
     """The item whose timeout or lease stops it."""
+
+    def keep(self, record: LogRecord) -> None:
+        """As for a single item. The items share what the call logs."""
+        if self.lines is None:
+            self.lines = self.bound.new_lines(held.input for held in self.items)
+        self.lines.add(record)
 
     def leave_to_lease(self) -> None:
         """As for a single item."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.handler.result import Result
 
-from .process_context import Outputs, SentContexts, pickled_error, pickled_value
+from .process_context import ChildLogs, Outputs, SentContexts, pickled_error, pickled_value
 
 if TYPE_CHECKING:
     from .process_context import ChildContexts, InterruptListener
@@ -74,19 +74,23 @@ def _exit_after(sentinel: int) -> None:
 def answer(request: bytes, link: ChildLink) -> bytes:
     """Make the call that a request asks for. Returns the pickled outcome."""
     contexts: ChildContexts | None = None
+    logs: ChildLogs | None = None
     try:
-        reference, args, kwargs, sent, carried, is_batch = pickle.loads(request)
+        reference, args, kwargs, sent, carried, is_batch, log_level = pickle.loads(request)
         function: Callable[..., Any] = reference.resolve()
         if sent is not None:
             contexts = link.contexts(sent)
             args = (contexts.argument, *args)
+        if log_level is not None:
+            logs = link.logs(log_level)
         with contextlib.nullcontext() if carried is None else _context(carried):
             value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001  sys.exit() in a handler is a failed attempt too
         return pickled_error(error)
     finally:
-        if contexts is not None:
-            contexts.close()
+        for each in (contexts, logs):
+            if each is not None:
+                each.close()
     created = () if contexts is None else contexts.created()
     if is_batch and isinstance(value, list | tuple):
         return pickle.dumps(_outputs(cast("Sequence[object]", value), created))
@@ -120,6 +124,7 @@ class ChildLink:
     def __init__(self, connection: Connection, notices: Connection) -> None:
         self.connection = connection
         self._notices = notices
+        self._lock = threading.Lock()
         self._listener: InterruptListener | None = None
 
     def contexts(self, sent: SentContexts) -> ChildContexts:
@@ -128,4 +133,8 @@ class ChildLink:
 
         if self._listener is None:
             self._listener = InterruptListener(self._notices)
-        return ChildContexts(sent, self.connection, self._listener)
+        return ChildContexts(sent, self.connection, self._lock, self._listener)
+
+    def logs(self, level: int) -> ChildLogs:
+        """For what a call logs."""
+        return ChildLogs(self.connection, self._lock, level)

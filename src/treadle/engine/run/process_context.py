@@ -49,6 +49,7 @@ from treadle.handler.context import (
 )
 from treadle.handler.result import Result
 from treadle.item import ItemState, Lease
+from treadle.logs.kept_lines import KeepingHandler, text_of
 from treadle.logs.lines import LOGGER, ContextLogger
 from treadle.logs.tracebacks import frames_of, traceback_text
 
@@ -89,7 +90,7 @@ class PoolContexts:
 
     def serve(self, message: Asked | Logged) -> bytes | None:
         """Answer a handler, in the thread of its child. None: it does not wait for an answer."""
-        ctx = self._contexts[message.index]
+        ctx = self._contexts[message.index or 0]
         if isinstance(message, Logged):
             _log(ctx, message.record)
             return None
@@ -167,9 +168,11 @@ class InterruptListener:
 class ChildContexts:
     """The contexts of one call, in the child."""
 
-    def __init__(self, sent: SentContexts, connection: Connection, listener: InterruptListener) -> None:
+    def __init__(
+        self, sent: SentContexts, connection: Connection, lock: threading.Lock, listener: InterruptListener
+    ) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
+        self._lock = lock
         self._closed = False
         self._contexts = [
             ProcessContext(
@@ -337,6 +340,34 @@ def _extra(sent: SentContext) -> SentExtra:
     return extra
 
 
+class ChildLogs:
+    """Sends what one call logs, to be kept. level: that of the worker's root logger, for a child without a
+    configuration of its own."""
+
+    def __init__(self, connection: Connection, lock: threading.Lock, level: int) -> None:
+        self._connection = connection
+        self._lock = lock
+        self._closed = False
+        if not logging.root.handlers:
+            logging.root.setLevel(level)
+        self._handler = KeepingHandler(lambda: self)
+        logging.root.addHandler(self._handler)
+
+    def keep(self, record: logging.LogRecord) -> None:
+        """Send a copy: other handlers get the record as it is."""
+        copy = logging.makeLogRecord({**vars(record), "msg": text_of(record), "args": None, "exc_info": None})
+        copy.exc_text = None
+        data = _pickled_record(Logged(None, copy))
+        with contextlib.suppress(OSError), self._lock:
+            if not self._closed:
+                self._connection.send_bytes(data)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        logging.root.removeHandler(self._handler)
+
+
 class _LogSender(logging.Handler):
     """Sends the records of a handler to the worker, which has the handlers of the program's logging."""
 
@@ -443,9 +474,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A handler has written to its `ctx.log`."""
+    """A handler has written to its `ctx.log`, or to another logger."""
 
-    index: int
+    index: int | None
+    """Which of the call's contexts. None: another logger, whose records are kept and go nowhere else."""
     record: logging.LogRecord
 
 

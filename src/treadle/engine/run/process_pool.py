@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -43,6 +44,7 @@ from treadle.errors import (
     shown,
 )
 from treadle.handler.result import Result
+from treadle.logs.kept_lines import LogReceiver
 from treadle.logs.tracebacks import RemoteTraceback
 
 from .process_child import IGNORED, serve
@@ -79,6 +81,7 @@ class ProcessPool:
         contexts: PoolContexts | None = None,
         carried: bytes | None = None,
         is_batch: bool = False,
+        logs: LogReceiver | None = None,
     ) -> Any:
         """Call `fn` in a child process. Returns what it returns, raises what it raises.
 
@@ -87,12 +90,14 @@ class ProcessPool:
         contexts: those of the attempts that the call is for, if the function takes a Context first.
         carried: the context that the child enters around the call.
         is_batch: it returns a list of outputs. One that cannot be sent back is an error in the list.
+        logs: keeps what is logged in the call.
         """
         what = name or fn.__qualname__
-        request = self._request(fn, args, kwargs or {}, what, contexts, carried, is_batch)
+        level = None if logs is None else logging.root.level
+        request = self._request(fn, args, kwargs or {}, what, contexts, carried, is_batch, level)
         child = await self._borrow()
         try:
-            answer = await child.call(request, what, contexts)
+            answer = await child.call(request, what, contexts, logs)
         except BaseException:
             # Cancelled, or the child died. A child that was still starting has not seen the call.
             if child.calling is None:
@@ -143,13 +148,14 @@ class ProcessPool:
         contexts: PoolContexts | None,
         carried: bytes | None,
         is_batch: bool,
+        log_level: int | None,
     ) -> bytes:
         reference = self._references.get(fn)
         if reference is None:
             reference = self._references[fn] = reference_to(fn)
         try:
             sent = None if contexts is None else contexts.sent()
-            return pickle.dumps((reference, args, kwargs, sent, carried, is_batch))
+            return pickle.dumps((reference, args, kwargs, sent, carried, is_batch, log_level))
         except Exception as error:
             raise BadArgumentError(name, error) from error
 
@@ -314,8 +320,14 @@ class PoolChild:
 
     # -- from the event loop ---------------------------------------------------------------------------
 
-    async def call(self, request: bytes, name: str, contexts: PoolContexts | None = None) -> ChildAnswer:
-        call = self.calling = ChildCall(request, name, self._loop.create_future(), contexts)
+    async def call(
+        self,
+        request: bytes,
+        name: str,
+        contexts: PoolContexts | None = None,
+        logs: LogReceiver | None = None,
+    ) -> ChildAnswer:
+        call = self.calling = ChildCall(request, name, self._loop.create_future(), contexts, logs)
         self._calls.put(call)
         if contexts is not None:
             contexts.watch(self._tell)
@@ -453,6 +465,7 @@ class ChildCall:
     name: str
     answer: Future[ChildAnswer]
     contexts: PoolContexts | None = None
+    logs: LogReceiver | None = None
     sent: bool = False
     withdrawn: bool = False
 
@@ -465,6 +478,10 @@ def _receive(connection: Connection, call: ChildCall) -> ChildAnswer:
             return tuple(_read(each, call.name) for each in answer.pickled)
         if not isinstance(answer, Asked | Logged):
             return answer
+        if isinstance(answer, Logged) and call.logs is not None:
+            call.logs.keep(answer.record)
+        if isinstance(answer, Logged) and answer.index is None:
+            continue
         assert call.contexts is not None
         if (reply := call.contexts.serve(answer)) is not None:
             connection.send_bytes(reply)

@@ -149,6 +149,7 @@ class Runtime:
             for doer in self._types.doers():
                 await doer.close()
             await self.runner.pools.close()
+            self._types.close()
             if self.lingers:
                 self._linger()
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from treadle.backend import Backend, Transaction
 from treadle.codec import check_size
 from treadle.engine.core import Core
@@ -161,6 +163,7 @@ class Settler:
                     failed,
                     started=held.started,
                     span=held.span,
+                    log=pending.log,
                     ran_steps=pending.ran_steps,
                     maybe_applied=pending,
                 )
@@ -401,6 +404,8 @@ class SettlementBuilder:
         transaction of its handler succeeds is known only when it is committed."""
         lease = held.lease
         pending = PendingSettlement(lease, decision, started=held.started, span=held.span)
+        if held.lines is not None or held.batch is not None:
+            pending.log = held.log()
         if isinstance(decision, Succeed):
             plan = decision.plan
             try:
@@ -464,14 +469,17 @@ class SettlementBuilder:
         now = self._monotonic()
         settlements: list[Settlement] = []
         for pending in batch:
-            if isinstance(pending.decision, Succeed):
-                try:
-                    settlements.append(self.success(pending, drafts, now))
-                    continue
-                except BaseException as error:  # noqa: BLE001  a fold is the user's code
-                    pending.decision = self.failure(pending.lease, error)
-            settlements.append(self.ending(pending, pending.decision))
+            settlement = self._settlement(pending, drafts, now)
+            settlements.append(settlement if pending.log is None else replace(settlement, log=pending.log))
         return settlements
+
+    def _settlement(self, pending: PendingSettlement, drafts: Folds, now: float) -> Settlement:
+        if isinstance(pending.decision, Succeed):
+            try:
+                return self.success(pending, drafts, now)
+            except BaseException as error:  # noqa: BLE001  a fold is the user's code
+                pending.decision = self.failure(pending.lease, error)
+        return self.ending(pending, pending.decision)
 
     # All settlements have `wait=False`: the others of a batch must not wait for one.
 

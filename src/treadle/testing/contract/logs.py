@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from treadle.backend import Backend
@@ -75,6 +76,7 @@ class LogCases:
 
     @needs("steps")
     async def test_a_settlement_without_a_log_keeps_what_was_recorded(self, backend: Backend) -> None:
+        """The attempt has logged nothing since."""
         lease = await start_one(backend, item("a"))
         await log(backend, lease, b"so far")
         await apply(backend, succeed(lease))
@@ -93,6 +95,7 @@ class LogCases:
 
     @needs("steps")
     async def test_the_last_ones_are_kept(self, subject: Subject) -> None:
+        """As many as failed attempts in the history."""
         backend = subject.backend
         lease = await start_one(backend, item("a", attempts=None))
         other = await start_one(backend, item("other"))
@@ -135,6 +138,7 @@ class LogCases:
 
     @needs("steps")
     async def test_logs_of_other_tenants(self, backend: Backend) -> None:
+        """An id is read in one tenant, or in all."""
         lease = await start_one(backend, item("a", tenant="x"))
         await apply(backend, replace(succeed(lease), log=b"of x"))
         assert await backend.logs("a", tenant="x") == [b"of x"]
@@ -152,7 +156,17 @@ class LogCases:
 
     @needs("steps", "transactions")
     async def test_a_log_is_undone_with_its_transaction(self, backend: Backend) -> None:
+        """It is there if the transaction commits."""
         lease = await start_one(backend, item("a"))
+        with pytest.raises(ZeroDivisionError):
+            await _settle_and_fail(backend, lease)
+        assert await backend.logs("a") == []
         async with backend.transaction() as tx:
             await tx.settle([replace(succeed(lease), log=b"within")])
         assert await backend.logs("a") == [b"within"]
+
+
+async def _settle_and_fail(backend: Backend, lease: Lease) -> None:
+    async with backend.transaction() as tx:
+        await tx.settle([replace(succeed(lease), log=b"undone")])
+        raise ZeroDivisionError
