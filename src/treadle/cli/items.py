@@ -21,7 +21,7 @@ from .filters import PAGE, CursorOption, ItemFilters, LimitOption, RevealOption,
 from .names import remark_filters
 from .shell import Shell, operator_command
 from .shown import group_text, item_lines, status_cell, status_word, value_text
-from .steps import Recordings, follow_stream, read_recordings, show_recordings
+from .steps import Recordings, follow_stream, read_recordings, show_logs, show_recordings
 from .text import Cell, clock, plain_lines, size
 
 MOST_PREREQUISITES: Final = 100
@@ -110,16 +110,21 @@ async def show(
     since: Annotated[
         int | None, typer.Option("--since", metavar="N", min=0, help="with --stream: chunks after this one")
     ] = None,
+    logs: Annotated[
+        bool, typer.Option("--logs", help="print what their last attempts have logged instead")
+    ] = False,
     reveal: RevealOption = False,
 ) -> int | None:
     """Show items: facts, input, result, steps, stream, history with tracebacks, children, dependencies,
     group."""
-    if stream and len(ids) > 1:
-        raise InputError("--stream takes one id")
+    if stream and (logs or len(ids) > 1):
+        raise InputError("--stream takes one id, and no --logs")
     if stream:
         return await follow_stream(shell, ids[0], since or 0, reveal)
     if since is not None:
         raise InputError("--since goes with --stream")
+    if logs:
+        return await show_logs(shell, [check_id(id) for id in ids])
     wanted = [check_id(id) for id in ids]
     states = await shell.backend.get(wanted, tenant=shell.tenant)
     missing = 0

@@ -10,13 +10,15 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from treadle.base.ids import check_id
+from treadle.base.timing import iso
 from treadle.base.wording import counted_names, duration, first_line, listed, plain, plural
 from treadle.client import bound_to
 from treadle.errors import AlreadyEnded, MailboxFull, NotFound
 from treadle.item import Chunk, ItemState, Recorded, StepRecord
 from treadle.operate.changes import Refusal
+from treadle.operate.item_json import log_json
 from treadle.operate.steps import progress_of
-from treadle.records import Progress, StepState
+from treadle.records import AttemptLog, Progress, StepState
 
 from .change_items import tell_refusal
 from .completion import complete_signal
@@ -32,6 +34,7 @@ LAST_CHUNKS: Final = 5
 LONGEST_VALUE: Final = 200
 """Characters of a value in a row."""
 BAR: Final = 20
+LEVEL_STYLES: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 AGAIN: Final = 1.0
 """Seconds until a store that does not answer is asked again."""
 
@@ -191,6 +194,39 @@ def _chunk_lines(chunks: Sequence[dict[str, Any]]) -> Iterator[str]:
         begin = f"{each['number']:>6}  "
         room = LONGEST_VALUE if width is None else max(width - len(begin), 10)
         yield f"{styled(begin, 'dim')}{styled(cut(text, room), 'red' if problem else '')}"
+
+
+# -------------------------------------------------------------------------------------------------- logs
+
+
+async def show_logs(shell: Shell, ids: Sequence[str]) -> int | None:
+    """Print what the last attempts of items have logged."""
+    missing = False
+    for id in ids:
+        try:
+            logs = await shell.client.logs(id)
+        except NotFound as error:
+            missing = True
+            shell.warn(str(error))
+            continue
+        if shell.json:
+            shell.emit({"id": id, "logs": [log_json(each) for each in logs]})
+        elif logs:
+            shell.lines(line for each in logs for line in _log_lines(id, each))
+        else:
+            shell.print(f"{id} has logged nothing that is kept")
+    return REFUSED if missing else None
+
+
+def _log_lines(id: str, log: AttemptLog) -> Iterator[str]:
+    left_out = f", without {plural(log.left_out, 'earlier one')}" if log.left_out else ""
+    yield styled(f"{id}, attempt {log.attempt}: {plural(len(log.lines), 'record')}{left_out}", "bold")
+    for line in log.lines:
+        style = LEVEL_STYLES.get(line.level, "")
+        first, *rest = line.text.split("\n")
+        begin = styled(f"  {iso(line.at)} ", "dim") + styled(f"{plain(line.level):<8}", style)
+        yield f"{begin}{styled(plain(line.logger), 'dim')} {plain(first)}"
+        yield from (f"      {plain(each)}" for each in rest)
 
 
 # ------------------------------------------------------------------------------------------------ stream

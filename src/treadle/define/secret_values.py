@@ -64,6 +64,8 @@ LONGEST_CACHED: Final = 100
 """Characters of a name that is kept in memory."""
 
 
+_HARMLESS: Final = (int, float, bool, str, None, types.NoneType)
+"""Types of which only the name of a value tells that it is secret."""
 _FAILURE: Final = frozenset(("id", "type", "input", "error", "reason"))
 """Fields of a `Failure`. They tell that a JSON value is one, also where no type is declared."""
 
@@ -98,6 +100,9 @@ class SecretMask:
         wanted = {re.escape(_words(name)): None for name in (*SECRET_NAMES, *check_mask(names))}
         alone = (rf"\A{_words(name)}\Z" for name in ALONE)
         self._pattern = re.compile("|".join((*wanted, *alone, *(f"{end}_" for end in ENDINGS))))
+        hints = {_words(name).strip("_").rpartition("_")[2] for name in (*SECRET_NAMES, *ALONE, *names)}
+        self._hint = re.compile("|".join(map(re.escape, hints)), re.IGNORECASE)
+        """A text with a secret name in it has one of these words."""
         self._types_of = types_of
         self._is_secret_name = functools.lru_cache(maxsize=4096)(self._tells)
 
@@ -150,7 +155,7 @@ class SecretMask:
                 text = text.replace(secret, MASK)
         if "://" in text:
             text = _URL_PASSWORD.sub(rf"\1{MASK}@", text)
-        if "=" in text or ":" in text:
+        if ("=" in text or ":" in text) and self._hint.search(text):
             text = _PAIR.sub(self._of_pair, text)
         return text
 
@@ -161,6 +166,15 @@ class SecretMask:
         """The texts in a JSON value that `masked` hides, the longest first."""
         found = {text for text in _hidden(value, self.masked(value, *declared)) if len(text) >= SHORTEST}
         return sorted(found, key=len, reverse=True)
+
+    def may_hide(self, *declared: Mapping[str, Any]) -> bool:
+        """Whether arguments of these types may hold something that `masked` hides, besides URLs."""
+        return any(
+            tp not in _HARMLESS or self.is_secret_name(name)
+            for types in declared
+            for name, each in types.items()
+            for tp in _plain(each)
+        )
 
     def is_secret_name(self, name: str) -> bool:
         """Whether a name tells that what stands under it is secret."""

@@ -34,6 +34,7 @@ from treadle.item import GROUP_TYPE, NEVER, Attempt, Chunk, GroupState, ItemStat
 from treadle.item_facts import DeadMark
 from treadle.logs.lines import error_text
 from treadle.logs.masking import MASK
+from treadle.records import AttemptLog
 
 from .declared_steps import check_step, declared_steps
 from .steps import progress_of, read_step, step_state
@@ -256,6 +257,12 @@ def _why(error: Exception, declared: Sequence[Any], *, reveal: bool) -> str:
         path = path_text(error.path if isinstance(error, DecodeError) else "$")
         return f"{class_name(error)} at {path}: what it says is not shown, because the type has secrets"
     return why_not(error)
+
+
+def log_json(log: AttemptLog) -> dict[str, Any]:
+    """What an attempt has logged, for programs."""
+    lines = [{**msgspec.structs.asdict(line), "at": iso(line.at)} for line in log.lines]
+    return {"attempt": log.attempt, "left_out": log.left_out, "lines": lines}
 
 
 def exact_json(value: Any) -> Any:

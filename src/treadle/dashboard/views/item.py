@@ -25,12 +25,14 @@ from treadle.dashboard.views.items import verbs_for
 from treadle.dashboard.visit import Visit
 from treadle.define.condition import GroupRef, shown_name
 from treadle.define.dependency import BUILT_IN
+from treadle.define.secret_values import SecretMask
 from treadle.item import OPEN, ItemState
 from treadle.item_facts import PrerequisiteStatus
 from treadle.logs.tracebacks import is_users, package_of
 from treadle.operate.filters import attempt_words
 from treadle.operate.fleet_json import reason_json
-from treadle.records import Related
+from treadle.operate.item_json import log_json
+from treadle.records import AttemptLog, Related
 from treadle.store.rules.watching import died_unrun
 from treadle.why import Reason
 
@@ -80,6 +82,8 @@ class ItemPage(msgspec.Struct, frozen=True, kw_only=True):
     """None: not in time."""
     recorded: ItemSteps | None
     """None: not in time."""
+    logs: list[AttemptLog] | None
+    """What its last attempts have logged, the newest first. None: not in time, or hidden."""
     trace_id: str | None
     trace_url: str | None
     verbs: list[Action]
@@ -95,7 +99,9 @@ async def read(visit: Visit) -> ItemPage | Elsewhere:
         raise NotShown(f"there is no item {id!r}: it never was, or it is not kept any more")
     if state.type == BULK_TYPE:
         return Elsewhere(visit.url(f"/bulk/{segment(state.group_id)}"))
-    found, recorded = await asyncio.gather(_around(visit, state), read_steps(visit, state))
+    found, recorded, logs = await asyncio.gather(
+        _around(visit, state), read_steps(visit, state), _read_logs(visit, state)
+    )
     steps = () if recorded is None else recorded.steps
     trace_id = trace_id_of(state.options)
     return ItemPage(
@@ -113,10 +119,26 @@ async def read(visit: Visit) -> ItemPage | Elsewhere:
         more_after=max(0, len(state.after) - MOST_PREREQUISITES),
         related=related,
         recorded=recorded,
+        logs=logs,
         trace_id=trace_id,
         trace_url=trace_url(visit, trace_id),
         verbs=item_verbs(state, recorded),
     )
+
+
+async def _read_logs(visit: Visit, state: ItemState) -> list[AttemptLog] | None:
+    if "steps" not in visit.client.backend.capabilities:
+        return []
+    if not visit.access.payloads:
+        return None
+    found = await visit.in_time(visit.client_of(state.tenant).logs(state.id))
+    return None if found is None else [_masked(visit.site.secrets, log) for log in reversed(found)]
+
+
+def _masked(mask: SecretMask, log: AttemptLog) -> AttemptLog:
+    """Without what only this dashboard hides."""
+    lines = tuple(msgspec.structs.replace(line, text=mask.masked_text(line.text)) for line in log.lines)
+    return msgspec.structs.replace(log, lines=lines)
 
 
 async def _around(visit: Visit, state: ItemState) -> dict[str, ItemState | None]:
@@ -195,6 +217,7 @@ def to_json(visit: Visit, page: ItemPage) -> dict[str, Any]:
         "children": None if page.related is None else page.related.children,
         "dependents": None if page.related is None else page.related.dependents,
         "trace_id": page.trace_id,
+        "logs": None if page.logs is None else [log_json(log) for log in reversed(page.logs)],
         **(dict.fromkeys(RECORDED) if page.recorded is None else page.recorded.fields),
     }
 

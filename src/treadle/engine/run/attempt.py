@@ -139,6 +139,7 @@ class AttemptRunner:
         self.begin(held)
         # Not in coroutines of their own: each would cost about a microsecond per item.
         bound = held.bound
+        running = RUNNING.set(held) if bound.keeps_logs else None
         try:
             if bound.is_direct and self._is_bare:
                 args, kwargs = bound.arguments.call(held.input)
@@ -153,6 +154,8 @@ class AttemptRunner:
             if held.steps is not None:
                 await _end_steps(held.steps)
             decision = self.decide(held, value, None)
+        if running is not None:
+            RUNNING.reset(running)  # the context is as it was, for the next attempt in this task
         if held.steps is not None and not held.over:
             try:
                 await held.steps.flush()
@@ -241,8 +244,6 @@ class AttemptRunner:
         """Note that the handler starts now: metrics, event, timers."""
         held.started = started = self._clock.monotonic()
         lease, bound = held.lease, held.bound
-        if bound.keeps_logs:
-            RUNNING.set(held)
         waited = lease.claimed_at + (started - held.sent) - (lease.ready_at or lease.due_at)
         bound.metrics.began(waited, lease.queue)
         hooks = self._hooks

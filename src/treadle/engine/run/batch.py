@@ -136,14 +136,15 @@ class Batches:
         batch.items = items
         for held in items:
             runner.begin(held)
-        if bound.keeps_logs:
-            RUNNING.set(batch)
+        running = RUNNING.set(batch) if bound.keeps_logs else None
         with nullcontext() if runner.tracer is None else runner.tracer.start(items, batch=True):
             inputs = [next(iter(held.input.values())) for held in items]
             args: tuple[Any, ...] = (inputs,)
             if bound.wants_contexts:
                 args = ([runner.new_context(held) for held in items], inputs)
             value, error = await _outcome(runner.call(batch, args, {}))
+        if running is not None:
+            RUNNING.reset(running)
         for held, output in zip(items, _outputs(bound, len(items), value, error), strict=True):
             self._settle(held, batch, output)
 

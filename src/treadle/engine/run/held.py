@@ -96,9 +96,21 @@ class BoundType:
 
     def new_lines(self, inputs: Iterable[Mapping[str, Any]]) -> KeptLines:
         """For what a call with these inputs logs."""
+        mask, declared = self._mask, self._secret_types
+        if declared is None:
+            return KeptLines(mask.masked_text)
+        secrets = {each for input in inputs for each in mask.secrets_in(to_json(input), *declared)}
+        return KeptLines(functools.partial(mask.masked_text, secrets=sorted(secrets, key=len, reverse=True)))
+
+    @functools.cached_property
+    def _secret_types(self) -> Sequence[Mapping[str, Any]] | None:
+        """The types of its arguments. None: they hold no secrets."""
         declared = declared_types(self.type)
-        secrets = [each for input in inputs for each in self._mask.secrets_in(to_json(input), *declared)]
-        return KeptLines(functools.partial(self._mask.masked_text, secrets=secrets))
+        names = [each.name for each in self.arguments.parameters]
+        known = declared and all(name in each for name in names for each in declared)
+        if known and not self._mask.may_hide(*({name: each[name] for name in names} for each in declared)):
+            return None
+        return declared
 
     # Both are made at the first attempt: annotations may name classes that a module defines later.
 

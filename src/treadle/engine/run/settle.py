@@ -469,17 +469,15 @@ class SettlementBuilder:
         now = self._monotonic()
         settlements: list[Settlement] = []
         for pending in batch:
-            settlement = self._settlement(pending, drafts, now)
-            settlements.append(settlement if pending.log is None else replace(settlement, log=pending.log))
+            if isinstance(pending.decision, Succeed):
+                try:
+                    settlements.append(self.success(pending, drafts, now))
+                    continue
+                except BaseException as error:  # noqa: BLE001  a fold is the user's code
+                    pending.decision = self.failure(pending.lease, error)
+            ending = self.ending(pending, pending.decision)
+            settlements.append(ending if pending.log is None else replace(ending, log=pending.log))
         return settlements
-
-    def _settlement(self, pending: PendingSettlement, drafts: Folds, now: float) -> Settlement:
-        if isinstance(pending.decision, Succeed):
-            try:
-                return self.success(pending, drafts, now)
-            except BaseException as error:  # noqa: BLE001  a fold is the user's code
-                pending.decision = self.failure(pending.lease, error)
-        return self.ending(pending, pending.decision)
 
     # All settlements have `wait=False`: the others of a batch must not wait for one.
 
@@ -494,6 +492,7 @@ class SettlementBuilder:
             children=pending.children,
             wait=False,
             ran=now - began if began else None,
+            log=pending.log,
         )
 
     def contribution(self, pending: PendingSettlement, drafts: Folds) -> Contribution:
