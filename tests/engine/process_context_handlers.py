@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from pathlib import Path
@@ -213,3 +214,17 @@ async def batch_in_transaction(contexts: list[Context], numbers: list[int]) -> l
 async def interrupted(contexts: list[Context], numbers: list[int]) -> list[str]:
     reason = await contexts[0].interrupt
     return [reason, str(contexts[1].interrupt.reason)]
+
+
+@work(name="logs", **ONCE)
+def logs(n: int) -> None:
+    logging.getLogger("shop.process").info("of %s", n)
+
+
+@work(name="logs_with_context", **ONCE)
+def logs_with_context(ctx: Context, n: int) -> None:
+    ctx.log.info("ctx.log of %s", n)
+    try:
+        raise ZeroDivisionError("division by zero")
+    except ZeroDivisionError:
+        logging.getLogger("shop.process").exception("of %s", n)
