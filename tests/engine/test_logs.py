@@ -29,6 +29,7 @@ def texts(logs: Sequence[AttemptLog]) -> list[list[str]]:
     return [[line.text for line in each.lines] for each in logs]
 
 
+@pytest.mark.every_store
 async def test_each_attempt_keeps_its_lines(make_app: MakeApp) -> None:
     @work(retry=AT_ONCE)
     async def mail(ctx: Context, to: str) -> None:
@@ -169,6 +170,7 @@ async def test_the_last_lines_are_kept(make_app: MakeApp) -> None:
     assert max(len(each) for (each,) in stored) <= 17 * 1024
 
 
+@pytest.mark.every_store
 async def test_a_running_item_has_what_it_logged_until_the_last_heartbeat(make_app: MakeApp) -> None:
     barrier = Barrier()
 
