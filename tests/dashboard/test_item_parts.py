@@ -189,20 +189,57 @@ ValueError: no
 """
 
 
-def test_frames_of_libraries_are_folded() -> None:
+def test_a_traceback_begins_with_the_cause_and_frames_of_libraries_are_folded() -> None:
     parts = traceback_parts(TRACEBACK)
-    assert [(part.own, part.frames) for part in parts] == [(True, 1), (False, 2), (True, 2)]
-    assert "\n".join(part.text for part in parts) == TRACEBACK.rstrip("\n")
-    assert parts[1].text.startswith('  File "/usr/lib/python3.12/json')
+    assert [(part.text.splitlines()[0].strip(), part.fold, part.error) for part in parts] == [
+        ("json.decoder.JSONDecodeError: no", "", True),
+        ('File "/app/shop/mail.py", line 14, in send', "", False),
+        ('File "/usr/lib/python3.12/json/__init__.py", line 346, in loads', "2 frames of libraries", False),
+        ("During handling of the above exception, another exception occurred:", "", False),
+        ("ValueError: no", "", True),
+        ('File "C:\\\\app\\\\shop\\\\mail.py", line 15, in send', "", False),
+    ]
+    assert sorted("\n".join(part.text for part in parts).split()) == sorted(
+        TRACEBACK.replace("Traceback (most recent call last):", "").split()
+    )
     only_libraries = TRACEBACK.replace("/app/", "/usr/lib/python3.12/").replace(
         "C:\\\\app", "/x/site-packages/a/b"
     )
-    (whole,) = traceback_parts(only_libraries)
-    assert whole.own
+    assert not any(part.fold for part in traceback_parts(only_libraries))
     assert traceback_parts("") == []
     # Messages are in tracebacks. With a quadratic pattern this would take minutes.
     assert len(traceback_parts(f"ValueError: x\n{' ' * 300_000}x")) == 1
+    group = f"  + Exception Group Traceback (most recent call last):\n  | {TRACEBACK}"
+    in_order = traceback_parts(group)
+    assert "\n".join(part.text for part in in_order) == group.rstrip("\n")
+    assert [part.fold for part in in_order] == ["", "2 frames of libraries", ""]
     assert not is_own("<frozen importlib._bootstrap>")
+
+
+def frame(line: int, name: str = "f") -> str:
+    return f'  File "/app/a.py", line {line}, in {name}\n    {name}({line})\n'
+
+
+def test_the_last_five_frames_are_shown_and_repeated_ones_folded() -> None:
+    deep = "".join(frame(n) for n in range(9))
+    again = frame(10, "g") * 3 + "  [Previous line repeated 37 more times]\n"
+    turns = (frame(20, "even") + frame(21, "odd")) * 12
+    text = f"Traceback (most recent call last):\n{deep}{again}{turns}{frame(30)}ValueError: no\n"
+    error, folded, shown = traceback_parts(text)
+    assert (error.text, error.error, folded.fold) == ("ValueError: no", True, "7 earlier frames")
+    assert shown.text.count("File") == 6  # the cycle of two counts as one
+    assert "[this frame 40 times]" in shown.text
+    assert "[these 2 frames 12 times]" in shown.text
+    assert shown.text.endswith("f(30)")
+    lies = f"Traceback (most recent call last):\n{frame(1)}  [Previous line repeated 99999 more times]\nE: no"
+    assert "repeated 99999" in "".join(part.text for part in traceback_parts(lies))
+
+
+@FEW
+@given(st.text(st.sampled_from('TF[|: \n"') | st.characters(), max_size=300))
+def test_no_line_of_a_traceback_is_lost(text: str) -> None:
+    shown = "".join("".join(part.text.split()) for part in traceback_parts(text))
+    assert sorted(shown) == sorted("".join(text.split()))
 
 
 def test_two_inputs_are_compared_leaf_by_leaf() -> None:

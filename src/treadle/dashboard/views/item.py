@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.base.headers import trace_id_of
 from treadle.base.ids import check_id
-from treadle.base.wording import error_line
+from treadle.base.wording import error_line, plural
 from treadle.bulk_action import BULK_TYPE
 from treadle.dashboard.access import Action, NotShown
 from treadle.dashboard.addresses import segment
@@ -231,30 +231,105 @@ _PYTHON: Final = re.compile(r"[\\/]lib(?:64)?[\\/]python3[^\\/]*[\\/]|^<frozen "
 _CODE: Final = re.compile(r"[\\/]src[\\/]treadle[\\/]")
 
 
+_REPEATED: Final = re.compile(r"\s*\[Previous line repeated (\d{1,4}) more times?\]")
+_BEGINS: Final = "Traceback (most recent call last):"
+_GROUP: Final = re.compile(r"^ *\+ Exception Group Traceback", re.MULTILINE)
+LAST_FRAMES: Final = 5
+LONGEST_CYCLE: Final = 4
+"""Frames of functions that call each other in turn, and are shown once."""
+
+
 class TracebackPart(msgspec.Struct, frozen=True):
     """Lines that belong together."""
 
-    own: bool
-    """They are shown at once. The others are folded."""
     text: str
-    frames: int
+    fold: str = ""
+    """What they are, if they are folded. Empty: they are shown at once."""
+    error: bool = False
+    """They say what was raised."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """A frame, or a cycle of frames that was repeated."""
+
+    own: bool
+    text: str
+    count: int = 1
 
 
 def traceback_parts(text: str) -> list[TracebackPart]:
-    """A stored traceback in parts. If no frame is of the user's own code, all are shown."""
-    blocks = list(_blocks(text))
-    if not any(is_frame and own for is_frame, own, _ in blocks):
-        return (
-            [TracebackPart(True, text.rstrip("\n"), sum(is_frame for is_frame, _, _ in blocks))]
-            if text
-            else []
-        )
+    """A stored traceback in parts: of each error, the cause first, what was raised, and the last frames of
+    the user's own code. Earlier frames and those of libraries are folded."""
+    if _GROUP.search(text):  # its lines are a picture of the errors in it: they stay in their order
+        return _parts_in_order(list(_blocks(text)))
+    sections: list[list[tuple[bool, bool, str]]] = [[]]
+    for block in _blocks(text):
+        if block[2] == _BEGINS:
+            sections.append([])
+        sections[-1].append(block)
+    return [part for section in sections for part in _section_parts(section)]
+
+
+def _parts_in_order(blocks: list[tuple[bool, bool, str]]) -> list[TracebackPart]:
     parts: list[TracebackPart] = []
     for own, group in groupby(blocks, key=lambda block: block[1]):
-        found = list(group)
-        joined = "\n".join(lines for _, _, lines in found)
-        parts.append(TracebackPart(own, joined, sum(is_frame for is_frame, _, _ in found)))
+        found = [lines for _, _, lines in group]
+        fold = "" if own else f"{plural(len(found), 'frame')} of libraries"
+        parts.append(TracebackPart("\n".join(found), fold))
     return parts
+
+
+def _section_parts(blocks: list[tuple[bool, bool, str]]) -> Iterator[TracebackPart]:
+    frames: list[Frame] = []
+    at = 1 if blocks and blocks[0][2] == _BEGINS else 0
+    for is_frame, own, lines in blocks[at:]:
+        again = _REPEATED.fullmatch(lines)
+        if is_frame:
+            frames.append(Frame(own, lines))
+        elif again and frames:
+            frames += [frames[-1]] * int(again[1])
+        else:
+            break
+        at += 1
+    if said := "\n".join(lines for _, _, lines in blocks[at:]).strip("\n"):
+        said, *rest = re.split(r"\n\n(?=(?:The above exception|During handling)[^\n]*:$)", said)
+        yield TracebackPart(said, error=True)
+    else:
+        rest = []
+    yield from _frame_parts(list(_cycles(frames)))
+    for each in rest:
+        yield TracebackPart(each)
+
+
+def _cycles(frames: list[Frame]) -> Iterator[Frame]:
+    """Frames that are repeated, alone or in a cycle, as one."""
+    at = 0
+    while at < len(frames):
+        for length in range(1, LONGEST_CYCLE + 1):
+            cycle, times = frames[at : at + length], 1
+            while frames[at + times * length : at + (times + 1) * length] == cycle:
+                times += 1
+            if times > 1:
+                lines = "\n".join(each.text for each in cycle)
+                what = "this frame" if length == 1 else f"these {length} frames"
+                own = any(each.own for each in cycle)
+                yield Frame(own, f"{lines}\n  [{what} {times:,} times]", times * length)
+                at += times * length
+                break
+        else:
+            yield frames[at]
+            at += 1
+
+
+def _frame_parts(frames: list[Frame]) -> Iterator[TracebackPart]:
+    own = [at for at, frame in enumerate(frames) if frame.own] or range(len(frames))
+    shown = set(own[-LAST_FRAMES:])
+    for is_shown, group in groupby(range(len(frames)), key=shown.__contains__):
+        found = [frames[at] for at in group]
+        what = "earlier frame" if any(frame.own for frame in found) else "frame"
+        count = plural(sum(frame.count for frame in found), what)
+        fold = count if what != "frame" or not isinstance(own, list) else f"{count} of libraries"
+        yield TracebackPart("\n".join(frame.text for frame in found), "" if is_shown else fold)
 
 
 def _blocks(text: str) -> Iterator[tuple[bool, bool, str]]:
