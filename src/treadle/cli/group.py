@@ -24,8 +24,7 @@ from treadle.item import (
     Status,
 )
 from treadle.operate.filters import read_time
-from treadle.operate.group_lists import summary_json
-from treadle.operate.item_json import member_json
+from treadle.operate.item_json import group_summary_json, member_json
 from treadle.store.reads import by_tenant, group_members
 from treadle.store.rules.listing import OUTCOMES
 
@@ -188,7 +187,7 @@ async def _list(
     page = await read(words or None, type, limit=limit, cursor=cursor, reach=scan, **at)
     if shell.json:
         for each in page.items:
-            shell.emit(summary_json(each))
+            shell.emit(group_summary_json(each))
     else:
         shell.lines(summary_lines(page.items, now) if page.items else [f"no {name}"])
     notes: list[str] = []

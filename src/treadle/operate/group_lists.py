@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.base.ids import check_name
-from treadle.base.timing import Instant, instant, iso
+from treadle.base.timing import Instant, instant
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
 from treadle.engine.wait.wait_result import decode_states
@@ -14,7 +14,6 @@ from treadle.item import GroupFilter, GroupOutcome, GroupSummary, Page
 from treadle.store.rules.listing import OUTCOMES
 
 from .filters import check_words
-from .item_json import ref_json
 from .observer import begin_read
 
 
@@ -107,22 +106,3 @@ class GroupLists:
     async def _decoded(self, page: Page[GroupSummary]) -> Page[GroupSummary]:
         await decode_states(self._core.registry, [one.death for one in page.items])
         return page
-
-
-def summary_json(group: GroupSummary) -> dict[str, Any]:
-    """A group, or a workflow, for programs: the names of `GroupSummary`, as the state of work by HTTP has
-    them."""
-    return {
-        "id": group.id,
-        "tenant": group.tenant,
-        "type": group.type,
-        "outcome": group.outcome,
-        "done": group.done,
-        "total": group.total,
-        "open": group.open,
-        "failed": group.failed,
-        "capped": group.capped,
-        "queued_at": iso(group.queued_at),
-        "ended_at": iso(group.ended_at),
-        "death": None if group.death is None else ref_json(group.death),
-    }

@@ -30,7 +30,17 @@ from treadle.engine.wait.wait_result import (
     value_source,
 )
 from treadle.errors import DecodeError, class_name, path_text
-from treadle.item import GROUP_TYPE, NEVER, Attempt, Chunk, GroupState, ItemState, Recorded, StepRecord
+from treadle.item import (
+    GROUP_TYPE,
+    NEVER,
+    Attempt,
+    Chunk,
+    GroupState,
+    GroupSummary,
+    ItemState,
+    Recorded,
+    StepRecord,
+)
 from treadle.item_facts import DeadMark
 from treadle.logs.lines import error_text
 from treadle.logs.masking import MASK
@@ -304,6 +314,25 @@ def ref_json(item: ItemState) -> dict[str, Any]:
         "status": item.status,
         "reason": item.reason,
         "error": item.error,
+    }
+
+
+def group_summary_json(group: GroupSummary) -> dict[str, Any]:
+    """A group, or a workflow, for programs: the names of `GroupSummary`, as the state of work by HTTP has
+    them."""
+    return {
+        "id": group.id,
+        "tenant": group.tenant,
+        "type": group.type,
+        "outcome": group.outcome,
+        "done": group.done,
+        "total": group.total,
+        "open": group.open,
+        "failed": group.failed,
+        "capped": group.capped,
+        "queued_at": iso(group.queued_at),
+        "ended_at": iso(group.ended_at),
+        "death": None if group.death is None else ref_json(group.death),
     }
 
 

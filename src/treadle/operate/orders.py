@@ -12,7 +12,6 @@ from treadle.base.ids import check_name
 from treadle.base.timing import Duration, Instant, instant, seconds
 from treadle.doers.base import check_whole
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import drops_items
 from treadle.errors import InputError
 from treadle.item import AuditNote, Order
 from treadle.store.audit_note import about, log_change, noted_about
@@ -80,6 +79,8 @@ class OrderVerbs:
             raise InputError.of("limit", limit, "must be 1 or more: to start nothing, pause it")
         check_whole(limit, "limit")
         order = self._limit(name, type, limit, None if window is None else seconds(window, field="window"))
+        from treadle.engine.declared_limits import drops_items  # few programs need it
+
         if order.type is not None and drops_items(self._core, order.type):
             raise InputError.of("type", type, "has a limit with on_full, which allows no other: set that one")
         await self._order(order, until)

@@ -15,7 +15,7 @@ from treadle.dashboard.visit import Visit
 from treadle.errors import InputError
 from treadle.item import DEFAULT_TENANT, GroupSummary, Page
 from treadle.operate.filters import read_time
-from treadle.operate.group_lists import summary_json
+from treadle.operate.item_json import group_summary_json
 from treadle.store.rules.listing import OUTCOMES
 
 ROWS: Final = 50
@@ -84,7 +84,7 @@ def to_json(visit: Visit, page: GroupsPage) -> dict[str, Any]:
     """The groups as `treadle groups --json` has them."""
     if page.wrong:
         return {"error": "InputError", "message": page.wrong}
-    rows = [summary_json(row) for row in page.rows or ()]
+    rows = [group_summary_json(row) for row in page.rows or ()]
     for row in rows:
         if row["death"] is not None and not visit.access.payloads:
             row["death"]["error"] = None
