@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -23,6 +24,8 @@ async def order(ctx: Context, users: list[int]) -> Result[None, None]:
 
 @work(name="report")
 async def report(day: str = "today") -> dict[str, str]:
+    if day == "noisy":
+        logging.getLogger("shop").warning("no \x1b[31mdata\nsecond line")
     return {"day": day}
 
 

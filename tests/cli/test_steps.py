@@ -266,3 +266,31 @@ def test_why_says_what_a_suspended_item_waits_for(memory: Store) -> None:
     assert ": 0 of 2 ended, waits for" in children
     assert "treadle.join" not in children
     assert "because of" in children
+
+
+# -------------------------------------------------------------------------------------------------- logs
+
+
+def test_logs_are_shown_by_attempt(memory: Store) -> None:
+    """Without what a terminal would obey. An item that logged nothing, and one that does not exist."""
+
+    async def run(app: Treadle) -> None:
+        await app.enqueue(report("noisy"), id="r-1").result()
+        await app.enqueue(report(), id="r-2").result()
+
+    memory.work_off(run)
+    answer = memory.call("show", "r-1", "r-2", "r-3", "--logs")
+    head, first, second, other = answer.out.splitlines()
+    assert head == "r-1, attempt 1: 1 record"
+    assert first.endswith(r"WARNING shop no \x1b[31mdata")
+    assert second.strip() == "second line"
+    assert other == "r-2 has logged nothing that is kept"
+    assert (answer.code, "r-3" in answer.err) == (1, True)
+    (shown,) = memory.call("show", "r-1", "--logs", "--json").objects
+    ((line,),) = [each["lines"] for each in shown["logs"]]
+    assert (line["level"], line["logger"], line["text"]) == (
+        "WARNING",
+        "shop",
+        "no \x1b[31mdata\nsecond line",
+    )
+    assert memory.call("show", "r-1", "--logs", "--stream").code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -333,3 +334,33 @@ async def test_an_item_that_was_cancelled_waits_no_longer(app: Treadle, visitor:
     assert "waited for the signal approval" in page
     for text in ("waits for", "Send…", "Signal…", "which came"):
         assert text not in page, text
+
+
+# -- logs ----------------------------------------------------------------------------------------------------
+
+
+@work(name="noisy", retry=Retry(attempts=2, base=0, jitter=0))
+async def noisy(ctx: Context, card: str) -> None:
+    logging.getLogger("shop").error("<b>attempt %s</b> \x1b[31m card=%s", ctx.attempt, card)
+    raise ValueError("no")
+
+
+async def test_a_page_shows_logs_by_attempt(store: Any, make_app: Any, visitor: Any) -> None:
+    """Nothing in them is obeyed by a browser, and what the dashboard hides is hidden."""
+    app: Treadle = make_app(store, noisy, log_failures=False)
+    await app.start()
+    handle = await app.enqueue(noisy("card-17"))
+    await until_status(app, handle.id, "dead")
+    page = (await visitor(app, mask=["card"]).get(f"/items/{handle.id}")).text
+    assert page.index("&lt;b&gt;attempt 2&lt;/b&gt;") < page.index("&lt;b&gt;attempt 1&lt;/b&gt;")
+    assert "\x1b" not in page
+    assert "<b>attempt 1</b> <span" in page  # the title
+    assert page.count("card=***") == 2
+    shown = (await visitor(app).get(f"/items/{handle.id}", headers=AS_JSON)).json()["logs"]
+    assert [(each["attempt"], each["left_out"], len(each["lines"])) for each in shown] == [
+        (1, 0, 1),
+        (2, 0, 1),
+    ]
+    hidden = visitor(app, payloads=False)
+    assert "attempt 2&lt;" not in (await hidden.get(f"/items/{handle.id}")).text
+    assert (await hidden.get(f"/items/{handle.id}", headers=AS_JSON)).json()["logs"] is None
