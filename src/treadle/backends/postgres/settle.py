@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 import asyncpg
@@ -59,6 +60,7 @@ HAS_VALUE: Final = 4
 GROUPED: Final = 8
 ENDS: Final = frozenset(("success", "dead", "cancelled"))
 
+_log: Final = attrgetter("log")
 BRIEF: Final = Retry(attempts=2, base=0.005, factor=3.0, max=0.1, jitter=1.0)
 """For locks that are held for a moment."""
 LOCKED_RETRIES: Final = 100
@@ -252,8 +254,10 @@ class SettleCall:
         self.sql = SETTLE
         if "suspend" in kinds:
             self.sql, self.arguments = SUSPEND, (*self.arguments, *self._steps())
-        if logs := [(row, one.log) for row, one in enumerate(settlements, 1) if one.log is not None]:
+        if any(map(_log, settlements)):
             none = NO_STEPS if self.sql is SETTLE else ()
+            rows = enumerate(settlements, 1)
+            logs = {row: (one.lease, one.log) for row, one in rows if one.log is not None}
             self.sql, self.arguments = LOGGED, (*self.arguments, *none, *log_columns(logs))
 
     def _group_indexes(self) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from treadle.item import (
@@ -11,6 +11,7 @@ from treadle.item import (
     STEP_KINDS,
     AuditNote,
     Chunk,
+    Lease,
     Loss,
     Record,
     Recorded,
@@ -69,8 +70,9 @@ class PostgresSteps(PostgresVerbs):
         self, written: Sequence[Sequence[Record]], lost: dict[int, Loss], *, wait: bool
     ) -> None:
         """Write the records of each lease. If another transaction has locked its item: after the others."""
-        logs = {row: one.log for row, each in enumerate(written, 1) for one in each if one.log is not None}
-        arguments = (*_record_columns(written), wait, *log_columns(logs.items()))
+        rows = ((row, one) for row, of_lease in enumerate(written, 1) for one in of_lease)
+        logs = {row: (one.lease, one.log) for row, one in rows if one.log is not None}
+        arguments = (*_record_columns(written), wait, *log_columns(logs))
         (answer,) = await self._calls.rows(RECORD, *arguments, vital=True, conflict=LOCKED)
         for row, code in zip(answer["lost_row"] or (), answer["lost_code"] or (), strict=True):
             of_lease = written[row - 1]
@@ -142,11 +144,12 @@ def step_columns(steps: Iterable[tuple[int, StepRecord]]) -> tuple[object, ...]:
     )
 
 
-def log_columns(logs: Collection[tuple[int, bytes]]) -> tuple[object, object]:
-    """Logs and the rows that they belong to, as the type `treadle.new_logs` has them."""
+def log_columns(logs: Mapping[int, tuple[Lease, bytes]]) -> tuple[object, ...]:
+    """Logs by the rows that they belong to, as the type `treadle.new_logs` has them."""
     if not logs:
-        return None, None
-    return numbers([row for row, _ in logs], whole=True), [log for _, log in logs]
+        return None, None, None
+    trim = any(lease.attempt > 1 or lease.deferrals or lease.has_steps for lease, _ in logs.values())
+    return numbers(list(logs), whole=True), [log for _, log in logs.values()], trim
 
 
 def bytes_of_steps(steps: Sequence[StepRecord]) -> int:

@@ -60,7 +60,8 @@ create table treadle.log (
 
 -- Logs to write.
 -- owner  the record or the settlement that each belongs to
-create type treadle.new_logs as (owner int[], value bytea[]);
+-- trim   some of their items have had attempts before
+create type treadle.new_logs as (owner int[], value bytea[], trim boolean);
 
 -- As above.
 drop function if exists treadle.settle(

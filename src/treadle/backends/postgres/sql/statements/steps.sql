@@ -9,7 +9,7 @@ select * from treadle.record(:no::text::bigint[], :token::text::bigint[], treadl
   :chunk::bytea[], :wait::boolean, {new_logs})
 
 -- :name new_logs
-row(:log_owner::text::int[], :log::bytea[])::treadle.new_logs
+row(:log_owner::text::int[], :log::bytea[], :trim_logs::boolean)::treadle.new_logs
 
 -- :name steps
 select * from treadle.read_steps(treadle.find_items(:ids::text[], :tenant))
@@ -20,7 +20,9 @@ where c.no = (treadle.find_items(array[:id::text], :tenant))[1] and c.number > :
 order by c.number limit :limit::int
 
 -- :name logs
-select l.value from treadle.log l where l.no = (treadle.find_items(array[:id::text], :tenant))[1]
+select l.value from (
+  select l.* from treadle.log l where l.no = (treadle.find_items(array[:id::text], :tenant))[1]
+  order by l.at desc, l.token desc limit 10) l
 order by l.at, l.token
 
 -- :name signal_values
