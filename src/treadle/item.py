@@ -767,7 +767,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     killing: bool = False
     """Only open items that have lost `KILLING` workers in a row, or more."""
     held: bool = False
-    """Only items that are held."""
+    """Only items that are held, and not doomed."""
     since: float | None = None
     """Queued at this instant or later."""
     until: float | None = None

@@ -95,7 +95,10 @@ async def work(backend: PostgresBackend) -> None:
         await backend.groups(GroupFilter(outcome=("running", "failed")))
         await backend.workflows(GroupFilter(tenant=tenant), reach=1000)
     await backend.limits()
-    await backend.cancel([f"k{name}", f"b{name}"])
+    await submit(backend, item(f"h{name}"))
+    for held in (True, False):
+        await backend.hold([f"h{name}"], held)
+    await backend.cancel([f"k{name}", f"b{name}", f"h{name}"])
     await backend.prune()
 
 
@@ -132,6 +135,8 @@ FILTERS = [
     Filter(status=("dead",)),
     Filter(group_id="g", failed_group=True),
     Filter(killing=True),
+    Filter(held=True),
+    Filter(held=True, workflow="w"),
     Filter(reason="aborted"),
     Filter(mark="m"),
     Filter(mark="m", tenant="default", type="work"),

@@ -99,7 +99,22 @@ def trigger_keeps_sleep(patch: Patch) -> None:
     plant(patch, operate, operate.wake, lambda row: None)
 
 
+@mutant("an update, or a submit with its key, lets a held item go")
+def update_lets_go(patch: Patch) -> None:
+    plant(patch, operate, operate.keep_hold, lambda before, due: due)
+
+
+@mutant("a held item is due at once when it is let go")
+def due_forgotten(patch: Patch) -> None:
+    plant(patch, operate, operate.unheld_due, lambda due: 1.0)
+
+
 # -------------------------------------------------------------------------------------------------- signals
+
+
+@mutant("a signal lets a held item go")
+def signal_lets_go(patch: Patch) -> None:
+    plant(patch, steps, steps.keep_hold, lambda before, due: due)
 
 
 @mutant("two waits take the same signal")

@@ -231,7 +231,7 @@ def _matches(row: Row, where: Filter) -> bool:
         and (where.release is None or item_state(row).release == where.release)
         and (not where.failed_group or row.failed_group)
         and (not where.killing or (row.losses >= KILLING and row.ended_at is None))
-        and (not where.held or (is_held(row.due_at) and row.ended_at is None))
+        and (not where.held or (is_held(row.due_at) and row.ended_at is None and row.verdict is None))
         and (where.since is None or row.queued_at >= where.since)
         and (where.until is None or row.queued_at < where.until)
     )

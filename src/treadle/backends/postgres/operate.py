@@ -174,7 +174,7 @@ def _raise_refusal(error: asyncpg.PostgresError) -> NoReturn:
         case "TR004":
             raise AlreadyEnded(found["id"], status_of(found["state"])) from None
         case "TR005":
-            raise NotTriggerable(found["id"], status_of(found["state"]), found["held"]) from None
+            raise NotTriggerable(found["id"], status_of(found["state"]), found.get("held", False)) from None
         case "TR014":
             raise NotHoldable(found["id"], status_of(found["state"])) from None
         case "TR012":

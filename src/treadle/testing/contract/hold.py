@@ -348,6 +348,7 @@ class HeldItemCases:
         await subject.advance(61)
         lease = await doomed_lease(backend)
         assert (lease.id, lease.verdict) == ("a", "expired")
+        assert "listing" not in backend.capabilities or not (await backend.list(Filter(held=True))).items
         with pytest.raises(NotHoldable):
             await backend.hold(["a"])
         assert await unhold(backend, "a") == []

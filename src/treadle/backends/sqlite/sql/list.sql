@@ -63,10 +63,10 @@ AND o.losses >= 3
 
 -- See treadle.store.rules.times.
 -- :name held
-AND s.due >= 18446744073709551616.0
+AND s.status = 1 AND s.due >= 18446744073709551616.0
 
 -- :name all_held
-AND o.due >= 18446744073709551616.0
+AND o.status = 1 AND o.due >= 18446744073709551616.0
 
 -- :name since
 AND (SELECT i.queued_at FROM treadle_item AS i WHERE i.no = s.no) >= ?

@@ -95,7 +95,7 @@ do
       and (not where.mark or (row.status == 'D' and row.mark == where.mark))
       and (not where.failed_group or row.failed_group)
       and (not where.killing or (row.losses >= KILLING and not row.ended_at))
-      and (not where.held or (Holds.is_held(row) and not row.ended_at))
+      and (not where.held or (Holds.is_held(row) and not row.ended_at and row.verdict == 0))
       and (not where.release or release_of(row) == where.release)
       and has_labels(where, row)
   end
