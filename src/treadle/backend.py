@@ -593,10 +593,16 @@ class Backend(Protocol):
         ...
 
     async def samples(
-        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
         """Return the samples of this step, a minute, a quarter or an hour, that begin from `since` on, before
-        `until`: as they were stored, of one queue (empty: of all together) or of each, by time and queue."""
+        `until`: as they were stored, of these queues (empty: of all together) or of each. By time and
+        queue."""
         ...
 
     async def audits(

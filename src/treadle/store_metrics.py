@@ -23,9 +23,11 @@ from treadle.metrics.prometheus import exposition
 from treadle.metrics.registry import MAX_TYPES
 from treadle.metrics.rows import MetricRow
 from treadle.metrics.series import MAX_QUEUES, OTHER
+from treadle.operate.backlog import read_backlogs
 from treadle.operate.operator import Operator, core_of, tenant_of
 from treadle.operate.schedule_state import StoredSchedules
 from treadle.operate.tenant_view import read_overview
+from treadle.records import QueueBacklog
 from treadle.store.fleet import Fleet, last_beat
 
 EVERY: Final = 15.0
@@ -81,6 +83,7 @@ class StoreMetrics:
         if "watching" in backend.capabilities:
             overview = await read_overview(backend)
             rows += self._labels.of_overview(overview)
+            rows += self._labels.of_backlogs(await read_backlogs(backend, overview))
             declared = declared_limits(core)
             taking = Fleet(overview.workers, overview.now).taking
             rows += rows_of_limits(await backend.limits(), lambda name: used_limit(taking, declared, name))
@@ -144,14 +147,14 @@ class KeptLabels:
     """The first `most` values of a label that were met. All others are shown as `OTHER`."""
 
     def __init__(self, most: int) -> None:
-        self._known: set[str] = set()
+        self.known: set[str] = set()
         self._most = most
 
     def of(self, value: str) -> str:
-        if value not in self._known:
-            if len(self._known) >= self._most:
+        if value not in self.known:
+            if len(self.known) >= self._most:
                 return OTHER
-            self._known.add(value)
+            self.known.add(value)
         return value
 
 
@@ -182,6 +185,11 @@ class StoreRows:
             *_rows("worker_last_beat_timestamp_seconds", [((), beat) for beat in beats], max),
             *_rows("queue_paused", paused, max),
         ]
+
+    def of_backlogs(self, backlogs: Sequence[QueueBacklog]) -> list[MetricRow]:
+        """Queues in which nothing is due any more have 0."""
+        values = [((self._queues.of(each.queue),), each.seconds) for each in backlogs]
+        return _rows("backlog_seconds", [*values, *(((name,), 0.0) for name in self._queues.known)], max)
 
 
 def _rows(

@@ -80,11 +80,11 @@ async def test_one_process_of_a_fleet_takes_a_sample_each_minute(clock: ManualCl
         await sampled(clock, backends, 3)
     assert sum(each.calls["put_samples"] for each in backends) == 3
     begin = clock.now() - HOUR
-    rows = await store.samples(begin, queue="mail")
+    rows = await store.samples(begin, queues=["mail"])
     assert [(each.ready, each.running, each.samples) for each in rows] == [(4, 0, 1), (4, 0, 1)]
     assert all(each.at % MINUTE == 0 and 0 < each.oldest <= 3 * MINUTE for each in rows)
-    assert [each.ready for each in await store.samples(begin, queue="")] == [4, 4, 0]
-    hours = await store.samples(begin - HOUR, step=HOUR, queue="mail")
+    assert [each.ready for each in await store.samples(begin, queues=[""])] == [4, 4, 0]
+    hours = await store.samples(begin - HOUR, step=HOUR, queues=["mail"])
     assert sum(each.ready * each.samples for each in hours) == pytest.approx(8)
     for app in apps:
         await app.close()

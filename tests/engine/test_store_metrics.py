@@ -90,6 +90,8 @@ async def test_the_store_says_how_it_stands(make_app: MakeApp) -> None:
         assert {name: found.pop(name) for name in expected} == pytest.approx(expected, abs=0.01)
         assert 0 <= found.pop('treadle_oldest_ready_seconds{queue="mail"}') < 60
         assert 0 <= found.pop('treadle_oldest_ready_seconds{queue="default"}') < 60
+        assert 0 <= found.pop('treadle_backlog_seconds{queue="mail"}') < 60  # no samples: that of the oldest
+        assert 0 <= found.pop('treadle_backlog_seconds{queue="default"}') < 60
         assert found.pop('treadle_schedule_next_timestamp_seconds{schedule="nightly"}') > time.time()
         assert found.pop("treadle_worker_last_beat_timestamp_seconds") == pytest.approx(time.time(), abs=60)
         assert found == {}

@@ -17,10 +17,19 @@ from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import Count, Filter, Order, Status
 from treadle.item_facts import By, Overview, counts_by, total
+from treadle.operate.backlog import backlog_text, rate
 from treadle.operate.filters import names_in, read_duration
-from treadle.operate.fleet_json import COUNTED, counts_json, order_json, unserved_json, worker_json
-from treadle.operate.store_look import QUICK_REACH
+from treadle.operate.fleet_json import (
+    COUNTED,
+    backlog_json,
+    counts_json,
+    order_json,
+    unserved_json,
+    worker_json,
+)
+from treadle.operate.store_look import SuspendedCount, count_suspended
 from treadle.problems import PROBLEM_KINDS, Problem
+from treadle.records import QueueBacklog
 from treadle.store.fleet import Fleet
 
 from .exit_codes import UNHEALTHY
@@ -89,7 +98,10 @@ class _Look:
         found = await self._shell.client.look(self._max_wait, quick=True)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
         suspended = await self._suspended(found.overview)
-        return StatusView(found.overview, found.fleet, left, self._by, found.unseen, suspended)
+        backlogs = await self._shell.client.backlogs(overview=found.overview)
+        return StatusView(
+            found.overview, found.fleet, left, self._by, found.unseen, suspended, tuple(backlogs)
+        )
 
     async def _suspended(self, overview: Overview) -> SuspendedCount:
         """How many of the scheduled items are suspended."""
@@ -107,9 +119,10 @@ class StatusView(NamedTuple):
     by: By
     unseen: str = ""
     suspended: SuspendedCount = SuspendedCount()
+    backlogs: tuple[QueueBacklog, ...] = ()
 
     def json(self) -> dict[str, Any]:
-        overview = self.overview
+        overview, backlogs = self.overview, {each.queue: each for each in self.backlogs}
         return {
             "now": iso(overview.now),
             "healthy": not self.problems,
@@ -118,7 +131,12 @@ class StatusView(NamedTuple):
             "statuses": _row_json(overview.counts),
             "suspended": {"count": self.suspended.count, "more": self.suspended.more},
             "queues": [
-                {"queue": queue, **_row_json(counts), "oldest_ready_at": iso(_ages(overview).get(queue))}
+                {
+                    "queue": queue,
+                    **_row_json(counts),
+                    "oldest_ready_at": iso(_ages(overview).get(queue)),
+                    "backlog": backlog_json(backlogs.get(queue)),
+                }
                 for queue, counts in counts_by(overview.counts, "queue").items()
             ],
             "types": [
@@ -139,7 +157,7 @@ class StatusView(NamedTuple):
             *_problem_lines(self.problems, self.overview.now, width),
             *([styled(line, "dim") for line in wrapped(self.unseen, width, "  ")] if self.unseen else ()),
             "",
-            *_count_lines(self.overview, self.by, width),
+            *_count_lines(self.overview, self.by, self.backlogs, width),
             *_suspended_lines(self.suspended, width),
             "",
             plain(fleet_text(self.fleet)),
@@ -183,21 +201,28 @@ def _ages(overview: Overview) -> dict[str, float]:
     return {age.queue: age.oldest_ready for age in overview.ages}
 
 
-def _count_lines(overview: Overview, by: By, width: int | None) -> list[str]:
+def _count_lines(
+    overview: Overview, by: By, backlogs: Sequence[QueueBacklog], width: int | None
+) -> list[str]:
     rows = counts_by(overview.counts, by)
     rows.update((name, []) for each in overview.paused if (name := getattr(each, by)) and name not in rows)
     if not rows:
         return ["no open and no dead items"]
     names = sorted(rows)
-    heads = [by.upper(), *(status.upper() for status in COUNTED), "OLDEST WAIT", ""]
-    cells = [[name, *_count_cells(rows[name]), *_wait(overview, by, name)] for name in names[:MOST_ROWS]]
+    rates = ["IN/MIN", "OUT/MIN"]
+    heads = [by.upper(), *(status.upper() for status in COUNTED), "OLDEST WAIT", *rates, ""]
+    known = {each.queue: each for each in backlogs} if by == "queue" else {}
+    cells = [
+        [name, *_count_cells(rows[name]), *_wait(overview, by, name, known.get(name))]
+        for name in names[:MOST_ROWS]
+    ]
     if len(rows) > 1:
         others = len(rows) - len(cells)
         if others:
             rest = [each for name in names[MOST_ROWS:] for each in rows[name]]
-            cells.append([Cell(f"and {others:,} more", "dim"), *_count_cells(rest), "", ""])
-        cells.append([Cell("all", "bold"), *_count_cells(overview.counts), "", ""])
-    return table_lines(heads, cells, width=width, numbers=heads[1:-1])
+            cells.append([Cell(f"and {others:,} more", "dim"), *_count_cells(rest), *[""] * 4])
+        cells.append([Cell("all", "bold"), *_count_cells(overview.counts), *[""] * 4])
+    return table_lines(heads, cells, width=width, numbers=heads[1:-1], keep=("",), drop=rates)
 
 
 def _count_cells(counts: Sequence[Count]) -> list[Cell]:
@@ -205,17 +230,29 @@ def _count_cells(counts: Sequence[Count]) -> list[Cell]:
     for status in COUNTED:
         count, estimated = total(each for each in counts if each.status == status)
         cells.append(
-            Cell(approximate(count, estimated, "≈" if speaks_unicode() else "~"), STATUS_STYLES[status])
+            Cell(approximate(count, estimated, _about()), STATUS_STYLES[status])
             if count
             else Cell("·" if speaks_unicode() else ".", "dim")
         )
     return cells
 
 
-def _wait(overview: Overview, by: By, name: str) -> tuple[str, str]:
+def _wait(overview: Overview, by: By, name: str, backlog: QueueBacklog | None) -> list[str]:
+    """The oldest wait, what comes and goes in a minute, and a text."""
     oldest = _ages(overview).get(name) if by == "queue" else None
-    pauses = [each for each in overview.paused if getattr(each, by) == name]
-    return "" if oldest is None else duration(overview.now - oldest), Cell(_paused(pauses, by), "yellow")
+    paused = _paused([each for each in overview.paused if getattr(each, by) == name], by)
+    wait, sign = "" if oldest is None else duration(overview.now - oldest), _about()
+    if backlog is None or backlog.ends is None or backlog.arrivals is None:
+        return [wait, "", "", Cell(paused, "yellow")]
+    text = backlog_text(backlog, sign).replace(" a minute", "/min")
+    grows = text.startswith("grows")
+    arrivals = rate(backlog.arrivals, sign if backlog.rough else "")
+    last = Cell(", ".join(filter(None, (paused, text))), "yellow" if paused or grows else "dim")
+    return [wait, arrivals, rate(backlog.ends), last]
+
+
+def _about() -> str:
+    return "≈" if speaks_unicode() else "~"
 
 
 def _paused(pauses: Sequence[Order], by: By) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -30,12 +30,17 @@ def bars(
     until: float,
     step: float,
     label: str,
+    ceiling: Callable[[float], int] | None = None,
+    say: Callable[[float], str] | None = None,
 ) -> Markup:
-    """Bars over time, stacked. series: the name and the class of each part. Steps without a bar are empty."""
-    top = nice_ceiling(max((sum(point.parts) for point in points), default=0))
+    """Bars over time, stacked. series: the name and the class of each part. Steps without a bar are empty.
+
+    ceiling, say: the top of the chart, and the text of a value: of counts, unless they are given.
+    """
+    top = (ceiling or nice_ceiling)(max((sum(point.parts) for point in points), default=0))
     width = WIDTH / max(1, round((until - since) / step))
     drawn = [
-        _bar(point, series, x, width, top, step)
+        _bar(point, series, x, width, top, step, say or "{:,}".format)
         for point in points
         if -0.5 < (x := (point.at - since) / step * width) < WIDTH
     ]
@@ -43,7 +48,9 @@ def bars(
     picture = Markup(
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
     ).format(WIDTH, HEIGHT, label, Markup().join(grid), Markup().join(drawn))
-    high = Markup().join(Markup("<span>{}</span>").format(short_number(top * part)) for part in (1, 0.5, 0))
+    high = Markup().join(
+        Markup("<span>{}</span>").format((say or short_number)(top * part)) for part in (1, 0.5, 0)
+    )
     places = [since + (until - since) * place / 4 for place in range(5)]
     along = Markup().join(_tick(at, (until - since) / 4, named=at == places[-1]) for at in places)
     return Markup(
@@ -52,7 +59,13 @@ def bars(
 
 
 def _bar(
-    point: Bar, series: Sequence[tuple[str, str]], x: float, width: float, top: int, step: float
+    point: Bar,
+    series: Sequence[tuple[str, str]],
+    x: float,
+    width: float,
+    top: int,
+    step: float,
+    say: Callable[[float], str],
 ) -> Markup:
     base = float(HEIGHT)
     rects: list[Markup] = []
@@ -65,7 +78,7 @@ def _bar(
                     kind, _n(x), _n(base), _n(width * 0.88), _n(tall)
                 )
             )
-    said = ", ".join(f"{name} {value:,}" for (name, _), value in zip(series, point.parts, strict=True))
+    said = ", ".join(f"{name} {say(value)}" for (name, _), value in zip(series, point.parts, strict=True))
     title = Markup('<title data-at="{}" data-form="{}">{} UTC: {}</title>').format(
         _iso(point.at), _form(step), _clock(point.at, step), said
     )
@@ -91,6 +104,13 @@ def nice_ceiling(value: float) -> int:
             if value <= digit * power:
                 return digit * power
         power *= 10
+
+
+def nice_duration(seconds: float) -> int:
+    """The next duration whose half is round too: 2, 10, 20, 40 s, 1, 2, 10 min, …, 1, 2, 4, 12 h, 1 d …"""
+    units = ((1, (2, 10, 20, 40)), (60, (1, 2, 10, 20, 40)), (3600, (1, 2, 4, 12)))
+    steps = (unit * each for unit, numbers in units for each in numbers)
+    return next((step for step in steps if seconds <= step), nice_ceiling(seconds / 86_400) * 86_400)
 
 
 def short_number(value: float) -> str:

@@ -12,7 +12,8 @@ from treadle.base.timing import iso
 from treadle.bulk_action import BULK_QUEUE
 from treadle.item import Count, Order, Status
 from treadle.item_facts import Overview
-from treadle.operate.fleet_json import counts_json
+from treadle.operate.fleet_json import backlog_json, counts_json
+from treadle.records import QueueBacklog
 from treadle.store.fleet import Fleet, queues_of
 
 from .throughput import Rate
@@ -32,6 +33,8 @@ class QueueState(msgspec.Struct, frozen=True):
     rate: Rate | None = None
     pauses: list[Order] = []
     """Who has paused it, until when and why."""
+    backlog: QueueBacklog | None = None
+    """None: nothing is due, or it is not known."""
 
 
 def declared_queues(visit: Visit) -> set[str]:
@@ -41,7 +44,10 @@ def declared_queues(visit: Visit) -> set[str]:
 
 
 def queue_states(
-    overview: Overview, rates: dict[str, Rate] | None, declared: Iterable[str] = ()
+    overview: Overview,
+    rates: dict[str, Rate] | None,
+    declared: Iterable[str] = (),
+    backlogs: Iterable[QueueBacklog] = (),
 ) -> list[QueueState]:
     """The queues. Those in which items have waited for the longest time come first."""
     found = depths(overview.counts, lambda count: count.queue)
@@ -51,6 +57,7 @@ def queue_states(
     for order in overview.paused:
         if order.queue is not None:
             paused.setdefault(order.queue, []).append(order)
+    known = {each.queue: each for each in backlogs}
     names = {*found, *ages, *paused, *(rates or ()), *queues_of(fleet.live), *declared}
     states = [
         QueueState(
@@ -62,6 +69,7 @@ def queue_states(
             pauses=paused.get(name, []),
             workers=len(fleet.serving(queue=name)),
             rate=(rates or {}).get(name),
+            backlog=known.get(name),
         )
         for name in names
     ]
@@ -91,6 +99,7 @@ def queue_json(state: QueueState) -> dict[str, Any]:
         "queue": state.name,
         **depth_json(state.depth),
         "oldest_ready_at": iso(state.oldest_ready),
+        "backlog": backlog_json(state.backlog),
         "paused": state.paused,
         "paused_for": state.paused_for,
         "worker_count": state.workers,

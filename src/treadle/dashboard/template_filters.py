@@ -15,11 +15,13 @@ from markupsafe import Markup, escape
 from treadle.base.wording import approximate, capped, counted_names, duration, plain, plural
 from treadle.item import NEVER, ItemState
 from treadle.metrics.names import SECONDS
+from treadle.operate.backlog import backlog_text
 from treadle.operate.filters import filter_word
 from treadle.why import Reason, ReasonKind
 
 from . import charts, timeline
 from .addresses import chosen_id, segment
+from .backlog import DEPTHS, WAITS
 from .steps import NEVER_WORDS
 from .visit import Visit
 
@@ -235,6 +237,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "counted_names": counted_names,
     "plural": plural,
     "duration": duration,
+    "backlog": backlog_text,
 }
 GLOBALS: Final[dict[str, Any]] = {
     "share": share,
@@ -242,6 +245,10 @@ GLOBALS: Final[dict[str, Any]] = {
     "chart": charts.bars,
     "share_bar": charts.share_bar,
     "series": SERIES,
+    "depth_series": DEPTHS,
+    "wait_series": WAITS,
+    "nice_duration": charts.nice_duration,
+    "say_duration": duration,
     "never": NEVER,
     "timeline_svg": timeline.timeline_svg,
     "timeline_ticks": timeline.timeline_ticks,

@@ -218,6 +218,12 @@ STORE_METRICS: Final[tuple[Metric, ...]] = (
         "status",
     ),
     _of_store("oldest_ready_seconds", "How long the oldest ready item of the queue has waited.", "queue"),
+    _of_store(
+        "backlog_seconds",
+        "Seconds that the ready items of the queue take at the rate of the last minutes. If none ended, or "
+        "nothing waits for long: the age of the oldest.",
+        "queue",
+    ),
     _of_store("unserved_items", "Ready items whose type no live worker has.", "type"),
     _of_store("workers", "Live workers that claim items: no manual leases, and none that is stopping."),
     _of_store("worker_last_beat_timestamp_seconds", "When the last heartbeat of any worker came."),

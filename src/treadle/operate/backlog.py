@@ -127,18 +127,25 @@ def backlog_text(backlog: QueueBacklog, sign: str = "≈") -> str:
     return text + short
 
 
+def rate(value: float, sign: str = "") -> str:
+    """A number of items a minute: `1,200`, `3.4`, `< 0.1`."""
+    if value >= 10:
+        return approximate(round(value), bool(sign), sign)
+    return f"{sign}{value:.1f}".removesuffix(".0") if value >= 0.05 or not value else "< 0.1"
+
+
 async def read_history(
     backend: Backend, queue: str, since: float, until: float | None, step: int
 ) -> list[BacklogSample]:
     """A sample for each step in which the fleet has looked: averages, and the longest wait."""
     kept = kept_step(step)
-    whole = await backend.samples(since, until=until, step=kept, queue="")
-    own = whole if not queue else await backend.samples(since, until=until, step=kept, queue=queue)
-    by_time = {each.at: each for each in own}
+    found = await backend.samples(since, until=until, step=kept, queues=("", queue))
+    own = {each.at: each for each in found if each.queue == queue}
     steps: dict[float, list[BacklogSample]] = {}
-    for each in whole:
-        empty = BacklogSample(at=each.at, samples=each.samples)
-        steps.setdefault(begin_of(each.at, step), []).append(by_time.get(each.at, empty))
+    for each in found:
+        if not each.queue:
+            empty = BacklogSample(at=each.at, samples=each.samples)
+            steps.setdefault(begin_of(each.at, step), []).append(own.get(each.at, empty))
     return [_mean(at, step, queue, parts) for at, parts in steps.items()]
 
 

@@ -12,11 +12,12 @@ from treadle.base.timing import iso
 from treadle.bulk_action import BulkState
 from treadle.item import Order, Status, WorkerState
 from treadle.item_facts import LimitUse, UnservedType
-from treadle.records import AuditEntry
+from treadle.records import AuditEntry, QueueBacklog
 from treadle.store.fleet import WorkerStanding, last_beat
 from treadle.why import Reason, Why
 from treadle.worker_info import BlockingItem
 
+from .backlog import backlog_text
 from .schedule_state import ScheduleState
 
 COUNTED: Final[tuple[Status, ...]] = ("ready", "running", "scheduled", "blocked", "dead")
@@ -27,6 +28,22 @@ def counts_json(counts: Mapping[Status, tuple[int, bool]]) -> dict[str, Any]:
     """How many items are in each status, and whether this is an estimate."""
     found = {status: counts.get(status, (0, False)) for status in COUNTED}
     return {status: {"count": count, "estimated": estimated} for status, (count, estimated) in found.items()}
+
+
+def backlog_json(backlog: QueueBacklog | None) -> dict[str, Any] | None:
+    """How fast a queue grows or drains. Null: not known."""
+    if backlog is None:
+        return None
+    return {
+        "arrivals_per_minute": backlog.arrivals,
+        "ends_per_minute": backlog.ends,
+        "growth_per_minute": backlog.growth,
+        "over_seconds": backlog.over,
+        "drains_in_seconds": backlog.drains_in,
+        "seconds": backlog.seconds,
+        "rough": backlog.rough,
+        "text": backlog_text(backlog) or None,
+    }
 
 
 def unserved_json(unserved: UnservedType) -> dict[str, Any]:

@@ -226,9 +226,14 @@ class MemoryBackend:
             self.store.samples[each.step][each.at, each.queue] = each
 
     async def samples(
-        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
-        return read_samples(self.store, since, until, step, queue)
+        return read_samples(self.store, since, until, step, queues)
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return schedules.read_runs(self.store, count)

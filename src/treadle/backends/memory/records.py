@@ -104,12 +104,12 @@ def read_stats(
 
 
 def read_samples(
-    store: MemoryTables, since: float, until: float | None, step: int, queue: str | None
+    store: MemoryTables, since: float, until: float | None, step: int, queues: Sequence[str] | None
 ) -> list[BacklogSample]:
     return [
         each
         for (at, name), each in sorted(store.samples[step].items())
-        if at >= since and (until is None or at < until) and queue in (None, name)
+        if at >= since and (until is None or at < until) and (queues is None or name in queues)
     ]
 
 

@@ -144,9 +144,14 @@ class PostgresStats(PostgresVerbs):
             await self._calls.rows(_sql("put_samples"), *columns)
 
     async def samples(
-        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
-        rows = await self._calls.rows(_sql("samples"), step, since, until, queue, within=READ_SECONDS)
+        rows = await self._calls.rows(_sql("samples"), step, since, until, queues, within=READ_SECONDS)
         return [BacklogSample(**dict(zip(_SAMPLE, row, strict=True))) for row in rows]
 
 

@@ -82,11 +82,16 @@ class RedisRecords(RedisVerbs):
         await self._put([(head + each.queue.encode(), _encode(each)) for head, each in rows])
 
     async def samples(
-        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
         rows = self._read_rows(_LETTERS[step].upper(), since, until)
         found = [_decode_sample(body) async for _, body in rows]
-        return [each for each in found if queue in (None, each.queue)]
+        return [each for each in found if queues is None or each.queue in queues]
 
     async def _read_rows(
         self, letter: bytes, since: float, until: float | None

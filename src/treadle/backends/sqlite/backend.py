@@ -274,9 +274,14 @@ class SqliteBackend(SqliteDatabase):
         await self._write(put_samples, samples)
 
     async def samples(
-        self, since: float, *, until: float | None = None, step: int = MINUTE, queue: str | None = None
+        self,
+        since: float,
+        *,
+        until: float | None = None,
+        step: int = MINUTE,
+        queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
-        return await self._read(read_samples, since, until, step, queue)
+        return await self._read(read_samples, since, until, step, queues)
 
     async def schedule_runs(self, *, count: int = 30) -> Sequence[ScheduleRun]:
         return await self._read(schedules.schedule_runs, count)

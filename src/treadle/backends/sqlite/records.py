@@ -127,7 +127,7 @@ def put_samples(tx: Tx, samples: Sequence[BacklogSample]) -> None:
 
 
 def read_samples(
-    tx: Tx, since: float, until: float | None, step: int, queue: str | None
+    tx: Tx, since: float, until: float | None, step: int, queues: Sequence[str] | None
 ) -> list[BacklogSample]:
     return [
         BacklogSample(
@@ -141,7 +141,7 @@ def read_samples(
             estimated=bool(estimated),
         )
         for at, queue, samples, ready, running, oldest, estimated in tx.rows(
-            _SQL["samples"], step, since, until, queue
+            _SQL["samples"], step, since, until, None if queues is None else array(queues)
         )
     ]
 

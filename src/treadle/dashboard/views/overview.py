@@ -27,7 +27,7 @@ from treadle.problems import Problem, ProblemKind
 from .limits import limit_rows
 
 MOST_QUEUES: Final = 12
-BEYOND_STATUS: Final = ("paused_for", "worker_count", "rate")
+BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from treadle.base.ids import check_name
 from treadle.base.timing import iso
 from treadle.dashboard.access import NotShown
+from treadle.dashboard.backlog import BacklogHistory, backlogs_of, history_json, read_history
 from treadle.dashboard.payloads import shown_reasons
 from treadle.dashboard.queue_states import (
     Depth,
@@ -33,7 +35,7 @@ from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
 from treadle.item_facts import Overview
 from treadle.operate.fleet_json import reason_json
-from treadle.records import Line
+from treadle.records import Line, QueueBacklog
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 
@@ -62,6 +64,7 @@ class QueuePage(msgspec.Struct, frozen=True):
     status: str
     reasons: list[Reason] | None
     throughput: Throughput | None
+    history: BacklogHistory | None
     lines: list[Line] | None
     more_lines: bool
     types: dict[str, Depth]
@@ -77,7 +80,8 @@ async def read_all(visit: Visit) -> QueuesPage:
     )
     if overview is None:
         return QueuesPage(None, Pages(1, 1, 0), False)
-    states = shown_queues(queue_states(overview, rates, declared_queues(visit)))
+    backlogs = await backlogs_of(visit, overview)
+    states = shown_queues(queue_states(overview, rates, declared_queues(visit), backlogs))
     if visit.access.tenants is not None:  # what others use is not told
         states = [state for state in states if _is_used(state)]
     shown, pages = page_of(visit, states, PER_PAGE)
@@ -87,14 +91,16 @@ async def read_all(visit: Visit) -> QueuesPage:
 async def read_one(visit: Visit) -> QueuePage:
     name, span = check_name(visit.part("queue"), field="queue"), span_of(visit)
     client = visit.client
-    (overview, why), throughput, lines, uses = await asyncio.gather(
+    (overview, why, backlogs), throughput, history, lines, uses = await asyncio.gather(
         _overview_and_why(visit, name),
         read_throughput(visit, span, queue=name),
+        read_history(visit, span, name),
         visit.in_time(client.lines(name, count=MOST_LINES + 1)),
         visit.in_time(client.limits()),
     )
     overview = overview or Overview(now=0.0)
-    known = {each.name: each for each in queue_states(overview, None, declared_queues(visit))}
+    states = queue_states(overview, None, declared_queues(visit), backlogs)
+    known = {each.name: each for each in states}
     is_known = name in known or bool(throughput is not None and throughput.started)
     if visit.access.tenants is not None:  # what others use is not told
         is_known = name in known and _is_used(known[name])
@@ -110,6 +116,7 @@ async def read_one(visit: Visit) -> QueuePage:
         status="" if why is None or why.status == "unknown" else why.status,
         reasons=None if why is None else shown_reasons(visit, why),
         throughput=throughput,
+        history=history,
         lines=None if lines is None else lines[:MOST_LINES],
         more_lines=lines is not None and len(lines) > MOST_LINES,
         types=types,
@@ -124,9 +131,12 @@ def _is_used(state: QueueState) -> bool:
     return bool(state.depth.counts or state.paused or state.paused_for)
 
 
-async def _overview_and_why(visit: Visit, name: str) -> tuple[Overview | None, Why | None]:
+async def _overview_and_why(
+    visit: Visit, name: str
+) -> tuple[Overview | None, Why | None, Sequence[QueueBacklog]]:
     overview = await visit.in_time(visit.client.overview())
-    return overview, await visit.in_time(visit.client.why_queue(name, overview=overview))
+    why = await visit.in_time(visit.client.why_queue(name, overview=overview))
+    return overview, why, await backlogs_of(visit, overview)
 
 
 def _types(overview: Overview, queue: str) -> dict[str, Depth]:
@@ -150,6 +160,7 @@ def one_json(visit: Visit, page: QueuePage) -> dict[str, Any]:
         "status": page.status or None,
         "reasons": None if page.reasons is None else [reason_json(each) for each in page.reasons],
         "throughput": throughput_json(page.throughput),
+        "history": history_json(page.history),
         "lines": None if page.lines is None else [line_json(each) for each in page.lines],
         "more_lines": page.more_lines,
         "types": [{"type": type, **depth_json(depth)} for type, depth in page.types.items()],

@@ -148,11 +148,11 @@ class StatisticsCases:
         await backend.put_samples([later, whole, replace(first, ready=99.0), quarter, hour])
         await backend.put_samples([first])
         assert list(await backend.samples(at(0))) == [whole, first, later]
-        assert list(await backend.samples(at(1), until=at(2), queue="ä")) == [first]
-        assert list(await backend.samples(at(0), queue="")) == [whole]
+        assert list(await backend.samples(at(1), until=at(2), queues=["ä"])) == [first]
+        assert list(await backend.samples(at(0), queues=[""])) == [whole]
         assert list(await backend.samples(at(2))) == [later]
         assert list(await backend.samples(at(0), step=QUARTER)) == [quarter]
-        assert list(await backend.samples(at(0), step=HOUR, queue="ä")) == [hour]
+        assert list(await backend.samples(at(0), step=HOUR, queues=["ä"])) == [hour]
         assert list(await backend.samples(at(3))) == []
         assert only(await backend.stats(at(0))).started == 1
 

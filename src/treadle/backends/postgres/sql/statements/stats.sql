@@ -14,5 +14,5 @@ select treadle.put_samples(:step::int[], :at::float8[], :queue::text[], :samples
 -- :name samples
 select s.step, s.at, s.queue, s.samples, s.ready, s.running, s.oldest, s.estimated from treadle.sample s
 where s.step = :step::int and s.at >= :since::float8 and s.at < coalesce(:until::float8, 'infinity')
-  and (:queue::text is null or s.queue = :queue::text)
+  and (:queues::text[] is null or s.queue = any(:queues::text[]))
 order by s.at, s.queue
