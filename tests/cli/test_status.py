@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.cli.calling import PROJECT, start
 from tests.cli.conftest import Store
@@ -28,6 +29,7 @@ from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.operate import store_look
 from treadle.operate.why.fleet import WorkerFleet
 from treadle.problems import Problem, find_problems
+from treadle.records import QueueBacklog
 from treadle.schedule import ScheduleState
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo
 
@@ -564,3 +566,29 @@ def test_a_store_that_does_not_answer_is_not_shown_as_healthy() -> None:
         "",
         "no workers",
     ]
+
+
+def test_a_row_says_whether_the_queue_grows_or_drains() -> None:
+    """The columns of rates are left out first where there is no room for them."""
+    counts = (_count("ready", 4200, queue="mail"), _count("ready", 900, queue="images"), _count("dead"))
+    rates = {"over": 300.0, "waited": True}
+    backlogs = (
+        QueueBacklog(queue="images", ready=900, growth=-40.0, ends=60.0, arrivals=20.0, **rates),
+        QueueBacklog(queue="mail", ready=4200, growth=120.0, ends=300.0, arrivals=420.0, **rates),
+    )
+    overview = Overview(now=NOW, counts=counts)
+    view = StatusView(overview, WorkerFleet((), NOW), (), "queue", backlogs=backlogs)
+    heads, images, mail, other, _ = view.lines(100)[2:7]
+    assert heads.split()[-2:] == ["IN/MIN", "OUT/MIN"]
+    assert images.split()[-6:] == ["20", "60", "drains", "in", "22", "min"]
+    assert mail.split()[-5:] == ["420", "300", "grows", "by", "120/min"]
+    assert other.split()[-1] == "1"
+    heads, images, mail, *_ = view.lines(72)[2:7]
+    assert "IN/MIN" not in heads
+    assert mail.endswith("grows by 120/min")
+    row = view.json()["queues"][1]["backlog"]
+    assert (row["growth_per_minute"], row["drains_in_seconds"]) == (120.0, None)
+    assert view.json()["queues"][2]["backlog"] is None
+    paused = replace(overview, paused=(_pause("mail"),))
+    assert "paused, grows by 120/min" in "\n".join(view._replace(overview=paused).lines(110))
+    assert "grows" not in "\n".join(view._replace(by="type").lines(110))

@@ -18,10 +18,11 @@ from treadle import Context, Result, Retry, Treadle, work
 from treadle.backend import Backend
 from treadle.backends.memory import MemoryBackend
 from treadle.dashboard.addresses import segment
+from treadle.dashboard.charts import nice_duration
 from treadle.dashboard.views.types import signature_of
 from treadle.doers import concurrency
 from treadle.item import Demand, Fire, Heartbeat, Item, Schedule, Submission, WorkerState
-from treadle.records import Stat
+from treadle.records import BacklogSample, Stat
 from treadle.store.fleet import Fleet
 from treadle.worker_info import Blockage, BlockingItem, WorkerInfo, encode_worker_info
 
@@ -358,3 +359,51 @@ def test_a_signature_names_what_treadle_gives_as_users_import_it() -> None:
 
     made.__annotations__ = {"ctx": Context, "day": date, "return": Result[None, dict[str, int]]}
     assert signature_of(work(name="made")(made)) == "(day: datetime.date) -> Result[None, dict[str, int]]"
+
+
+# ------------------------------------------------------------------------------------------------ backlog
+
+
+async def test_a_queue_shows_whether_it_drains_and_how_it_was(
+    store: Callable[[], Backend], make_app: MakeApp, visitor: Visitor
+) -> None:
+    """With charts of depth and oldest wait. Visitors of single tenants see no rates."""
+
+    @work(name="echo")
+    async def echo(n: int) -> None: ...
+
+    app = make_app(store, echo)
+    await app.connect()
+    await app.tenant("acme").enqueue_many([echo(n) for n in range(60)], queue="mail")
+    minute = (await app.backend.now()) // 60 * 60
+    ago = range(30)
+    samples = [
+        BacklogSample(at=minute - n * 60, queue=queue, ready=60 + 5 * n, oldest=90.0 * n)
+        for n in ago
+        for queue in ("", "mail")
+    ]
+    await app.backend.put_samples(samples)
+    await app.backend.add_stats(
+        [Stat(at=minute - n * 60, type="echo", queue="mail", succeeded=20) for n in ago]
+    )
+    client = visitor(app)
+    page = (await client.get("/queues/mail")).text
+    rates = ("drains in 12 min", "arrivals 15/min", "ends 20/min")
+    for said in (*rates, "ready, up to 205", "oldest wait, up to 43 min 30 s"):
+        assert said in page, said
+    assert page.count('<div class="chart">') == 3
+    found = (await client.get("/queues/mail", headers=AS_JSON)).json()
+    assert found["backlog"]["drains_in_seconds"] == 720
+    assert found["history"]["points"][-1]["ready"] == 60
+    assert len(found["history"]["points"]) == 30
+    for span in ("24h", "30d"):  # there are no samples of quarters and hours
+        assert "ready, up to 0" in (await client.get(f"/queues/mail?span={span}")).text
+    listed = (await client.get("/queues")).text
+    assert "drains in 12 min" in listed
+    own = await visitor(app, tenants=["acme"]).get("/queues/mail?tenant=acme", headers=AS_JSON)
+    assert (own.json()["backlog"]["ends_per_minute"], own.json()["history"]) == (None, None)
+
+
+def test_the_top_of_a_chart_of_times_is_a_round_time() -> None:
+    tops = [nice_duration(each) for each in (0, 1.5, 3, 45, 61, 700, 3601, 50_000, 100_000, 500_000)]
+    assert tops == [2, 2, 10, 60, 120, 1200, 7200, 86_400, 172_800, 6 * 86_400]

@@ -18,7 +18,7 @@ from treadle.backend import Backend
 from treadle.dashboard.app import VIEWS
 from treadle.doers import concurrency
 from treadle.item import Heartbeat
-from treadle.records import Stat
+from treadle.records import BacklogSample, Stat
 from treadle.worker_info import UndecodableType, WorkerInfo, encode_worker_info
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -82,6 +82,7 @@ async def test_pages_have_the_names_of_the_docs(
     await app.tenant("acme").enqueue(pay(5), queue="idle", lane="x")
     minute = (await app.backend.now()) // 60 * 60
     await app.backend.add_stats([Stat(at=minute, type="pay", queue="default", started=3, failed=2, dead=2)])
+    await app.backend.put_samples([BacklogSample(at=minute), BacklogSample(at=minute, queue="idle", ready=1)])
     bad = UndecodableType(count=1, error="quoted-message", until=minute)
     info = encode_worker_info(WorkerInfo(host="far", pid=7, lease=60, undecodable={"pay": bad}))
     await app.backend.beat(Heartbeat(worker="odd", lease=60, types=("pay",), info=info))

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, until
+from tests.engine.kit import PATIENCE, Errors, MakeApp, until
 from treadle import MemoryBackend, Treadle, Worker, work
 from treadle.base.timing import SystemClock
 from treadle.engine.upkeep.samples import merged, samples_of
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import TELL_TYPE, Count
 from treadle.item_facts import Overview, QueueAge
-from treadle.operate.backlog import backlog_text
+from treadle.operate.backlog import backlog_text, rate
+from treadle.operate.operator import core_of
 from treadle.ports import MemoryPubSub, MemoryQueue, MemoryStore, PortsBackend
 from treadle.records import HOUR, MINUTE, MOST_SAMPLED, QUARTER, BacklogSample, QueueBacklog, Stat
 from treadle.testing import CountingBackend, Faults, FaultyBackend, ManualClock
@@ -88,6 +89,34 @@ async def test_one_process_of_a_fleet_takes_a_sample_each_minute(clock: ManualCl
     assert sum(each.ready * each.samples for each in hours) == pytest.approx(8)
     for app in apps:
         await app.close()
+
+
+async def test_samples_and_rates_on_every_store(make_app: MakeApp) -> None:
+    """Two minutes, by processes that do not know what the other has stored."""
+    app, other = make_app(echo), make_app(echo)
+    await other.connect()
+    await app.connect()
+    minute = (await app.backend.now()) // MINUTE * MINUTE
+    await app.enqueue_many([echo(n) for n in range(5)], queue="mail")
+    await app.enqueue(echo(1), queue="later", delay=3600)
+    await core_of(app).samples.run_once(minute - MINUTE, "a")
+    await core_of(other).samples.run_once(minute - MINUTE, "b")
+    await app.enqueue_many([echo(n) for n in range(3)], queue="mail")
+    await core_of(other).samples.run_once(minute, "b")
+    await core_of(app).samples.run_once(minute, "a")
+    await app.backend.add_stats([Stat(at=minute - MINUTE, type="echo", queue="mail", succeeded=40)])
+    (mail,) = await app.backlogs()
+    assert (mail.queue, mail.ready, mail.growth, mail.ends, mail.arrivals) == ("mail", 8, 3, 40, 43)
+    assert backlog_text(mail) == "grows by 3 a minute (last 60 s)"
+    history = await app.backlog_history(minute - MINUTE, queue="mail")
+    assert [(each.at, each.ready, each.samples) for each in history] == [
+        (minute - MINUTE, 5, 1),
+        (minute, 8, 1),
+    ]
+    for step in (QUARTER, HOUR):
+        kept = await app.backlog_history(minute - 2 * HOUR, step=step, queue="mail")
+        assert sum(each.ready * each.samples for each in kept) == pytest.approx(13)
+        assert sum(each.samples for each in kept) == 2
 
 
 async def test_a_store_that_fails_costs_a_minute(clock: ManualClock) -> None:
@@ -278,3 +307,10 @@ async def test_the_history_has_an_empty_queue_as_zero_and_no_step_without_a_look
         with pytest.raises(InputError):
             await app.backlog_history(**{"since": 0, **bad})
     await app.close()
+
+
+def test_a_rate_has_a_digit_if_it_is_small() -> None:
+    assert [rate(each) for each in (0.0, 0.01, 3.44, 4.0, 12.6, 54_321.0)] == [
+        *("0", "< 0.1", "3.4", "4", "13", "54,321")
+    ]
+    assert (rate(54_321.0, "≈"), rate(2.5, "~")) == ("≈54,300", "~2.5")

@@ -15,6 +15,7 @@ from treadle.item import Count, Schedule
 from treadle.item_facts import LimitUse, Overview, QueueAge
 from treadle.metrics import MAX_QUEUES
 from treadle.ports import PortsBackend, memory_pubsub, memory_queue, memory_store
+from treadle.records import QueueBacklog
 from treadle.store_metrics import MOST_LIMITS, StoreMetrics, StoreRows, rows_of_limits, rows_of_schedules
 from treadle.testing import Faults
 
@@ -158,6 +159,17 @@ def test_queues_beyond_the_bound_are_shown_as_other() -> None:
     assert found["treadle_items", ("q", "add", "ready")] == 1
     assert found["treadle_items", ("_other", "add", "ready")] == 1
     assert found["treadle_oldest_ready_seconds", ("_other",)] == 109.0
+
+
+def test_the_backlog_of_a_queue_that_is_empty_again_is_zero() -> None:
+    """At the rate of ends; by the oldest wait where there is no such rate."""
+    rows = StoreRows()
+    busy = QueueBacklog(queue="q", ready=600, ends=120.0, growth=0.0, arrivals=120.0, waited=True, oldest=9.0)
+    fresh = QueueBacklog(queue="p", ready=600, ends=2.0, growth=0.0, arrivals=2.0, oldest=4.0)
+    stuck = QueueBacklog(queue="s", ready=600, ends=0.0, growth=0.0, arrivals=0.0, waited=True, oldest=900.0)
+    first = {row.labels: row.value for row in rows.of_backlogs([busy, fresh, stuck])}
+    assert first == {("q",): 300.0, ("p",): 4.0, ("s",): 900.0}
+    assert {row.labels: row.value for row in rows.of_backlogs([busy])} == {**first, ("p",): 0, ("s",): 0}
 
 
 def test_an_estimate_is_exported_as_one() -> None:

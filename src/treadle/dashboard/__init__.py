@@ -15,6 +15,7 @@ web.mount("/treadle", dashboard(app, access=access))
     live                        what goes on beside requests: pages that change by themselves, reads shared by
                                 visitors, portions of bulk actions in a fleet without workers for them
     queue_states, throughput    how queues stand; rates
+    backlog                     how much was due in a queue over time
     charts, timeline            pictures
     cell_labels                 tables whose rows are cards on a narrow screen
     steps                       what an item has recorded, how far it is, the end of its stream
