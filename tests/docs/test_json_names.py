@@ -48,6 +48,7 @@ async def one() -> int:
 async def gone_steps(ctx: Context) -> None:
     await ctx.step("one", one)
     await ctx.emit("chunk")
+    ctx.log.warning("a line")
 
 
 @pytest.fixture
@@ -98,6 +99,7 @@ LOOKING = [
     ("shown item", "show report-1 order-1 earlier-2"),
     ("shown item", "show fulfil-1 gone-2"),
     ("chunk", "show gone-2 --stream"),
+    ("logged item", "show gone-2 --logs"),
     ("why", "why gone-1"),
     ("group with members", "group order-1"),
     ("group with members", "group earlier-1"),
