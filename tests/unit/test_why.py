@@ -33,7 +33,7 @@ from treadle.operate.tenant_view import seen_workers
 from treadle.operate.why.facts import GroupFacts, ItemFacts, LimitFact, NoItem, QueueFacts, ScheduleFacts
 from treadle.operate.why.meaning import reasons_of
 from treadle.operate.why.read import next_name, undo_types
-from treadle.operate.why.wording import since_text, until_text
+from treadle.operate.why.wording import since_text, until_text, worker_name
 from treadle.why import Reason
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo, WorkerTrial
 
@@ -917,3 +917,10 @@ def test_an_undo_that_cannot_be_read_is_left_out() -> None:
     good = b'{"wanted": {"type": "refund"}}'
     steps = [StepRecord(name="a", undo=undo) for undo in (b'{"wanted": 1}', b"\xff", good)]
     assert list(undo_types(steps)) == ["refund"]
+
+
+def test_a_worker_that_was_given_no_id_is_named_by_its_process() -> None:
+    made_up, info = "0f" * 16, WorkerInfo(host="h", pid=7)
+    assert worker_name(WorkerState(made_up, 0.0, None, 0, info)) == "h:7"
+    assert worker_name(WorkerState("mailer", 0.0, None, 0, info)) == "mailer (host h, pid 7)"
+    assert worker_name(WorkerState(made_up, 0.0, None, 0, WorkerInfo())) == made_up

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
+from typing import Final
 
 from treadle.base.timing import to_datetime
 from treadle.base.wording import HOUR, duration, plain
@@ -11,6 +13,9 @@ from treadle.bulk_action import OPERATORS
 from treadle.item import DEFAULT_TENANT, GROUP_MARK, ItemState, Order, WorkerState
 from treadle.item_facts import DeadMark, Prerequisite
 from treadle.store.fleet import last_beat
+
+_MADE_UP: Final = re.compile("[0-9a-f]{32}")
+"""The id of a worker that was given none."""
 
 
 def until_text(now: float, at: float) -> str:
@@ -134,7 +139,7 @@ def kill_command(signal: str, worker: WorkerState) -> str:
 
 
 def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState] = ()) -> str:
-    """`w1 (host h, pid 7)`. By its id: found among `workers`."""
+    """`w1 (host h, pid 7)`, or `h:7` if its id was made up. By its id: found among `workers`."""
     if worker is None:
         return "a worker"
     if isinstance(worker, str):
@@ -143,6 +148,8 @@ def worker_name(worker: WorkerState | str | None, workers: Sequence[WorkerState]
     info = worker.info
     if info is None or not (info.host or info.pid):
         return plain(worker.id)
+    if info.host and info.pid and _MADE_UP.fullmatch(worker.id):
+        return f"{plain(info.host)}:{info.pid}"
     return f"{plain(worker.id)} (host {plain(info.host)}, pid {info.pid})"
 
 
