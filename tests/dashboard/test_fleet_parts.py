@@ -65,6 +65,25 @@ def test_a_death_without_an_attempt_is_no_failed_attempt() -> None:
     assert (shown.failed, shown.retried, shown.dead) == (2, 1, 5)
 
 
+async def test_rates_are_over_the_time_in_which_there_were_statistics(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app = make_app(memory_store)
+    await app.connect()
+    minute = await app.backend.now() // 60 * 60
+    long_ago = Stat(at=minute - 7200, type="t", queue="q", started=5)
+    run = (0,) * 12 + (1,)
+    await app.backend.add_stats([Stat(at=minute - 600, type="t", queue="q", started=100, run=run), long_ago])
+    page = await visitor(app).get("/types", headers={"accept": "application/json"})
+    (rate,) = [each["rate"] for each in page.json()["types"]]
+    assert 600 <= rate["over"] < 720
+    assert 8 < rate["started"] <= 10
+    assert (rate["run_max"], rate["wait_max"]) == (30.0, None)
+    text = (await visitor(app).get("/types")).text
+    assert "rates and times of the last 10 min" in text
+    assert "≤ 30 s" in text
+
+
 def test_quantiles_are_estimates() -> None:
     shown = [estimate(each) for each in (None, 0.25, 400.0, 3600.0)]
     assert shown == ["–", "about 0.2 s", "about 7 min", "over 60 min"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.dashboard.jobs import die, send
@@ -51,3 +52,24 @@ async def test_a_large_input_has_no_form(memory_store: Any, make_app: Any, visit
     assert "too much for a form" in page.text
     assert f'href="/items/{item.id}/input" download' in page.text
     assert "<textarea" not in page.text
+
+
+async def test_a_problem_has_a_button_for_those_who_may(store: Any, make_app: Any, visitor: Any) -> None:
+    app: Treadle = make_app(store, send)
+    await app.enqueue(send("a@b.example"))
+    await die(app)
+    await app.pause("mail")
+    await app.pause("mail", tenant="acme")
+    ann = visitor(app)
+    page = (await ann.get("/")).text
+    assert 'href="/act/requeue?q=status%3Adead&amp;back=%2F">Requeue all…' in page
+    assert page.count("<button>Resume</button>") == 2
+    assert (await ann.get("/menu")).json() == {"overview": "3", "dead": "1"}
+    assert "<button>Resume" not in (await visitor(app, "read").get("/")).text
+    fields = re.findall(r'name="(queue|tenant)" value="(\w+)"', page)
+    assert fields == [("queue", "mail"), ("queue", "mail"), ("tenant", "acme")]
+    await ann.post("/orders/resume", data={"queue": "mail", "tenant": "acme"})
+    assert (await ann.get("/")).text.count("<button>Resume</button>") == 1
+    acme = visitor(app, tenants=["acme"])
+    assert (await acme.get("/menu")).json() == {"overview": "1"}
+    assert "<button>Resume" not in (await acme.get("/")).text

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -158,6 +158,7 @@ def routes_of(site: Site) -> Sequence[BaseRoute]:
             for path, handle in DOWNLOADS.items()
         ),
         Route("/settings", site.endpoint(site.change_setting), methods=["POST"], name="settings"),
+        Route("/menu", site.endpoint(_menu), methods=["GET"], name="menu"),
         Route("/live", _live(site), methods=["GET"], name="live"),
         Route("/static/{name}", site.assets.serve, methods=["GET"], name="static"),
         Route("/{rest:path}", site.endpoint(_nothing_there), methods=["GET", "POST"], name="nothing"),
@@ -175,6 +176,11 @@ def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
         )
 
     return site.endpoint(answer)
+
+
+async def _menu(visit: Visit) -> Response:
+    known = "watching" in visit.client.backend.capabilities
+    return JSONResponse(await overview.menu_counts(visit) if known else {})
 
 
 async def _nothing_there(visit: Visit) -> Response:

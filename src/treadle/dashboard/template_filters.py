@@ -132,6 +132,13 @@ def estimate(seconds: float | None, *, brief: bool = False) -> str:
     return span(seconds) if brief else f"about {span(seconds)}"
 
 
+def longest(seconds: float | None) -> str:
+    """The longest of durations, as far as the buckets tell: ≤ 30 s, or over the last bound."""
+    if seconds is None:
+        return "–"
+    return f"≤ {span(seconds)}" if seconds <= SECONDS[-1] else f"> {span(SECONDS[-1])}"
+
+
 def number(count: float | None) -> str:
     return "–" if count is None else f"{count:,.0f}"
 
@@ -224,6 +231,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "utc": utc,
     "span": span,
     "estimate": estimate,
+    "longest": longest,
     "number": number,
     "amount": amount,
     "status": status,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -25,8 +27,11 @@ class RunTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     wait_p50: float | None
     wait_p95: float | None
+    wait_max: float | None
+    """No value is larger. Infinite: the last bucket has no end."""
     run_p50: float | None
     run_p95: float | None
+    run_max: float | None
 
 
 class Throughput(RunTimes, frozen=True, kw_only=True):
@@ -58,6 +63,8 @@ class Rate(RunTimes, frozen=True, kw_only=True):
     """Attempts that ended, in all."""
     failed: int
     """Attempts of these that failed."""
+    over: float
+    """Seconds in which they were counted: the whole span, or less if counting began later."""
 
 
 def span_of(visit: Visit) -> str:
@@ -106,15 +113,20 @@ async def read_rates(
         return None
     now = visit.site.now()
     since = (now - seconds) // step * step
-    stats = await visit.in_time(visit.client.statistics(since, step=step, by=by))
+    stats, first = await asyncio.gather(
+        visit.in_time(visit.client.statistics(since, step=step, by=by)),
+        visit.in_time(visit.client.statistics(since, step=step)),
+    )
     if stats is None:
         return None
-    minutes = max(1.0, (now - since) / 60)
-    return {each.type if by == "type" else each.queue: rate_of(each, minutes) for each in stats}
+    over = max(60.0, now - max([since, *[each.at for each in (first or ())[:1]]]))
+    return {each.type if by == "type" else each.queue: rate_of(each, over) for each in stats}
 
 
-def rate_of(stat: Stat, minutes: float) -> Rate:
+def rate_of(stat: Stat, over: float) -> Rate:
+    minutes = over / 60
     return Rate(
+        over=over,
         started=stat.started / minutes,
         ended=(stat.succeeded + stat.dead + stat.cancelled) / minutes,
         attempts=stat.succeeded + stat.failed,
@@ -127,7 +139,14 @@ def run_times(stats: Sequence[Stat]) -> dict[str, float | None]:
     """The fields of `RunTimes`."""
     wait, run = _added(stats, "wait"), _added(stats, "run")
     named = (("wait_p50", wait, 0.5), ("wait_p95", wait, 0.95), ("run_p50", run, 0.5), ("run_p95", run, 0.95))
-    return {name: each.quantile(q) if each.count else None for name, each, q in named}
+    times = {name: each.quantile(q) if each.count else None for name, each, q in named}
+    return {**times, "wait_max": _longest(wait), "run_max": _longest(run)}
+
+
+def _longest(histogram: Histogram) -> float | None:
+    """The upper bound of the highest bucket that has values."""
+    found = [bound for bound, count in zip((*SECONDS, math.inf), histogram.counts, strict=True) if count]
+    return max(found, default=None)
 
 
 def _added(stats: Sequence[Stat], name: str) -> Histogram:

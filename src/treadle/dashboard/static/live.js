@@ -169,9 +169,25 @@
     tell("asks");
     setTimeout(listen, tabs ? 100 : 0);
   }
+  // How many problems and dead items there are, beside the entries of the menu.
+  let counted = 0;
+  async function count() {
+    if (document.hidden || paused || Date.now() - counted < 20000) return;
+    counted = Date.now();
+    try {
+      const answer = await fetch(document.documentElement.dataset.menu, { headers: { Accept: "application/json" } });
+      const counts = answer.ok ? await answer.json() : {};
+      for (const link of document.querySelectorAll(".menu a")) {
+        const found = counts[link.dataset.section];
+        if (found) { link.dataset.count = found; link.setAttribute("aria-description", `${found} to look at`); }
+        else { delete link.dataset.count; link.removeAttribute("aria-description"); }
+      }
+    } catch { /* the page itself says that nothing answers */ }
+  }
   (function look() {
     setTimeout(() => {
       listen();
+      count();
       if (isLive() && Date.now() - heard > slow * 1000) refresh();
       look();
     }, slow * 1000);
@@ -359,6 +375,7 @@
   times();
   chosen();
   enter();
+  count();
   if (main().hasAttribute("data-error")) refresh();
   else if (isLive()) state("live", "live");
 })();

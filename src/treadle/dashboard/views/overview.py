@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
 
 import msgspec
 
+from treadle.base.wording import approximate
+from treadle.dashboard.access import Action
 from treadle.dashboard.addresses import segment
 from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.queue_states import (
@@ -21,7 +24,11 @@ from treadle.dashboard.queue_states import (
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
+from treadle.item import Order
+from treadle.item_facts import total
+from treadle.operate.filters import filter_word
 from treadle.operate.store_look import SuspendedCount, count_suspended
+from treadle.operate.why.wording import resume_command
 from treadle.problems import Problem, ProblemKind
 
 from .limits import limit_rows
@@ -29,6 +36,17 @@ from .limits import limit_rows
 MOST_QUEUES: Final = 12
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """What can be done about a problem with a button."""
+
+    action: Action
+    """What a visitor must be allowed to do."""
+    label: str
+    url: str
+    fields: Mapping[str, str | None] | None = None
+    """Of the form that is sent at once. None: it is a page that asks first."""
 
 
 class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +59,8 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
     """The page that shows what it is about. None: there is none for this visitor."""
     q: str = ""
     """The filter of that page."""
+    remedy: Remedy | None = None
+    """None: there is none."""
 
 
 class OverviewPage(msgspec.Struct, frozen=True):
@@ -72,7 +92,9 @@ async def read(visit: Visit) -> OverviewPage:
     depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
     return OverviewPage(
-        problems=None if look is None else [problem_row(visit, each) for each in look.problems],
+        problems=None
+        if look is None
+        else [problem_row(visit, each, look.overview.paused) for each in look.problems],
         unseen="" if look is None else look.unseen,
         depth=depth,
         queues=queues[:MOST_QUEUES],
@@ -91,12 +113,14 @@ async def _suspended(visit: Visit, depth: Depth | None) -> SuspendedCount:
     return SuspendedCount(more=True) if found is None else found
 
 
-def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
-    """A problem, and the page that shows what it is about."""
+def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) -> ProblemRow:
+    """A problem, the page that shows what it is about, and what can be done about it. paused: the pauses."""
     kind, first = problem.kind, problem.refs[0] if problem.refs else ""
     path, q = None, ""
     if kind == "dead":
         path = "/dead"
+    elif kind == "release":
+        path = f"/dead/{segment(first)}" if "--mark" in problem.fix else "/dead"
     elif kind in ("paused", "late", "flood") and first:
         path = f"/queues/{segment(first)}"
     elif kind == "undecodable" and first:
@@ -107,8 +131,44 @@ def problem_row(visit: Visit, problem: Problem) -> ProblemRow:
         path = "/schedules" if kind == "schedule" else "/workers"
     text = shown_text(visit, problem)
     return ProblemRow(
-        kind=kind, text=text, fix=problem.fix, refs=problem.refs, items=problem.items, path=path, q=q
+        kind=kind,
+        text=text,
+        fix=problem.fix,
+        refs=problem.refs,
+        items=problem.items,
+        path=path,
+        q=q,
+        remedy=remedy_of(visit, problem, paused),
     )
+
+
+def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy | None:
+    """The button for a problem. Those about the fleet are for visitors of all tenants."""
+    kind, first = problem.kind, problem.refs[0] if problem.refs else ""
+    if kind == "dead":
+        return Remedy("requeue", "Requeue all…", visit.url("/act/requeue", q="status:dead", back="/"))
+    if kind == "release" and "--mark" in problem.fix:
+        q = f"status:dead {filter_word('mark', first)}"
+        return Remedy("requeue", "Requeue them…", visit.url("/act/requeue", q=q, back="/"))
+    if not visit.sees_fleet:
+        return None
+    if kind == "paused":
+        order = next((each for each in paused if resume_command(each) == problem.fix), None)
+        named = None if order is None else {"queue": order.queue, "type": order.type, "tenant": order.tenant}
+        return Remedy("resume", "Resume", visit.url("/orders/resume"), named) if named else None
+    if kind == "flood" and problem.text.startswith("tenant "):
+        fields = {"queue": first, "tenant": problem.refs[1]}
+        return Remedy("pause", "Pause this tenant there", visit.url("/orders/pause"), fields)
+    if kind == "flood":
+        q = f"status:ready {filter_word('type', problem.refs[1])} {filter_word('queue', first)}"
+        return Remedy("update", "Lower its priority…", visit.url("/act/update", q=q, back="/"))
+    if kind == "blocked" and len(problem.refs) == 1:
+        return Remedy("drain_worker", "Drain it…", visit.url(f"/workers/{segment(first)}/drain", back="/"))
+    if kind == "schedule" and "end it: " in problem.fix:
+        return Remedy(
+            "cancel_schedule", "End it…", visit.url(f"/schedules/{segment(first)}/cancel", back="/")
+        )
+    return None
 
 
 def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
@@ -137,6 +197,22 @@ def problem_json(problem: ProblemRow) -> dict[str, Any]:
         "refs": list(problem.refs),
         "items": problem.items,
     }
+
+
+async def menu_counts(visit: Visit) -> dict[str, str]:
+    """What the menu says beside its entries, by their sections. It is kept for a while."""
+
+    async def read() -> dict[str, str]:
+        look = await visit.client.look(quick=True)
+        dead, estimated = total(each for each in look.overview.counts if each.status == "dead")
+        counts = {
+            "overview": str(len(look.problems) or ""),
+            "dead": approximate(dead, estimated) if dead else "",
+        }
+        return {section: count for section, count in counts.items() if count}
+
+    key = ("menu", visit.tenant)
+    return cast("dict[str, str]", await visit.site.names.get(key, read))
 
 
 VIEW = View("/", "overview.html", read, "overview", to_json=to_json)

@@ -63,6 +63,8 @@ class TypesPage(msgspec.Struct, frozen=True):
     span: str
     rates: bool
     """Whether rates are known."""
+    over: float = 0.0
+    """Seconds in which these were counted."""
 
 
 class TypeFacts(msgspec.Struct, frozen=True):
@@ -104,7 +106,8 @@ async def read_all(visit: Visit) -> TypesPage:
     if visit.access.tenants is not None:  # what others use is not told
         states = [state for state in states if state.depth.counts]
     shown, pages = page_of(visit, states, PER_PAGE)
-    return TypesPage(shown, pages, span, rates is not None)
+    over = max((each.over for each in (rates or {}).values()), default=float(SPANS[span][0]))
+    return TypesPage(shown, pages, span, rates is not None, over)
 
 
 def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None) -> list[TypeState]:
