@@ -45,20 +45,17 @@ class BacklogSampler:
     async def run(self, worker: str) -> None:
         """Take samples until cancelled."""
         late = SPREAD * crc32(worker.encode()) / 2**32
-        wait = float(MINUTE)
+        now = self._clock.now()  # of this machine: the store is asked when the first minute has begun
         while True:
+            await self._clock.sleep(begin_of(now, MINUTE) + MINUTE + late - now)
             try:
                 await self._store_clock.refresh()
-                now = self._store_clock.now()
-                wait = begin_of(now, MINUTE) + MINUTE + late - now
-            except Exception as error:  # noqa: BLE001  as below
-                self._report(error)
-            await self._clock.sleep(wait)
-            if self._hooks.outage.since is None:
-                try:
+                if self._hooks.outage.since is None:
                     await self.run_once(begin_of(self._store_clock.now(), MINUTE), worker)
-                except Exception as error:  # noqa: BLE001  a sample is no reason to stop
-                    self._report(error)
+                now = self._store_clock.now()
+            except Exception as error:  # noqa: BLE001  a sample is no reason to stop
+                self._report(error)
+                now = self._clock.now()
 
     async def run_once(self, minute: float, owner: str) -> None:
         """Take the sample of a minute, if no other process does."""
