@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
+import msgspec
 import pytest
 
 from tests.engine import process_context_handlers as handlers
@@ -299,3 +300,38 @@ def test_a_record_whose_arguments_do_not_fit() -> None:
     lines = KeptLines(str)
     lines.add(logging.LogRecord("a", logging.INFO, "", 0, "broken %d", ("no number",), None))
     assert b"broken %d [its arguments do not fit]" in lines.encoded(1)
+
+
+def record_of(text: str, **fields: Any) -> logging.LogRecord:
+    return logging.makeLogRecord({"msg": text, "levelname": "INFO", "name": "shop"} | fields)
+
+
+def kept(*records: logging.LogRecord, mask: Callable[[str], str] = str) -> list[str]:
+    lines = KeptLines(mask)
+    for record in records:
+        lines.add(record)
+    return [line.text for line in msgspec.json.decode(lines.encoded(1), type=AttemptLog).lines]
+
+
+def test_a_line_that_is_long_only_when_it_is_stored() -> None:
+    """Control characters take six bytes each. Such a line does not drive out all others, nor itself."""
+    first, last = kept(record_of("first"), record_of("\0" * 5000))
+    assert first == "first"
+    assert set(last) == set("\0 [.]")
+
+
+@pytest.mark.parametrize("before", [988, 989, 995, 999, 1000])
+def test_a_secret_at_the_cut_of_a_long_line(before: int) -> None:
+    def mask(text: str) -> str:
+        return text.replace("S3CRET-VALUE", "***")
+
+    both_cuts = "x" * before + "S3CRET-VALUE" + "x" * 5000 + "S3CRET-VALUE" + "x" * (3988 - before)
+    [line] = kept(record_of(both_cuts), mask=mask)
+    assert set(line) <= set("x* [.]")
+    assert len(line) < 4010
+
+
+def test_records_with_odd_names() -> None:
+    odd: Any
+    for odd in (None, "\ud800", "n" * 100_000, 7):
+        assert kept(record_of("said", name=odd), record_of("too", levelname=odd)) == ["said", "too"]

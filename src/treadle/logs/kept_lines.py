@@ -24,6 +24,10 @@ BEGINNING: Final = 1000
 """Characters at the beginning of a long text that are kept. Of a traceback the end matters most."""
 END: Final = 3000
 """The same for its end."""
+SPARE: Final = 4000
+"""Characters beyond these that are looked through for secrets, so that none is cut in two and half shown."""
+LONGEST_NAME: Final = 300
+"""Characters of the name of a logger that are kept."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -56,7 +60,7 @@ class KeptLines:
         """Whether one came since the store was told."""
 
     def add(self, record: logging.LogRecord) -> None:
-        line = _line(record.created, record.levelname, record.name, self._mask(text_of(record)))
+        line = _line(record, cut(self._mask(text_of(record))))
         with self._lock:
             self._lines.append(line)
             self._count += 1
@@ -79,15 +83,20 @@ class KeptLines:
         return b"".join((head[:-1], b',"lines":[', b",".join(lines), b"]}"))
 
 
-def _line(at: float, level: str, logger: str, text: str) -> bytes:
+def _line(record: logging.LogRecord, text: str) -> bytes:
+    level, logger = (str(name)[:LONGEST_NAME] for name in (record.levelname, record.name))
     try:
-        return _encode((at, level, logger, text))
+        line = _encode((record.created, level, logger, text))
     except UnicodeEncodeError:  # half of a character
-        return _encode((at, level, *(each.encode("utf-8", "replace").decode() for each in (logger, text))))
+        words = (each.encode("utf-8", "replace").decode() for each in (level, logger, text))
+        line = _encode((record.created, *words))
+    # Escaped characters take six bytes.
+    return line if len(line) < MOST_BYTES else _line(record, cut(text, len(text) // 2))
 
 
 def text_of(record: logging.LogRecord) -> str:
-    """The message of a record, and the traceback of its error. It never raises."""
+    """The message of a record, and the traceback of its error. It never raises. Of a long one more than
+    `cut` leaves."""
     try:
         text = record.getMessage()
     except Exception:  # noqa: BLE001  its arguments do not fit, or cannot be shown
@@ -96,7 +105,15 @@ def text_of(record: logging.LogRecord) -> str:
         text = f"{text}\n{record.exc_text}"
     elif record.exc_info and record.exc_info[1] is not None:
         text = f"{text}\n{traceback_of(record.exc_info[1], whole=True)}"
-    return text if len(text) <= BEGINNING + END else f"{text[:BEGINNING]} [...] {text[-END:]}"
+    return cut(text, BEGINNING + END + 2 * SPARE)
+
+
+def cut(text: str, most: int = BEGINNING + END) -> str:
+    """The beginning and the end of a long text, which is what matters."""
+    if len(text) <= most:
+        return text
+    beginning = most // 2 if most > BEGINNING + END else most * BEGINNING // (BEGINNING + END)
+    return f"{text[:beginning]} [...] {text[beginning - most :]}"
 
 
 class KeepingHandler(logging.Handler):
