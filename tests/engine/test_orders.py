@@ -110,6 +110,8 @@ async def test_pauses_and_limits_end_by_themselves(make_timed: MakeApp, clock: M
         await clock.advance(31)
         assert [await asyncio.wait_for(each.result(PATIENCE), PATIENCE) for each in held] == [1, 2, 3]
         assert await app.orders() == []
+    with pytest.raises(InputError, match="2,147,483,647"):  # no store counts further
+        concurrency(2**31)
 
 
 async def test_a_limit_is_raised_and_lowered_and_cleared(make_app: MakeApp) -> None:
@@ -220,6 +222,7 @@ async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
             ("has passed", lambda: app.pause("q", until=0)),
             ("1 or more", lambda: app.set_limit("plain", 0)),
             ("1 or more", lambda: app.set_limit("plain")),
+            ("2,147,483,647", lambda: app.set_limit("plain", 2**31)),
             ("more than 0", lambda: app.set_limit("plain", 1, 0)),
             ("one of them", lambda: app.set_limit("plain", 1, type="plain")),
             ("one of them", app.clear_limit),

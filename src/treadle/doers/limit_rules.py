@@ -31,7 +31,7 @@ class LimitRule(Struct, frozen=True):
     """Rules with the same name count together, also across doers."""
 
     def __post_init__(self) -> None:
-        check_whole(self.limit, "limit")
+        check_limit(self.limit)
         if self.per not in (None, "lane", "tenant"):
             raise InputError.of("per", self.per, "must be None, 'lane' or 'tenant'")
         if self.name is not None:
@@ -76,6 +76,8 @@ def rule_of_type(order: Order) -> LimitRule:
     return LimitRule(order.limit or 1, order.window or 1.0, algorithm, None, f"{TYPE_LIMIT}{order.type}")
 
 
+MOST: Final = 2**31 - 1
+"""The highest limit."""
 TYPE_LIMIT: Final = "type:"
 """The beginning of the names of limits that were ordered for a work type."""
 
@@ -169,6 +171,12 @@ def _shortened(name: str) -> str:
         return name
     digest = blake2b(encoded, digest_size=16).hexdigest()
     return f"{encoded[: MAX_NAME_BYTES - 33].decode(errors='ignore')}:{digest}"
+
+
+def check_limit(limit: object) -> None:
+    """`InputError` unless a store can count up to it."""
+    if check_whole(limit, "limit") > MOST:
+        raise InputError.of("limit", limit, f"must be {MOST:,} or less")
 
 
 def check_rules(rules: Sequence[LimitRule]) -> tuple[LimitRule, ...]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from treadle.base.ids import check_name
 from treadle.base.timing import Duration, Instant, instant, seconds
-from treadle.doers.base import check_whole
+from treadle.doers.limit_rules import check_limit
 from treadle.engine.core import Core
 from treadle.errors import InputError
 from treadle.item import AuditNote, Order
@@ -77,7 +77,7 @@ class OrderVerbs:
         """
         if limit is None or limit == 0:
             raise InputError.of("limit", limit, "must be 1 or more: to start nothing, pause it")
-        check_whole(limit, "limit")
+        check_limit(limit)
         order = self._limit(name, type, limit, None if window is None else seconds(window, field="window"))
         from treadle.engine.declared_limits import drops_items  # few programs need it
 
