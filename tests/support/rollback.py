@@ -27,7 +27,11 @@ def _copy_sqlite(path: str) -> Restore:
         names = [
             name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         ]
-        rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+        columns = {
+            name: ", ".join(column for _, column, *_ in connection.execute(f"PRAGMA table_info({name})"))
+            for name in names  # but for columns that follow from others
+        }
+        rows = {name: connection.execute(f"SELECT {columns[name]} FROM {name}").fetchall() for name in names}
 
     async def restore() -> None:
         with closing(sqlite3.connect(path, isolation_level=None, timeout=5)) as connection:
@@ -35,7 +39,8 @@ def _copy_sqlite(path: str) -> Restore:
             for name, copied in rows.items():
                 connection.execute(f"DELETE FROM {name}")
                 for row in copied:
-                    connection.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+                    values = ", ".join("?" * len(row))
+                    connection.execute(f"INSERT INTO {name} ({columns[name]}) VALUES ({values})", row)
             connection.execute("COMMIT")
 
     return restore
