@@ -339,9 +339,9 @@ async def test_a_sentinel_that_is_behind_is_not_followed(
     """It names a former primary, which is a replica: the connections stay where they are."""
     primary, replica = replicated
     named, asked_again = primary.port, asyncio.Semaphore(0)
+    watchers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
 
     async def sentinel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal named
         try:
             while command := await reader.read(1000):
                 if b"SUBSCRIBE" in command:
@@ -352,16 +352,18 @@ async def test_a_sentinel_that_is_behind_is_not_followed(
                         asked_again.release()
                 else:
                     writer.write(b"+PONG\r\n")
-                if b"+promoted-slave" in command and named == primary.port:
-                    named = replica.port
-                    writer.write(b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$8\r\nwork a b\r\n")
+                if b"+promoted-slave" in command:
+                    watchers.put_nowait(writer)
         finally:
             writer.transport.abort()
 
     async with await asyncio.start_server(sentinel, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with linked(f"redis+sentinel://127.0.0.1:{port}/work", "behind") as link:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
+                watcher = await watchers.get()
+                named = replica.port
+                watcher.write(b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$8\r\nwork a b\r\n")
                 for count in range(1, 6):
                     await asked_again.acquire()
                     assert await link.run(COUNT, [1]) == count
