@@ -12,6 +12,10 @@ from typing import Any, TypeAlias
 
 from tests.support.valkey import Client
 
+_PLAIN_COLUMNS = """
+select table_name, column_name from information_schema.columns
+where table_schema = 'treadle' and is_generated = 'NEVER' order by table_name, ordinal_position
+"""
 Restore: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -55,6 +59,9 @@ async def _copy_postgres(url: str) -> Restore:
         for row in await connection.fetch("select tablename from pg_tables where schemaname = 'treadle'")
         if row["tablename"] not in ("meta", "audit")
     ]
+    columns: dict[str, list[str]] = {}
+    for row in await connection.fetch(_PLAIN_COLUMNS):
+        columns.setdefault(row["table_name"], []).append(row["column_name"])
     async with connection.transaction(isolation="repeatable_read"):  # as of one instant
         rows = {
             name: [row["t"] for row in await connection.fetch(f"select x::text as t from treadle.{name} x")]
@@ -77,8 +84,9 @@ async def _copy_postgres(url: str) -> Restore:
             async with connection.transaction():
                 await connection.execute(f"truncate {', '.join(f'treadle.{name}' for name in tables)}")
                 for name, copied in rows.items():
-                    fields = f"(x::treadle.{name}).*"
-                    insert = f"insert into treadle.{name} select {fields} from unnest($1::text[]) x"
+                    fields = ", ".join(f"(x::treadle.{name}).{column}" for column in columns[name])
+                    into = f"treadle.{name} ({', '.join(columns[name])})"
+                    insert = f"insert into {into} select {fields} from unnest($1::text[]) x"
                     await connection.execute(insert, copied)
                 await connection.execute(f"select setval('treadle.token', {tokens})")
         except asyncpg.DeadlockDetectedError:

@@ -229,12 +229,12 @@ def _history(columns: Sequence[Sequence[Any]]) -> tuple[Attempt, ...]:
 
 def _summary_of(row: Record | Sequence[Any]) -> GroupSummary:
     """The group, or the workflow, in a row of a list."""
-    _, id, tenant, type, outcome, open, total, failed, queued, ended, capped, *death = row
+    _, id, tenant, type, code, open, total, failed, queued, ended, capped, *death = row
     return GroupSummary(
         id=id,
         tenant=tenant,
         type=type,
-        outcome=OUTCOMES[outcome],
+        outcome=OUTCOMES[int(code)],
         open=open,
         total=total,
         failed=failed,

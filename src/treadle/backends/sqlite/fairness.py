@@ -409,7 +409,8 @@ class _FairPick:
     def _leaves_out(self, names: tuple[str, ...]) -> bool:
         """Whether a queue, or a tenant of it, is paused."""
         parts = self._paused
-        return bool(parts) and (is_paused(parts, *names) if len(names) > 1 else (names[0], "") in parts)
+        queue, *tenant = names
+        return bool(parts) and (is_paused(parts, queue, *tenant) if tenant else (queue, "") in parts)
 
     def _find_lane(self, queue: str, tenant: str, begin: str) -> tuple[str, RoundRobinMember] | None:
         if self._room.blocked_lanes >= _MOST_BLOCKED_LANES:

@@ -237,7 +237,7 @@ def list_groups(
             first = sorted(walked, reverse=True)[plan.reach - 1]
             end = WalkEnd(first, tx.value(_LIST["queued_at"], first) or 0.0)
     checked = where.tenant, where.type, where.since, where.until
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (*row, code)
         for code in codes
         for row in tx.rows(_LIST["groups"], code, before, first, plan.most + 1, *checked)
