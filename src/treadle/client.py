@@ -50,7 +50,6 @@ from treadle.options import (
 from treadle.retry import Retry
 from treadle.schedule import Schedule, ScheduleHandle, Schedules
 from treadle.store.audit_note import checked_note
-from treadle.store.wakeups import PubSub
 from treadle.submit_middleware import SubmitMiddleware
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from treadle.operate.bulk import Bulk
     from treadle.operate.dead_letters import DeadLetters
     from treadle.operate.webhook import OnProblem
+    from treadle.store.wakeups import PubSub
     from treadle.sync import SyncClient
 
 S = TypeVar("S")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from treadle.backend import Backend
 from treadle.base.timing import Clock
 from treadle.errors import InputError
 from treadle.logs.masking import masked
-from treadle.store.wakeups import PubSub
+
+if TYPE_CHECKING:
+    from treadle.store.wakeups import PubSub
 
 
 def connect(url: str, *, prefix: str = "treadle", notify: Any = True, clock: Clock) -> Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -14,8 +14,10 @@ from treadle.errors import InputError
 from treadle.logs.lines import log_error
 
 from .names import BY_NAME, METRICS, PROCESS_METRICS, Kind, Metric
-from .rows import MetricRow, rows_of_process
 from .series import OTHER, Histogram, ProcessMetrics, QueueLabels, TypeMetrics, added
+
+if TYPE_CHECKING:
+    from .rows import MetricRow
 
 MAX_TYPES: Final = 500
 
@@ -128,6 +130,8 @@ class Metrics:
 
     def rows(self) -> Sequence[MetricRow]:
         """All current values as plain data."""
+        from .rows import rows_of_process  # few programs need it
+
         return rows_of_process(self.series(), self.process)
 
     def series(self, type: str | None = None) -> Sequence[TypeMetrics]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from treadle.item import GROUP_MARK, Item, Ref, Rejected, ReleasedItem, Status
 from treadle.store.rules.submission import (
@@ -20,6 +20,8 @@ from .rows import BLOCKED, READY, SCHEDULED, STATUS, SUCCESS, decode_ids, doomed
 from .statements import NULL, Row, Tx, array, statements
 
 _SQL = statements("dependencies")
+ANY_BLOCKED: Final = _SQL["any_blocked"]
+"""Gives 1 if an item is blocked."""
 
 KnownItems: TypeAlias = "Mapping[Ref, tuple[int, int | None]]"
 """The number of an item, and its outcome if it has ended. The number of a whole group is negated."""
@@ -173,10 +175,6 @@ class CountedEnds(NamedTuple):
 
     released: list[ReleasedItem]
     doomed: int
-
-
-def any_blocked(tx: Tx) -> bool:
-    return tx.value(_SQL["any_blocked"]) is not None
 
 
 def tolerated(tx: Tx, nos: Iterable[int]) -> set[int]:

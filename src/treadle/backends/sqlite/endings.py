@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from treadle.item import Attempt, DeathReason, Effects, EndedGroup, ReleasedItem, Verdict
 from treadle.store.rules.settlement import KEPT_ATTEMPTS, Counters, can_fail_group
 
-from .dependencies import any_blocked, count_ends, tolerated
+from .dependencies import ANY_BLOCKED, count_ends, tolerated
 from .groups import SqliteGroups
 from .retention import let_prerequisites_expire
 from .rows import CANCELLED, DEAD, RUNNING, SUCCESS, encode_text
@@ -146,7 +146,7 @@ class EndingBatch:
             # Which prerequisites are alone is read from the stored groups.
             self.groups.write()
             let_prerequisites_expire(tx, array(self._special))
-        if any_blocked(tx):
+        if tx.value(ANY_BLOCKED) is not None:
             self._count(self._outcomes(failing))
         self._done = []
         self._alone = []

@@ -349,7 +349,7 @@ class _FairPick:
         wanted = (self._queues is None or queue in self._queues) and (
             self._tenants is None or tenant in self._tenants
         )
-        if not wanted or is_paused(self._paused, queue, tenant):
+        if not wanted or self._leaves_out((queue, tenant)):
             return None
         return queue, tenant, lane
 

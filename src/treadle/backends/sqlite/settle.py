@@ -40,7 +40,7 @@ from treadle.store.rules.settlement import (
 from treadle.store.rules.submission import is_tolerant
 
 from . import steps
-from .dependencies import any_blocked, count_ends, is_closed, refuse_cycle
+from .dependencies import ANY_BLOCKED, count_ends, is_closed, refuse_cycle
 from .endings import EndingBatch, OpenItem, open_items, record_attempts
 from .groups import SqliteGroup
 from .operate import take_over
@@ -416,7 +416,7 @@ def settle_plain(tx: Tx, settlements: Sequence[Settlement]) -> Settled | None:
         tx.run(_SQL["delete_inserted"], array(nos))
         return None
     tx.run(_SQL["delete_open"], array(nos))
-    if not any_blocked(tx):
+    if tx.value(ANY_BLOCKED) is None:
         return Settled(tuple(outcomes), Effects((), tuple(ended), 0), now)
     counted = count_ends(tx, nos | {-no: SUCCESS for no in nos})
     return Settled(tuple(outcomes), Effects(tuple(counted.released), tuple(ended), counted.doomed), now)

@@ -211,8 +211,9 @@ class Claimer:
 
     async def _claim(self) -> float:
         orders = self._dispatcher.orders
-        orders.release_ended()
-        if orders.has_ended():
+        if orders.adopted:
+            orders.release_ended()
+        if self._clock.monotonic() >= orders.ends:
             self._dispatcher.obey()
         demand = self._dispatcher.demand(self._fairness)
         if demand is None:

@@ -100,8 +100,7 @@ class Dispatcher:
         if not self.isolation.is_idle:
             limit = int(min(limit, self.isolation.room()))
         orders = self.orders
-        orders.close_rooms(rooms)
-        rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
+        rooms |= dict.fromkeys(orders.paused, 0) | dict.fromkeys(SETTLED_AT_ONCE, limit)
         if types.runs_bulk:
             rooms[BULK_TYPE] = 0 if self._without_attempt.runs_bulk else min(limit, 1)
         avoid: dict[str, frozenset[AvoidedLane]] = {}
@@ -118,7 +117,7 @@ class Dispatcher:
             buffered=types.buffered,
             strict=types.strict,
             fairness=fairness,
-            orders=orders.version if self._knows_orders else None,
+            orders=orders.known.version if self._knows_orders else None,
         )
         return demand
 

@@ -22,35 +22,31 @@ class WorkerOrders:
         self._monotonic = core.settings.clock.monotonic
         self._types = types
         self._held = held
-        self._known = Orders()
+        self.known = Orders()
         self._read_at = 0.0
         """When they were read, by the monotonic clock."""
         self.ends = inf
         """When the next order ends by itself, by the monotonic clock."""
-        self._paused: frozenset[str] = frozenset()
-        """Types that are paused for all tenants."""
+        self.paused: frozenset[str] = frozenset()
+        """Types that are paused for all tenants: nothing of them is asked for."""
         self.avoided: Mapping[str, frozenset[AvoidedLane]] = {}
         """By type: the tenants that it is paused for."""
-        self._adopted: dict[int, Callable[[], None]] = {}
+        self.adopted: dict[int, Callable[[], None]] = {}
         """By token: attempts that hold permits which they have not asked for, and what returns these."""
-
-    @property
-    def version(self) -> int:
-        return self._known.version
 
     async def read(self) -> None:
         """Read the orders. Then they are to be applied."""
-        self._known = await self._backend.orders()
+        self.known = await self._backend.orders()
         self._read_at = self._monotonic()
 
     def apply(self) -> None:
         """Obey the orders that are in force now."""
-        now = self._known.now + self._monotonic() - self._read_at
-        orders = [each for each in self._known.orders if each.until is None or each.until > now]
-        ends = [each.until - self._known.now for each in orders if each.until is not None]
+        now = self.known.now + self._monotonic() - self._read_at
+        orders = [each for each in self.known.orders if each.until is None or each.until > now]
+        ends = [each.until - self.known.now for each in orders if each.until is not None]
         self.ends = self._read_at + min(ends, default=inf)
         pauses = [each for each in orders if each.kind == "pause" and each.type is not None]
-        self._paused = frozenset(self._names(each for each in pauses if each.tenant is None))
+        self.paused = frozenset(self._names(each for each in pauses if each.tenant is None))
         avoided: dict[str, set[AvoidedLane]] = {}
         for each in pauses:
             if each.tenant is not None:
@@ -68,16 +64,7 @@ class WorkerOrders:
 
     def may_start(self, type: str, tenant: str) -> bool:
         """Whether no pause of a type holds items of this type and tenant."""
-        return type not in self._paused and (tenant, None) not in self.avoided.get(type, ())
-
-    def has_ended(self) -> bool:
-        """Whether an order has ended by itself since the last call of `apply`."""
-        return self._monotonic() >= self.ends
-
-    def close_rooms(self, rooms: dict[str, int]) -> None:
-        """Ask for nothing of the types that are paused."""
-        for name in self._paused:
-            rooms[name] = 0
+        return type not in self.paused and (tenant, None) not in self.avoided.get(type, ())
 
     # -- what ran before a limit was ordered -----------------------------------------------------------
 
@@ -90,13 +77,13 @@ class WorkerOrders:
             return
         newest = list(running.values())[-count:]
         release = doer.adopt(limit, count)
-        self._adopted |= {held.lease.token: release for held in newest}
+        self.adopted |= {held.lease.token: release for held in newest}
         self._types.permits.adopt(limit, count)
 
     def release_ended(self) -> None:
         """Return the permits of attempts that have not asked for them, and have ended."""
-        for token in [token for token in self._adopted if token not in self._held.by_token]:
-            self._adopted.pop(token)()
+        for token in [token for token in self.adopted if token not in self._held.by_token]:
+            self.adopted.pop(token)()
 
 
 def _runs(held: HeldLease, bound: BoundType) -> bool:

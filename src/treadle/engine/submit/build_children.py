@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,6 @@ from treadle.engine.guarded_telemetry import GuardedAttempt
 from treadle.engine.registry import AnyType, Registry
 from treadle.engine.settings import Settings
 from treadle.flow_control import Failure
-from treadle.handler.result_plan import PlannedGroup, ResultPlan
 from treadle.handler.telemetry import Trace
 from treadle.item import GROUP_MARK, GROUP_TYPE, JOIN_TYPE, DeathReason, Item, Lease, StepRecord
 from treadle.store.rules.steps import join_of
@@ -37,6 +36,9 @@ from .build_item import (
     read_stored,
     read_undo,
 )
+
+if TYPE_CHECKING:
+    from treadle.handler.result_plan import PlannedGroup, ResultPlan
 
 
 def build_children(builder: ItemBuilder, settings: Settings, plan: ResultPlan, lease: Lease) -> list[Item]:
