@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.engine.kit import PATIENCE, MakeApp
 from tests.engine.receiver import SECRET, Receiver, receiving
 from treadle import Abort, InputError, ItemState, MemoryBackend, Retry, Treadle, UnsupportedError, work
 from treadle.item import OPEN, TELL_TYPE
-from treadle.operate import tell
+from treadle.operate import tell, webhook
 from treadle.operate.operator import core_of
 from treadle.operate.tell import KnownProblem, ProblemCompare, ProblemWatch
 from treadle.operate.webhook import signature
@@ -229,6 +230,29 @@ def test_a_redirect_is_not_followed() -> None:
         receiver.status = 200
         Webhook(receiver.url).send(change)
         assert "treadle-signature" not in receiver.taken[0][0]
+
+
+def test_an_answer_without_an_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its status is all that matters. Each wait would keep a thread of the program."""
+    monkeypatch.setattr(webhook, "TIMEOUT", 1.0)
+    change = ProblemChange(id="m1", change="ended", kind="late", text="x", at=1.0, since=0.0)
+
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nx")
+        ended.wait(PATIENCE)
+        connection.close()
+
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        try:
+            Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/").send(change)
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_what_a_webhook_refuses() -> None:

@@ -10,9 +10,6 @@ from typing import Any, Final
 
 from treadle.base.wording import one_line
 
-LONGEST_ANSWER: Final = 1000
-"""Bytes of an answer that are read."""
-
 
 class NotSent(Exception):
     """There was no answer. The text does not name the URL."""
@@ -33,8 +30,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> i
     request = urllib.request.Request(url, body, dict(headers), method="POST")
     try:
         with _opener.open(request, timeout=timeout) as answer:
-            answer.read(LONGEST_ANSWER)
-            return int(answer.status)
+            return int(answer.status)  # what follows is not read: it may never end
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
