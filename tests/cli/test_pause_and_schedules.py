@@ -50,7 +50,11 @@ def test_types_and_tenants_are_paused_until_a_time(store: Store) -> None:
     assert store.call("resume", "--tenant", "acme").out == "tenant acme is resumed\n"
     again = store.call("resume", "--type", "report")
     assert (again.out, "type report was not paused" in again.err) == ("", True)
-    assert store.call("pause", "bulk", "--until", "2020-01-01").code == 2
+    past = store.call("pause", "bulk", "--until", "2020-01-01")
+    assert (past.code, "until='2020-01-01T00:00:00+00:00' has passed" in past.err) == (2, True)
+    assert "2h (two hours from now)" in store.call("pause", "bulk", "--until", "yesterday").err
+    store.call("pause", "--type", "mail.send")
+    assert "did you mean" not in store.call("resume", "mail.sent").err  # a queue
 
 
 def test_prune_removes_what_need_not_stay(store: Store) -> None:

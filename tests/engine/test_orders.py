@@ -221,7 +221,7 @@ async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
             ("has passed", lambda: app.pause("q", until=datetime.now(UTC) - timedelta(1))),
             ("has passed", lambda: app.pause("q", until=0)),
             ("1 or more", lambda: app.set_limit("plain", 0)),
-            ("1 or more", lambda: app.set_limit("plain")),
+            ("say how many", lambda: app.set_limit("plain")),
             ("2,147,483,647", lambda: app.set_limit("plain", 2**31)),
             ("more than 0", lambda: app.set_limit("plain", 1, 0)),
             ("one of them", lambda: app.set_limit("plain", 1, type="plain")),

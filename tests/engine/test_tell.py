@@ -278,6 +278,7 @@ def test_a_signature_is_checked_with_its_age(monkeypatch: pytest.MonkeyPatch) ->
     assert not verify_webhook(SECRET, header.replace("t=1000", "t=1001"), b"{}")
     assert not verify_webhook(SECRET, signature(SECRET, b"{}", 699), b"{}")
     assert not verify_webhook(SECRET, "nonsense", b"{}")
+    assert not verify_webhook(SECRET, None, b"{}")
 
 
 def test_a_store_that_cannot_be_watched_says_so() -> None:

@@ -242,7 +242,7 @@ async def clear_limit(
         shell.print(f"{'limit' if type is None else 'type'} {plain(found[0].about)}: as the code says")
     else:
         names = sorted({each.about for each in before if each.kind == "limit"})
-        others = f"set: {listed(names)}" if names else "none is"
+        others = f"there are {listed(names)}" if names else "none is"
         asked = name or type or ""
         shell.warn(f"no limit of {plain(asked)} was set: {did_you_mean(asked, names, others)}")
 

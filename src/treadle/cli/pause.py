@@ -97,7 +97,9 @@ def _remark_resumed(shell: Shell, wanted: Order, before: list[Order], *, known: 
     others = [each for each in others if each.subject != wanted.subject]
     what = pause_text(wanted).partition(" is paused")[0]
     if not known and not others:
-        names = sorted({each.about for each in before if each.tenant == shell.tenant})
+        kind = (wanted.queue is None, wanted.type is None)
+        alike = [each for each in before if (each.queue is None, each.type is None) == kind]
+        names = sorted({each.about for each in alike if each.tenant == shell.tenant})
         none = "no queue was" if wanted.queue is not None else "nothing like it was"
         hint = did_you_mean(wanted.about, names, f"paused {listed(names)}" if names else none)
         shell.warn(f"{what} was not paused: {hint}")

@@ -208,7 +208,11 @@ def read_until(text: str | None, field: str) -> float | datetime | None:
     """When an order ends, as people write it: a duration from now, or an instant as in `read_time`."""
     if text is None or not text.strip():
         return None
-    return read_duration(text, field) if is_duration(text) else to_datetime(_read_instant(text, field))
+    return (
+        read_duration(text, field)
+        if is_duration(text)
+        else to_datetime(_read_instant(text, field, "from now"))
+    )
 
 
 def read_time(text: str | None, now: float, field: str) -> float | None:
@@ -249,7 +253,7 @@ def _is_epoch(text: str) -> bool:
     return text.replace(".", "", 1).isdecimal() and len(text.partition(".")[0]) > _LONGEST_SECONDS
 
 
-def _read_instant(text: str, field: str) -> float:
+def _read_instant(text: str, field: str, direction: str = "ago") -> float:
     text = text.strip()
     if _is_epoch(text):
         return instant(float(text), field)
@@ -257,7 +261,7 @@ def _read_instant(text: str, field: str) -> float:
         read = datetime.fromisoformat(text)
     except ValueError:
         raise InputError.of(
-            field, text, "is no time: write 2h (two hours ago), 2026-11-16 or 2026-11-16T09:30:00Z"
+            field, text, f"is no time: write 2h (two hours {direction}), 2026-11-16 or 2026-11-16T09:30:00Z"
         ) from None
     return instant(read if read.utcoffset() is not None else read.replace(tzinfo=UTC), field)
 

@@ -75,7 +75,9 @@ class OrderVerbs:
         type: instead of a name: limit this work type, in addition to what the code says, if anything.
         until: as for `pause`.
         """
-        if limit is None or limit == 0:
+        if limit is None:
+            raise InputError("say how many: limit=4 for 4 at once, with window=60 for 4 starts a minute")
+        if limit == 0:
             raise InputError.of("limit", limit, "must be 1 or more: to start nothing, pause it")
         check_limit(limit)
         order = self._limit(name, type, limit, None if window is None else seconds(window, field="window"))
@@ -137,7 +139,8 @@ class OrderVerbs:
         now = await self._core.backend.now()
         ends = instant(until, "until") if isinstance(until, datetime) else now + seconds(until, field="until")
         if ends <= now:
-            raise InputError.of("until", until, "has passed: it must be later than now")
+            given = until.isoformat() if isinstance(until, datetime) else until
+            raise InputError.of("until", given, "has passed: it must be later than now")
         return ends
 
     async def _withdraw(self, order: Order) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from treadle.backend import check_capable
-from treadle.base.ids import check_name, ids_of
+from treadle.base.ids import check_name, id_of
 from treadle.codec import Codec, check_size
 from treadle.engine.core import Core
 from treadle.engine.registry import Registry
@@ -55,7 +55,7 @@ class StepVerbs:
 
     async def steps(self, id: str | HasId) -> list[StepState]:
         """Return what an item has recorded and what it waits for, in order. `NotFound`."""
-        (id,) = ids_of(id)
+        id = id_of(id)
         core = self._core
         found = await read_recorded(core, id, self._tenant)
         (state,) = await core.backend.get([id], tenant=self._tenant)
@@ -66,8 +66,7 @@ class StepVerbs:
     async def logs(self, id: str | HasId) -> list[AttemptLog]:
         """Return what the last attempts of an item have logged, in order, without those that logged nothing.
         Of one that runs: what it has logged until the last heartbeat. `NotFound`."""
-        (id,) = ids_of(id)
-        core = self._core
+        id, core = id_of(id), self._core
         check_capable(core.backend, "steps")
         await core.connect()
         found = await core.backend.logs(id, tenant=self._tenant)
@@ -85,7 +84,7 @@ class StepVerbs:
         tx: your connection, as for `enqueue`: the signal is sent if your transaction commits. Raises
         `NotFound`, `AlreadyEnded` or `MailboxFull`.
         """
-        (wanted,) = ids_of(id)
+        wanted = id_of(id)
         check_name(name, field="name")
         if key is not None:
             check_name(key, field="key")

@@ -163,14 +163,14 @@ def signature(secret: str, body: bytes, at: int) -> str:
     return f"t={at},v1={digest}"
 
 
-def verify_webhook(secret: str, header: str, body: bytes, *, within: float = 300.0) -> bool:
+def verify_webhook(secret: str, header: str | None, body: bytes, *, within: float = 300.0) -> bool:
     """Whether a message was signed with this secret, for its receiver.
 
-    header: that of `Treadle-Signature`. body: as it came. within: how many seconds old it may be. Older ones
-    may be recordings that are sent again.
+    header: that of `Treadle-Signature`. None, if there is none, is refused. body: as it came. within: how
+    many seconds old it may be. Older ones may be recordings that are sent again.
     """
-    found = re.fullmatch(r"t=(\d{1,15}),v1=([0-9a-f]{64})", header)
-    if found is None or abs(time.time() - int(found[1])) > within:
+    found = re.fullmatch(r"t=(\d{1,15}),v1=([0-9a-f]{64})", header or "")
+    if header is None or found is None or abs(time.time() - int(found[1])) > within:
         return False
     return hmac.compare_digest(signature(secret, body, int(found[1])), header)
 
