@@ -72,6 +72,7 @@ class ReleaseCases:
 
     @needs("watching")
     async def test_workers_without_a_release_work_beside_others(self, backend: Backend) -> None:
+        """An attempt that fails on such a worker has none, and so has its item."""
         await register(backend, "v2")
         await apply(backend, retry(await start_one(backend, item("x"), "v2")))
         await apply(backend, retry(await claim_one(backend)))
@@ -127,6 +128,7 @@ class ReleaseCases:
 
     @needs("watching")
     async def test_items_are_requeued_by_their_release(self, backend: Backend) -> None:
+        """Those of other releases stay dead."""
         await kill_on(backend, "v1", "m", 2)
         await kill_on(backend, "v2", "m", 3)
         assert len((await backend.requeue(Filter(release="v2"))).items) == 3
@@ -158,6 +160,7 @@ class ReleaseCases:
 
     @needs("watching")
     async def test_an_item_that_died_again_counts_for_its_last_release(self, backend: Backend) -> None:
+        """Neither a requeue nor a delete leaves a count behind."""
         await kill_on(backend, "v1", "m", 1)
         await backend.requeue(Filter(mark="m"))
         assert list(await backend.marks()) == []
@@ -187,6 +190,7 @@ class ReleaseCases:
 
     @needs("watching")
     async def test_old_releases_are_forgotten(self, subject: Subject) -> None:
+        """The newest are kept."""
         backend = subject.backend
         for n in range(KEPT_RELEASES + 2):
             await register(backend, f"v{n}")

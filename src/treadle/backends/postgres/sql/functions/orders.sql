@@ -1,7 +1,9 @@
 -- Store an order. False if the one with its subject is the same.
 create or replace function treadle.put_order(
   p_subject text, p_queue text, p_tenant text, p_until float8, p_body bytea) returns boolean
-language plpgsql as $$
+language plpgsql
+set jit = off set lock_timeout = '2s'
+as $$
 declare
   now float8 := treadle.clock();
 begin
@@ -18,7 +20,9 @@ end $$;
 
 -- False if no such order is in force.
 create or replace function treadle.withdraw_order(p_subject text) returns boolean
-language plpgsql as $$
+language plpgsql
+set jit = off set lock_timeout = '2s'
+as $$
 declare
   now float8 := treadle.clock(); known boolean;
 begin

@@ -49,14 +49,15 @@ create or replace function treadle.put_samples(
   p_step int[], p_at float8[], p_queue text[], p_samples int[], p_ready float8[], p_running float8[], p_oldest float8[],
   p_estimated boolean[])
 returns void
-language sql
+language plpgsql
 set jit = off set lock_timeout = '2s'
 as $$
+begin
   insert into treadle.sample (step, at, queue, samples, ready, running, oldest, estimated)
     select * from unnest(p_step, p_at, p_queue, p_samples, p_ready, p_running, p_oldest, p_estimated)
     on conflict (step, at, queue) do update set samples = excluded.samples, ready = excluded.ready,
       running = excluded.running, oldest = excluded.oldest, estimated = excluded.estimated;
-$$;
+end $$;
 
 -- Remove what is not kept any more, up to a portion.
 create or replace function treadle.prune_stats(p_step int, p_before float8, p_limit int) returns void
