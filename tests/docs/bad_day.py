@@ -14,6 +14,7 @@ import contextlib
 import re
 import shlex
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Generator
@@ -186,7 +187,7 @@ class Session:
             (str(PROJECT / "src"), "/srv/shop/.venv/lib/python3/site-packages"),
         ):
             output = output.replace(found, shown)
-        output = re.sub(r"\(host [^,]+, pid \d+\)", "(host shop-1, pid 4711)", output)
+        output = re.sub(rf"\b{re.escape(socket.gethostname())}:\d+", "shop-1:4711", output)
         return [f"$ {command}", *(line.rstrip() for line in output.splitlines())]
 
     async def _quiet(self) -> None:

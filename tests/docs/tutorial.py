@@ -135,7 +135,7 @@ class Reader:
         for shown, meant in (*self._stands_for.items(), ("/home/you/shop", str(self._directory))):
             text = text.replace(meant, shown)
         text = text.replace(str(PROJECT / "src"), ".venv/lib/python3/site-packages")
-        text = re.sub(r"\(host [^,]+, pid \d+\)", "(host shop-1, pid 4711)", text)
+        text = re.sub(rf"\b{re.escape(socket.gethostname())}:\d+", "shop-1:4711", text)
         text = re.sub(rf"\b{re.escape(socket.gethostname()):<4}(?=  )", "shop", text)
         return "\n".join(line.rstrip() for line in text.splitlines())
 
