@@ -122,7 +122,7 @@ def find_problems(
     stuck: blocked items that wait for ids that were never submitted.
     items: some that run, or could.
     schedules: those that have not ended.
-    marks: of dead items, if there are several releases.
+    marks: of dead items, if there are several releases, except those that an earlier one may have had.
     tenant: whose overview it is. None: of all.
     """
     yield from _killing(items)
@@ -396,7 +396,7 @@ def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None)
     if len(overview.releases) < 2:
         return
     newest, before = overview.releases[0].name, overview.releases[1].name
-    found = [mark for mark in marks if _began_with(mark, newest)]
+    found = [mark for mark in marks if began_with(mark, newest)]
     found.sort(key=lambda mark: -mark.count)
     live = any(each.info is not None and each.info.release == newest for each in overview.workers)
     what = f"go back to {plain(before)}, or mend it" if live else f"no worker has {plain(newest)} any more"
@@ -412,7 +412,8 @@ def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None)
         yield Problem("release", text, fix, (newest,), sum(mark.count for mark in more))
 
 
-def _began_with(mark: DeadMark, newest: str) -> bool:
+def began_with(mark: DeadMark, newest: str) -> bool:
+    """Whether a release may be the cause of a mark, as far as its dead items say."""
     if mark.count < RELEASE_LEAST or mark.error_type == UNSATISFIABLE or len(mark.releases) != 1:
         return False
     (only,) = mark.releases

@@ -140,3 +140,29 @@ async def test_few_or_late_deaths_and_a_first_release_are_no_problem_of_a_releas
             await handle.wait()
         assert [each.kind for each in await app.problems()] == ["dead"], "they began a day later"
     assert len((await backend.list(Filter(release="v2"))).items) == 3
+
+
+async def test_deaths_that_were_requeued_or_deleted_still_speak_for_an_earlier_release() -> None:
+    """The mark forgets them. The items have failures of earlier releases, and the statistics their deaths."""
+    clock = ManualClock()
+    backend = MemoryBackend(clock=clock)
+    BROKEN.add("pay")
+    await run(backend, "v1", 4, clock=clock)
+    clock.advance(7200)
+    await run(backend, "v2", 1, clock=clock)
+    clock.advance(7200)
+    async with Treadle(backend, work=[pay], release="v3", clock=clock) as app:
+        ids = [each.id for each in (await app.list("dead")).items]
+        assert await app.dead.requeue() == 5
+        for id in ids:
+            await app.handle(id).wait()
+        assert [each.release for each in (await app.list("dead")).items] == ["v3"] * 5
+        assert [each.kind for each in await app.problems()] == ["dead"]
+        assert [each.kind for each in await app.tenant("default").problems()] == ["dead"]
+        assert await app.dead.delete() == 5
+        for handle in await app.enqueue_many([pay(n) for n in range(5)]):
+            await handle.wait()
+        assert [each.kind for each in await app.problems()] == ["dead"], "as many are gone"
+        for handle in await app.enqueue_many([pay(n) for n in range(50)]):
+            await handle.wait()
+        assert [each.kind for each in await app.problems()] == ["release", "dead"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,9 +12,12 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.item import TELL_TYPE, Filter, ItemState, Status
-from treadle.item_facts import DeadMark, Overview
-from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, find_problems
+from treadle.item_facts import DeadMark, Overview, Release
+from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, began_with, find_problems
+from treadle.records import HOUR, MINUTE
 from treadle.store.fleet import Fleet
+from treadle.store.rules.records import begin_of
+from treadle.store.rules.settlement import KEPT_ATTEMPTS
 
 from .schedule_state import ScheduleState, StoredSchedules
 from .tenant_view import read_overview, seen_workers
@@ -25,6 +30,14 @@ KILLERS_LOOKED_AT: Final = 100
 """Items that ended workers that are looked at, the oldest."""
 SCHEDULED_LOOKED_AT: Final = 1000
 """Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest."""
+MARKS_LOOKED_AT: Final = 5
+"""Marks that may have begun with a release that are looked at, the largest."""
+DEAD_LOOKED_AT: Final = 100
+"""Items of each of these that are looked at for failures of earlier releases, the oldest."""
+GONE_WITHIN: Final = 7 * 86_400.0
+"""Seconds before the start of a release in which other deaths of the type are looked for."""
+SURE: Final = 10
+"""A release is said to be the cause of more deaths than this many times those that are gone."""
 QUICK_REACH: Final = 10_000
 """Open items, the oldest, among which blocked ones are found in some milliseconds."""
 
@@ -53,7 +66,8 @@ class StoreLook(NamedTuple):
 async def look_at(
     core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
 ) -> StoreLook:
-    """Look at the store as a client of a tenant may see it, by at most eight reads.
+    """Look at the store as a client of a tenant may see it, by at most eight reads; a few more if a release
+    may be the cause of deaths.
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
@@ -95,10 +109,48 @@ def without_messages(overview: Overview) -> Overview:
 
 
 async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
-    """The marks of dead items, if there is more than one release to compare."""
+    """The marks of dead items that may have begun with the newest release, if there are others. A mark
+    forgets those that were requeued or deleted: nothing is said if an earlier release may have had them."""
     if len(overview.releases) < 2 or not any(each.status == "dead" for each in overview.counts):
         return []
-    return [each for each in await backend.marks(tenant=tenant) if each.type != TELL_TYPE]
+    newest, marks = overview.releases[0], await backend.marks(tenant=tenant)
+    found = [each for each in marks if each.type != TELL_TYPE and began_with(each, newest.name)]
+    if not found:
+        return []
+    gone = await _read_gone(backend, newest, marks if tenant is None else await backend.marks())
+    found = [each for each in found if each.count > SURE * gone.get(each.type, 0)]
+    found.sort(key=lambda each: -each.count)
+    return [
+        each for each in found[:MARKS_LOOKED_AT] if not await _failed_before(backend, tenant, newest, each)
+    ]
+
+
+async def _read_gone(backend: Backend, newest: Release, marks: Sequence[DeadMark]) -> dict[str, int]:
+    """How many items of each type died before a release began, and are dead no more."""
+    if "recording" not in backend.capabilities:
+        return {}
+    hour, minute = (begin_of(newest.began_at, step) for step in (HOUR, MINUTE))
+    stats = [*await backend.stats(hour - GONE_WITHIN, until=hour, step=HOUR, by="type")]
+    stats += await backend.stats(hour, until=minute, by="type")
+    found = Counter[str]()
+    for stat in stats:
+        found[stat.type] += stat.dead
+    for mark in marks:
+        found[mark.type] -= mark.count - sum(
+            each.count for each in mark.releases if each.release == newest.name
+        )
+    return {type: count for type, count in found.items() if count > 0}
+
+
+async def _failed_before(backend: Backend, tenant: str | None, newest: Release, mark: DeadMark) -> bool:
+    """Whether items of a mark, the oldest, have failed alike under another release, or may have."""
+    where = Filter(tenant=tenant, status=("dead",), mark=mark.mark)
+    page = await backend.list(where, limit=DEAD_LOOKED_AT, oldest_first=True, history=True)
+    return any(
+        (each.queued_at < newest.began_at and len(each.history) >= KEPT_ATTEMPTS)
+        or any(one.release != newest.name and one.error_type == mark.error_type for one in each.history)
+        for each in page.items
+    )
 
 
 async def _read_items(
