@@ -14,7 +14,7 @@ are text of 1 to 255 UTF-8 bytes without control characters. The lane may be emp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Generic, Literal, TypeAlias
+from typing import Any, Final, Generic, Literal, TypeAlias, get_args
 
 import msgspec
 from typing_extensions import TypeVar

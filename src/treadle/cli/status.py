@@ -15,7 +15,7 @@ import typer
 from treadle.base.timing import iso
 from treadle.base.wording import approximate, duration, listed, plain, plural
 from treadle.errors import InputError, StoreUnavailable
-from treadle.item import Count, Filter, Order, Status
+from treadle.item import Count, Order, Status
 from treadle.item_facts import By, Overview, counts_by, total
 from treadle.operate.backlog import backlog_text, rate
 from treadle.operate.filters import names_in, read_duration

@@ -108,6 +108,25 @@ def without_messages(overview: Overview) -> Overview:
     )
 
 
+async def count_suspended(backend: Backend, tenant: str | None) -> SuspendedCount:
+    """How many of the scheduled items are suspended, by two reads at most."""
+    if "steps" not in backend.capabilities:
+        return SuspendedCount()
+    where, seen = Filter(tenant=tenant, status=("scheduled",)), dict[tuple[str, str], bool]()
+    looked_at, more = 0, True
+    for oldest_first in (False, True):
+        page = await backend.list(
+            where, limit=SCHEDULED_LOOKED_AT, oldest_first=oldest_first, reach=QUICK_REACH
+        )
+        looked_at += len(page.items)
+        seen |= {(each.tenant, each.id): each.suspended for each in page.items}
+        # If the newest and the oldest have met, there are no others between them.
+        more = page.cursor is not None and len(seen) == looked_at
+        if not more:
+            break
+    return SuspendedCount(sum(seen.values()), more)
+
+
 async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
     """The marks of dead items that may have begun with the newest release, if there are others. A mark
     forgets those that were requeued or deleted: nothing is said if an earlier release may have had them."""

@@ -14,6 +14,7 @@ from treadle.base.wording import plain
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import limits_of, used_limit
 from treadle.engine.run.unsatisfied import cause_in, named_causes
+from treadle.engine.submit.build_item import read_undo
 from treadle.item import (
     GROUP_MARK,
     TERMINAL,
@@ -21,6 +22,7 @@ from treadle.item import (
     ItemState,
     Limit,
     Order,
+    Recorded,
     Status,
     StepRecord,
     WorkerState,
@@ -182,8 +184,9 @@ async def _read(
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
     orders = () if item.status in TERMINAL else (await read_orders(backend, viewer)).orders
-    causes = await _read_causes(backend, item)
-    waits = await _read_waits(backend, item, explained.now)
+    recorded = await _read_recorded(backend, item)
+    causes = await _read_causes(backend, item) or await _read_dead_children(backend, item, recorded)
+    waits = tuple(step for step in recorded.steps if not is_over(step, explained.now))
     return ItemFacts(
         explained=explained,
         paused=tuple(each for each in orders if each.holds(item.queue, item.type, item.tenant)),
