@@ -13,6 +13,7 @@ from treadle.backends.memory.dependencies import status_if_ended
 from treadle.backends.memory.fairness import FairLevel, ReadyItems, ReadyLine
 from treadle.backends.memory.rows import MemoryGroup, MemoryWorker, Row
 from treadle.backends.memory.settle import MemorySettleCall, settle_one
+from treadle.backends.memory.steps import write_logs
 from treadle.backends.memory.submit import submit_one
 from treadle.backends.memory.tables import MemoryTables, RowsByTenant
 from treadle.item import KILLING, Ref, Rejected, Settled, Settlement, Status, Submission, Submitted
@@ -30,6 +31,7 @@ class MemoryWithoutShortcuts(MemoryBackend):
 
     async def settle(self, settlements: Sequence[Settlement]) -> Settled:
         call = MemorySettleCall(self.store, self.store.now())
+        write_logs(self.store, [one for one in settlements if one.log is not None])
         outcomes = [settle_one(call, settlement) for settlement in settlements]
         return Settled(tuple(outcomes), call.effects.result(), call.now)
 
