@@ -9,7 +9,7 @@ from tests.backends.redis_audit import COUNTERS
 from tests.backends.redis_store import RedisSubject, take_short_ways
 
 LEFT = {*COUNTERS, "meta", "shift", "audits", "held", "releases", "orders"}
-"""What an empty store has. The audit looks into `held`. Of orders the version stays: it is never used again."""
+"""What an empty store has. The audit looks into `held`. Of orders the version stays."""
 
 
 @pytest.mark.sample(10)

@@ -52,10 +52,17 @@ async def begun(file: Path, *types: str) -> None:
             await asyncio.sleep(0.02)
 
 
+async def fill(app: Treadle, count: int) -> None:
+    """Enqueue items of each type. None starts before all are there."""
+    await app.pause("default")
+    for type in TYPES:
+        await app.enqueue_many([type(n) for n in range(count)])
+    await app.resume("default")
+
+
 async def drains(app: Treadle, file: Path) -> None:
     """Orders of each kind, one after the other, while all types drain."""
-    for type in TYPES:
-        await app.enqueue_many([type(n) for n in range(4000)])
+    await fill(app, 4000)
     await begun(file, "free", "rated", "slotted")
 
     await app.by("ann").pause(type="free")
@@ -79,8 +86,7 @@ async def left(app: Treadle, type: str) -> bool:
 
 async def limits(app: Treadle, file: Path) -> None:
     """Limits of code are lowered, and a type without one is limited."""
-    for type in TYPES:
-        await app.enqueue_many([type(n) for n in range(3000)])
+    await fill(app, 3000)
     await begun(file, "free", "rated", "slotted")
     await app.set_limit("rated", 3, 1.0)
     await app.set_limit("slotted", 1)
