@@ -53,10 +53,10 @@ async def begun(file: Path, *types: str) -> None:
 
 
 async def fill(app: Treadle, count: int) -> None:
-    """Enqueue items of each type. None starts before all are there."""
+    """Enqueue items of each type, in turn. None starts before all are there."""
     await app.pause("default")
-    for type in TYPES:
-        await app.enqueue_many([type(n) for n in range(count)])
+    for first in range(0, count, 1000):
+        await app.enqueue_many([type(n) for n in range(first, first + 1000) for type in TYPES])
     await app.resume("default")
 
 
