@@ -170,6 +170,7 @@ class TestTimeouts:
                 "check_folds",
                 "update_groups",
                 "signal_one",
+                "lock_orders",
             }
 
 

@@ -68,7 +68,6 @@ async def _copy_postgres(url: str) -> Restore:
             for name in tables
         }
     tokens = await connection.fetchval("select last_value from treadle.token")
-    orders = await connection.fetchval("select value from treadle.meta where name = 'orders'")
     await connection.close()
 
     async def restore() -> None:
@@ -90,7 +89,6 @@ async def _copy_postgres(url: str) -> Restore:
                     insert = f"insert into {into} select {fields} from unnest($1::text[]) x"
                     await connection.execute(insert, copied)
                 await connection.execute(f"select setval('treadle.token', {tokens})")
-                await connection.execute("update treadle.meta set value = $1 where name = 'orders'", orders)
         except asyncpg.DeadlockDetectedError:
             return False
         return True

@@ -113,7 +113,7 @@ def test_a_database_can_be_copied(postgres: Postgres, postgres_url: str) -> None
 def test_a_prepared_database_is_emptied_and_reused(prepared: Prepared) -> None:
     with prepared.database() as first:
         connection = psycopg.connect(first, autocommit=True)
-        connection.execute("INSERT INTO treadle.pause VALUES ('queue', '')")
+        connection.execute("INSERT INTO treadle.orders VALUES ('x', 'queue', '', NULL, 0, '')")
         assert connection.execute("SELECT nextval('treadle.token')").fetchone() == (1,)
     with pytest.raises(psycopg.OperationalError):
         connection.execute("SELECT 1")

@@ -1,6 +1,6 @@
 -- Version 9: orders of operators, releases of workers, lists of groups and of workflows, logs.
 
--- subject        item.Order.subject
+-- subject        item.Order.subject. Empty: the row has the version of the orders in `at`
 -- queue, tenant  of pauses that claims obey (Order.paused_part), empty for all; null for all other orders
 create table treadle.orders (
   subject text collate "C" primary key,
@@ -18,8 +18,7 @@ insert into treadle.orders (subject, queue, tenant, at, body)
       'kind', 'pause', 'queue', p.queue, 'tenant', nullif(p.tenant, '')))::text, 'UTF8')
   from treadle.pause p;
 
--- The version of the orders.
-insert into treadle.meta (name, value) select 'orders', count(*)::text from treadle.orders;
+insert into treadle.orders (subject, at, body) select '', count(*), '' from treadle.orders;
 
 -- Read for processes of version 8 that are still open, which cannot change it.
 drop table treadle.pause;

@@ -37,7 +37,7 @@ begin
   select exists (select 1 from treadle.worker w where w.until <= now or w.until > now + 2 * w.lease)
       as has_lapsed_workers,
     exists (select 1 from treadle.orders o where o.queue is not null) as has_pauses,
-    (select m.value::bigint from treadle.meta m where m.name = 'orders') as orders,
+    coalesce((select o.at::bigint from treadle.orders o where o.subject = ''), 0) as orders,
     (select o.due from treadle.open_item o where o.status = 1
       order by o.due, o.queue, o.tenant limit 1) as first_due,
     (select o.deadline from treadle.open_item o where o.deadline is not null and o.status < 4

@@ -7,7 +7,7 @@ as $$
 declare
   now float8 := treadle.clock();
 begin
-  perform 1 from treadle.meta m where m.name = 'orders' for update;
+  perform treadle.lock_orders();
   if treadle.has_order(p_subject, now, p_body) then
     return false;
   end if;
@@ -26,7 +26,7 @@ as $$
 declare
   now float8 := treadle.clock(); known boolean;
 begin
-  perform 1 from treadle.meta m where m.name = 'orders' for update;
+  perform treadle.lock_orders();
   known := treadle.has_order(p_subject, now, null);
   delete from treadle.orders o where o.subject = p_subject;
   if known then
@@ -42,12 +42,19 @@ begin
                  where o.subject = p_subject and (o.until is null or o.until > p_now) and (p_body is null or o.body = p_body));
 end $$;
 
+-- One change at a time.
+create or replace function treadle.lock_orders() returns void
+language plpgsql as $$
+begin
+  insert into treadle.orders (subject, at, body) values ('', 0, '') on conflict (subject) do nothing;
+  perform 1 from treadle.orders o where o.subject = '' for no key update;
+end $$;
+
 -- The next version: see next_orders in treadle.store.rules.orders.
 create or replace function treadle.change_orders(p_now float8) returns void
 language plpgsql as $$
 begin
-  update treadle.meta m set value = greatest(m.value::bigint + 1, trunc(p_now * 1e6)::bigint)::text
-    where m.name = 'orders';
+  update treadle.orders o set at = greatest(o.at + 1, trunc(p_now * 1e6)) where o.subject = '';
 end $$;
 
 -- Whether a pause holds items of this queue and tenant.
