@@ -46,5 +46,5 @@ async def test_a_schema_is_made_without_timeouts(postgres_url: str, setting: str
     async with connected(postgres_url) as admin:
         if not await admin.fetchval("select count(*) from pg_settings where name = $1", setting):
             pytest.skip(f"this server has no {setting}")
-    async with opened(f"{postgres_url}&{setting}=40") as backend:
+    async with opened(f"{postgres_url}&{setting}=100") as backend:
         assert await backend.now() > 0
