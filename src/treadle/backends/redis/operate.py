@@ -95,13 +95,7 @@ class RedisOperate(RedisStages):
         named = list(dict.fromkeys(ids))
         packed = pack_note(note, "hold" if held else "unhold", ids, tenant)
         answer = await self._link.run(_HOLD, [packed, tenant_argument(tenant), int(held), *named])
-        if len(answer) == 1:
-            return Changed(item_states(answer[0]))
-        place: int = answer[0]
-        status: bytes = answer[1]
-        if not status:
-            raise NotFound(named[place - 1])
-        raise NotHoldable(named[place - 1], STATUSES[status])
+        return _changed(answer, named, NotHoldable)
 
     async def delete(
         self,
@@ -260,13 +254,18 @@ class RedisUpdates(RedisVerbs):
         answer = await self._link.run(
             _UPDATE, [packed, tenant_argument(tenant), pack_update(changes), *named]
         )
-        if len(answer) == 1:
-            return Changed(item_states(answer[0]))
-        place: int = answer[0]
-        status: bytes = answer[1]
-        if not status:
-            raise NotFound(named[place - 1])
-        raise NotUpdatable(named[place - 1], STATUSES[status])
+        return _changed(answer, named, NotUpdatable)
+
+
+def _changed(answer: list[Any], named: list[str], refused: type[NotHoldable | NotUpdatable]) -> Changed:
+    """What a script has changed, or else why it has changed nothing: the place of an item, and its status."""
+    if len(answer) == 1:
+        return Changed(item_states(answer[0]))
+    place: int = answer[0]
+    status: bytes = answer[1]
+    if not status:
+        raise NotFound(named[place - 1])
+    raise refused(named[place - 1], STATUSES[status])
 
 
 def pack_update(changes: ItemUpdate) -> bytes:
