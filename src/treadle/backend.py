@@ -705,9 +705,9 @@ class Backend(Protocol):
         note: AuditNote | None = None,
     ) -> Changed:
         """Change items that have not started (see `submit`): all of them or none. An item that gets another
-        lane, queue, priority or instant goes to the end of its new line. A blocked item stays blocked.
-        `NotFound` if one does not exist, `ConflictError`, with its status, if one has started, ended or is
-        doomed."""
+        lane, queue, priority or instant goes to the end of its new line. A blocked item stays blocked. A
+        ready one has been ready since the same time, unless it gets another instant. `NotFound` if one does
+        not exist, `ConflictError`, with its status, if one has started, ended or is doomed."""
         ...
 
     async def trigger(

@@ -408,7 +408,9 @@ def update(
         )
         due = row.due_at if changes.run_at is UNSET else keep_hold(row.due_at, changes.run_at)
         if item != row.item or due != row.due_at:
+            ready_at = row.ready_at if row.status == "ready" and due == row.due_at else None
             move(store, row, item, due, now)
+            row.ready_at = row.ready_at if ready_at is None else ready_at
         if changes.deadline is not UNSET:
             set_deadline(store, row, changes.deadline)
     return Changed(before)

@@ -445,6 +445,7 @@ class UnstartedItem(NamedTuple):
     priority: int
     due: float
     deadline: float | None
+    ready_since: float | None
 
 
 def update(tx: Tx, ids: Sequence[str], changes: ItemUpdate, tenant: str | None) -> Changed:
@@ -477,7 +478,7 @@ def _update(tx: Tx, item: UnstartedItem, changes: ItemUpdate) -> None:
         tx.run(_SQL["set_deadline"], changed.deadline, item.no)
         return
     tx.run(_SQL["update_item"], changed.queue, changed.lane, changed.priority, item.no)
-    _move(tx, changed)
+    _move(tx, changed if changed.due == item.due else changed._replace(ready_since=None))
 
 
 def take_over(tx: Tx, changes: Mapping[Ref, Item]) -> None:
@@ -496,18 +497,20 @@ def take_over(tx: Tx, changes: Mapping[Ref, Item]) -> None:
                     priority=new.priority,
                     due=keep_hold(item.due, changed_due_at(new, item.queued_at, tx.now)),
                     deadline=deadline_at(new, tx.now),
+                    ready_since=None,
                 ),
             )
             _record_change(tx, (new.key, tenant, new.type), new.id)
 
 
 def _move(tx: Tx, item: UnstartedItem) -> None:
-    """Write where it waits now, at the end of its line. A blocked item stays blocked."""
+    """Write where it waits now, at the end of its line. A blocked item stays blocked. `ready_since`: None
+    means now."""
     status, seq, since = item.status, 0, None
     if status != BLOCKED and item.due > tx.now:
         status = SCHEDULED
     elif status != BLOCKED:
-        status, seq, since = READY, tx.numbers(seq=1).seq, tx.now
+        status, seq, since = READY, tx.numbers(seq=1).seq, item.ready_since or tx.now
     place = (item.queue, item.lane, -item.priority)
     tx.run(_SQL["update_open"], status, *place, item.due, item.deadline, seq, since, item.no)
 

@@ -95,6 +95,23 @@ class UpdateCases:
         await consistent(backend)
 
     @needs("updates")
+    async def test_it_keeps_since_when_it_has_been_ready(self, subject: Subject) -> None:
+        """With another priority, queue or lane, and parked: so the age of a queue stays true. Another instant
+        makes it ready anew."""
+        backend = subject.backend
+        await submit(backend, *(item(id) for id in "abcd"), item("p", "strange"))
+        began = await backend.now()
+        assert await claim(backend, types={"other": 10}) == []
+        await subject.advance(60)
+        await backend.update(["a", "p"], ItemUpdate(priority=5))
+        await backend.update(["b"], ItemUpdate(queue="q", lane="l"))
+        await backend.update(["c"], ItemUpdate(deadline=await backend.now() + 900))
+        await backend.update(["d"], ItemUpdate(run_at=await backend.now() - 1, priority=5))
+        ready = {lease.id: lease.ready_at for lease in await claim(backend)}
+        assert ready == {**dict.fromkeys("abcp", near(began)), "d": near(began + 60)}
+        await consistent(backend)
+
+    @needs("updates")
     async def test_it_is_claimed_from_its_new_queue(self, backend: Backend) -> None:
         """And no longer from the old one."""
         await submit(backend, item("a"))

@@ -19,7 +19,8 @@ for _, row in ipairs(rows) do
   local queue, lane = changes.q or names.queue, changes.l or names.lane
   if priority ~= row.priority or due ~= row.due_at or queue ~= names.queue or lane ~= names.lane then
     local kind = Kinds.named(names.tenant, queue, lane, names.type)
-    Unstarted.move(row, {kind = kind, priority = priority, due_at = due})
+    local ready_at = row.status == 'r' and due == row.due_at and row.ready_at
+    Unstarted.move(row, {kind = kind, priority = priority, due_at = due, ready_at = ready_at})
   end
   if changes.d ~= nil then Unstarted.set_deadline(row, changes.d) end
 end

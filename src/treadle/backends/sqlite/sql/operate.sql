@@ -128,7 +128,8 @@ UPDATE treadle_open SET pending = treadle_open.pending + v.pending FROM v WHERE 
 
 -- Those of these items that have not started. The columns are those of operate.UnstartedItem, in this order.
 -- :name unstarted
-SELECT o.no, o.status, i.queued_at, i.queue, i.lane, i.priority, o.due, o.deadline
+SELECT o.no, o.status, i.queued_at, i.queue, i.lane, i.priority, o.due, o.deadline,
+    CASE WHEN o.status IN (2, 3) THEN o.ready_since END
 FROM json_each(?) AS e
 CROSS JOIN treadle_open AS o ON o.no = e.value
 CROSS JOIN treadle_item AS i ON i.no = o.no

@@ -31,8 +31,10 @@ begin
   return query select s, null::treadle.effects from treadle.read_items(nos, false) s;
   now := treadle.clock();
 
-  -- One that gets another line or instant goes to the end of its line. A blocked one stays blocked.
-  update treadle.open_item o set seq = u.seq, ready_since = now, holds_lane = false,
+  -- One that gets another line or instant goes to the end of its line. A blocked one stays blocked. One that was
+  -- ready has been so since the same time, unless it gets another instant.
+  update treadle.open_item o set seq = u.seq, holds_lane = false,
+      ready_since = case when o.status in (2, 3) and coalesce(treadle.keep_hold(o.due, p_run_at), o.due) = o.due then o.ready_since else now end,
       status = case when o.status = 0 then 0 when coalesce(treadle.keep_hold(o.due, p_run_at), o.due) > now then 1 else 2 end
     from unnest(nos, seqs) u(no, seq)
     where o.no = u.no and (treadle.keep_hold(o.due, p_run_at) <> o.due or p_priority <> o.priority or p_lane <> o.lane or p_queue <> o.queue);

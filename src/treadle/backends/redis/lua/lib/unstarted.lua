@@ -10,7 +10,7 @@ function Unstarted.is(row)
 end
 
 -- Give a row that has not started other data, and its place at the end of its new line. `to`: kind, priority and
--- due_at; keep, keep_dead and body with `replaces`. A blocked row stays blocked. It holds no lane any more.
+-- due_at; ready_at, if not now; keep, keep_dead and body with `replaces`. A blocked row stays blocked. It holds no lane any more.
 function Unstarted.move(row, to)
   Transitions.leave_line(row)
   Lines.free_lane(row)
@@ -23,6 +23,7 @@ function Unstarted.move(row, to)
   row.kind, row.priority, row.due_at, row.place = to.kind, to.priority, to.due_at, 0
   if to.replaces then row.keep, row.keep_dead, row.body = to.keep, to.keep_dead, to.body end
   if row.status ~= 'b' then Transitions.wait(row) end
+  row.ready_at = to.ready_at or row.ready_at
   Rows.rewrite(row)
 end
 
