@@ -412,7 +412,8 @@ def test_a_graph_has_a_nested_group_between_what_is_before_and_after_it(memory: 
 
 def test_limits_are_set_and_cleared(store: Store) -> None:
     by_ann = store.call("limits", "set", "mail.limited", "50/1m", "--until", "2h", "--because", "they asked")
-    assert by_ann.out == "limit mail.limited: 50 per 1 min\n"
+    assert by_ann.out == "limit mail.limited: 50 per 1 min, counted from the first start\n"
+    assert store.call("limits", "set", "app", "1/1.2s").out == "limit app: 1 per 1.2 s\n"
     assert store.call("limits", "set", "--type", "report", "4").out == "type report: 4 at once\n"
     assert "no limit nothing is known here" in store.call("limits", "set", "nothing", "4").err
     out = " ".join(store.call("limits").out.split())

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, until
 from treadle import work
-from treadle.doers import concurrency, rate_limited
+from treadle.doers import concurrency, rate_limited, unlimited
 from treadle.errors import InputError
 from treadle.testing import ManualClock
 
@@ -191,12 +191,42 @@ async def test_a_rate_is_changed(make_timed: MakeApp, clock: ManualClock) -> Non
         await clock.advance(1)
         assert starts == 2
         (use,) = [use for use in await app.limits() if use.order is not None]
-        assert (use.name, use.limit) == (f"limited:token_bucket/{HOUR}:all", 2)
+        assert (use.name, use.limit) == (f"limited:fixed_window/{HOUR}:all", 2)
         assert (use.code, use.code_window) == (1000, 1.0)
         await clock.advance(HOUR / 2 + 1)
-        await until(lambda: starts == 3)
+        assert starts == 2
+        await clock.advance(HOUR / 2)
+        await until(lambda: starts == 4)
         await app.clear_limit("limited")
         await until(lambda: starts == 10)
+
+
+@pytest.mark.parametrize("how", [{"name": "limited"}, {"type": "limited"}])
+async def test_no_more_start_in_the_first_window_than_was_ordered(
+    make_timed: MakeApp, clock: ManualClock, how: dict[str, str]
+) -> None:
+    """Nor in the next. One limit is listed: that of the code is not in force any more."""
+    starts = 0
+
+    @work(name="limited", doer=rate_limited(20, 60) if "name" in how else unlimited())
+    async def limited(n: int) -> None:
+        nonlocal starts
+        starts += 1
+
+    async with make_timed(limited) as app:
+        await app.enqueue_many([limited(n) for n in range(5)])
+        await until(lambda: starts == 5)
+        await app.set_limit(limit=10, window=60, **how)
+        await app.enqueue_many([limited(n) for n in range(100)])
+        await until(lambda: starts == 15)
+        assert [use.limit for use in await app.limits()] == [10]
+        await clock.advance(50)
+        await asyncio.sleep(0.1)
+        assert starts == 15
+        await clock.advance(11)
+        await until(lambda: starts == 25)
+        left = (await app.list(status="ready")).items
+        assert (await app.why(left[0].id)).reasons[0].kind == "rate"
 
 
 async def test_orders_are_obeyed_by_a_worker_that_starts_later(make_app: MakeApp) -> None:

@@ -205,8 +205,9 @@ async def set_limit(
 ) -> None:
     """Set a limit for the whole fleet while it runs, in place of what the code says.
 
-    treadle limits set mail.send 50/1m: 50 starts per minute. treadle limits set --type image.render 4: at
-    most 4 of this work type at once, also if its code has no limit.
+    treadle limits set mail.send 50/1m: 50 starts per minute, counted from the first; 1/1.2s: as many, one
+    by one, so that no minute has more. treadle limits set --type image.render 4: at most 4 of this work type
+    at once, also if its code has no limit.
     """
     *names, wanted = given
     if len(names) != (type is None):
@@ -220,7 +221,8 @@ async def set_limit(
         shell.emit({"name": name, "type": type, "limit": limit, "window": window})
     else:
         what = f"limit {plain(name)}" if name else f"type {plain(type or '')}"
-        shell.print(f"{what}: {limit_text(limit, window)}")
+        counted = "" if window is None or limit == 1 else ", counted from the first start"
+        shell.print(f"{what}: {limit_text(limit, window)}{counted}")
     if not known:
         shell.warn(f"no limit {plain(name or '')} is known here: give --type to limit a work type")
     if remark:

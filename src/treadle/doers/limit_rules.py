@@ -56,7 +56,7 @@ class LimitRule(Struct, frozen=True):
 
 def rules_in_force(rules: Iterable[LimitRule], owner: str, orders: Sequence[Order]) -> tuple[LimitRule, ...]:
     """What the orders for limits make of the rules of a doer. An order with a window changes the rule on
-    starts that has this window; if none has, all of its name."""
+    starts that has this window; if none has, all of its name. It counts as `ordered_algorithm` says."""
     known = [(rule.name or owner, rule) for rule in rules]
     windows = {(name, rule.window) for name, rule in known if rule.algorithm != "slots"}
     found: dict[tuple[str, str, Per], LimitRule] = {}
@@ -65,15 +65,22 @@ def rules_in_force(rules: Iterable[LimitRule], owner: str, orders: Sequence[Orde
         for order in orders:
             other = is_rate and (name, order.window) in windows and order.window != rule.window
             if order.name == name and (order.window is not None) == is_rate and not other:
-                rule = replace(rule, limit=order.limit or 1, window=order.window or rule.window)
+                window, algorithm = order.window or rule.window, ordered_algorithm(order)
+                rule = replace(rule, limit=order.limit or 1, window=window, algorithm=algorithm)
         found.setdefault((name, rule.kind, rule.per), rule)
     return tuple(found.values())
 
 
 def rule_of_type(order: Order) -> LimitRule:
     """The rule of a limit that was ordered for a work type."""
-    algorithm: Algorithm = "slots" if order.window is None else "token_bucket"
-    return LimitRule(order.limit or 1, order.window or 1.0, algorithm, None, f"{TYPE_LIMIT}{order.type}")
+    name = f"{TYPE_LIMIT}{order.type}"
+    return LimitRule(order.limit or 1, order.window or 1.0, ordered_algorithm(order), None, name)
+
+
+def ordered_algorithm(order: Order) -> Algorithm:
+    """How a limit that was ordered counts: with a window, from the first start on. So no more start in the
+    first window than was ordered. A full bucket would let twice as many start."""
+    return "slots" if order.window is None else "fixed_window"
 
 
 MOST: Final = 2**31 - 1

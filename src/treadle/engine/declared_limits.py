@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from treadle.define.dependency import BUILT_IN
 from treadle.doers.base import AdaptedDoer
-from treadle.doers.limit_rules import TYPE_LIMIT, LimitRule, owner_and_window, rule_of_type, rules_in_force
+from treadle.doers.limit_rules import (
+    TYPE_LIMIT,
+    LimitRule,
+    ordered_algorithm,
+    owner_and_window,
+    rule_of_type,
+    rules_in_force,
+)
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
 from treadle.item import ItemState, Limit, Order, WorkerState
@@ -63,7 +70,7 @@ def with_orders(
     uses: Iterable[LimitUse], orders: Iterable[Order], declared: Mapping[str, LimitRule]
 ) -> list[LimitUse]:
     """The uses, each with the order that is in force for it and what the code says; and one for each order
-    under which nothing counts now."""
+    under which nothing counts now. Left out are limits in code that an order has replaced."""
     limits = {each.subject: each for each in orders if each.kind == "limit"}
     shown: list[LimitUse] = []
     unused = dict(limits)
@@ -75,6 +82,8 @@ def with_orders(
         elif use.algorithm == "slots":
             use = replace(use, code=use.limit)
         order = next((each for each in limits.values() if _is_of(use.name, each)), None)
+        if order is None and any(_is_replaced(use.name, each) for each in limits.values()):
+            continue
         if order is not None:
             unused.pop(order.subject, None)
             use = replace(use, limit=order.limit, lowest=None, order=order)
@@ -87,24 +96,31 @@ def _unused(order: Order, declared: Mapping[str, LimitRule]) -> LimitUse:
         rule = rule_of_type(order)
         return LimitUse(rule.start(""), rule.algorithm, 0.0, order.limit, order=order)
     name = order.name or ""
-    kind = "slots" if order.window is None else f"token_bucket/{order.window:g}"
-    rule_in_code = _alike(declared, f"{name}:{kind}:all")
-    use = LimitUse(
-        f"{name}:{kind}:all", "slots" if order.window is None else "token_bucket", 0.0, order.limit
-    )
+    algorithm = ordered_algorithm(order)
+    start = LimitRule(order.limit or 1, order.window or 1.0, algorithm, None, name).start("")
+    rule_in_code = _alike(declared, start)
+    use = LimitUse(start, algorithm, 0.0, order.limit)
     if rule_in_code is not None:
-        changed = replace(rule_in_code, window=order.window or rule_in_code.window)
-        window = None if rule_in_code.algorithm == "slots" else rule_in_code.window
-        use = replace(use, name=changed.start(name), algorithm=changed.algorithm, code=rule_in_code.limit)
-        use = replace(use, code_window=window)
+        window = None if algorithm == "slots" else rule_in_code.window
+        changed = replace(rule_in_code, window=order.window or rule_in_code.window, algorithm=algorithm)
+        use = replace(use, name=changed.start(name), code=rule_in_code.limit, code_window=window)
     return replace(use, order=order)
 
 
 def _is_of(name: str, order: Order) -> bool:
     """Whether a limit of this name obeys the order."""
+    window = "" if order.window is None else f"/{order.window:g}"
+    return name.startswith(f"{_ordered(order)}:{ordered_algorithm(order)}{window}:")
+
+
+def _is_replaced(name: str, order: Order) -> bool:
+    """Whether a limit of this name, in code, is not in force because of the order."""
     owner, window = owner_and_window(name)
-    ordered = order.name if order.type is None else f"{TYPE_LIMIT}{order.type}"
-    return owner == ordered and window == order.window
+    return owner == _ordered(order) and window is not None and window == order.window
+
+
+def _ordered(order: Order) -> str:
+    return (order.name or "") if order.type is None else f"{TYPE_LIMIT}{order.type}"
 
 
 def _alike(declared: Mapping[str, LimitRule], name: str) -> LimitRule | None:
