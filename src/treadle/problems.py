@@ -11,7 +11,7 @@ The kinds, the most urgent first:
     undecodable      items whose arguments do not fit the code of the workers that have claimed them
     release          a mark of dead items appears only under the newest release
     flood            one tenant or type is most of the ready items of a queue, and others wait there too
-    late             an item of a queue that is not paused has been ready for longer than it may be
+    late             an item that is not paused, and has a worker, has been ready for longer than it may be
     schedule         no process has the code of a schedule, or none has fired it
     schedule_failed  the last run of a schedule raised, and submitted nothing
     not_submitted    blocked items have waited as long for ids that were never submitted
@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from treadle.base.wording import duration, error_line, listed, plain, plural
 from treadle.item import KILLING, UNSATISFIABLE, Count, ItemState, Order, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
-from treadle.item_facts import By, DeadMark, Overview, counts_by, total
+from treadle.item_facts import By, DeadMark, Overview, QueueAge, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
 from treadle.operate.webhook import OnProblem as OnProblem
 from treadle.operate.webhook import ProblemChange as ProblemChange
@@ -149,11 +149,13 @@ def find_problems(
         yield Problem("dead", text, command("dead", tenant=tenant), types, count)
 
 
-def _of(kind: ProblemKind, reason: Reason, more: str = "", refs: tuple[str, ...] | None = None) -> Problem:
+def _of(
+    kind: ProblemKind, reason: Reason, more: str = "", refs: tuple[str, ...] | None = None, items: int = 0
+) -> Problem:
     """A problem that `why` explains in the same words. more: what is said besides. refs: what it is known by,
     if these are not the refs of the reason."""
     text = f"{reason.text}; {more}" if more else reason.text
-    return Problem(kind, text, reason.fix, reason.refs if refs is None else refs)
+    return Problem(kind, text, reason.fix, reason.refs if refs is None else refs, items)
 
 
 def _waits(count: int, noun: str, more: bool = False, *, estimated: bool = False) -> str:
@@ -199,7 +201,7 @@ def _no_worker(
     count, estimated = total(waiting)
     said = [_waits(count, "open item", estimated=estimated) if waiting else "", _unfired_text(schedules)]
     if any(said):
-        yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)), ())
+        yield _of("no_worker", fleet.no_worker(left), "; ".join(filter(None, said)), (), count)
     else:
         yield from _stuck_workers(fleet, items)
 
@@ -223,28 +225,48 @@ def _silent(fleet: WorkerFleet) -> Problem:
     return Problem("silent", text, fix, tuple(worker.id for worker in fleet.silent))
 
 
-def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None) -> Iterator[Problem]:
-    """Queues with late items, except those in which only items wait that no worker can run. Of a queue that
-    was not counted, not all types are known."""
+def runnable(overview: Overview, fleet: WorkerFleet) -> list[Count]:
+    """The ready items that wait neither for a worker nor for the end of a pause."""
     missing = {each.type for each in overview.unserved}
+    return [
+        each
+        for each in overview.counts
+        if each.status == "ready"
+        and each.type not in missing
+        and not overview.holds(each)
+        and fleet.serves(type=each.type, queue=each.queue, tenant=each.tenant)
+    ]
+
+
+def late_queues(
+    overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None
+) -> list[QueueAge]:
+    """Queues with late items, except those in which nothing waits that could run. Of a queue that was not
+    counted, not all types are known."""
     ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
-    idle = {
+    able = {each.queue for each in runnable(overview, fleet)}
+    able |= {
         queue
         for queue, counts in ready.items()
-        if not fleet.serves(queue=queue)
-        or not any(
-            each.estimated
-            or (each.type not in missing and fleet.serves(type=each.type, queue=queue, tenant=each.tenant))
-            for each in counts
-        )
+        if fleet.serves(queue=queue) and any(each.estimated and not overview.holds(each) for each in counts)
     }
-    stopped = {queue for queue, counts in ready.items() if all(map(overview.holds, counts))}
-    stopped |= {each.queue for each in overview.paused if each.queue and each.tenant in (None, tenant)}
-    for age in overview.ages:
-        waited = overview.now - age.oldest_ready
-        if waited > max_wait and age.queue not in stopped | idle:
-            text = f"queue {age.queue}: an item has been ready for {duration(waited)}"
-            yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,))
+    stopped = {each.queue for each in overview.paused if each.type is None and each.tenant in (None, tenant)}
+    return [
+        age
+        for age in overview.ages
+        if overview.now - age.oldest_ready > max_wait
+        and age.queue not in stopped
+        and (age.queue in able or age.queue not in ready)
+    ]
+
+
+def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str | None) -> Iterator[Problem]:
+    able = counts_by(runnable(overview, fleet), "queue")
+    for age in late_queues(overview, fleet, max_wait, tenant):
+        count, _ = total(able.get(age.queue, ()))
+        text = f"queue {age.queue}: an item has been ready for {duration(overview.now - age.oldest_ready)}"
+        text += f"; {_ready_waits(able[age.queue])}" if count else ""
+        yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,), count)
 
 
 def _floods(overview: Overview, tenant: str | None) -> Iterator[Problem]:
@@ -294,7 +316,7 @@ def _paused(overview: Overview, pause: Order) -> Problem:
     if held and pause.queue is not None and pause.tenant is None:
         ages = [age.oldest_ready for age in overview.ages if age.queue == pause.queue]
         text += f", the oldest for {duration(overview.now - min(ages, default=overview.now))}"
-    return Problem("paused", text, resume_command(pause), (pause.about,))
+    return Problem("paused", text, resume_command(pause), (pause.about,), total(held)[0])
 
 
 def _not_submitted(stuck: Sequence[ItemState], tenant: str | None) -> Problem:
@@ -320,19 +342,20 @@ def _unserved(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
             "no_worker",
             fleet.no_worker_for_type(each.type, each.since, None),
             _waits(each.count, "ready item", estimated=each.type in estimated),
+            items=each.count,
         )
         for each in overview.unserved
         if each.type not in held
     ]
     yield from _at_most("type", [*types, *_apart(ready, fleet)])
     queues = [
-        _of("no_worker", no_worker_for_queue(fleet.taking, "", queue), _ready_waits(counts), (queue,))
+        _ready_of(no_worker_for_queue(fleet.taking, "", queue), counts, (queue,))
         for queue, counts in counts_by(ready, "queue").items()
         if not fleet.serves(queue=queue)
     ]
     yield from _at_most("queue", queues)
     tenants = [
-        _of("no_worker", no_worker_for_tenant(fleet.taking, tenant), _ready_waits(counts), (tenant,))
+        _ready_of(no_worker_for_tenant(fleet.taking, tenant), counts, (tenant,))
         for tenant, counts in counts_by(ready, "tenant").items()
         if not fleet.serves(tenant=tenant)
     ]
@@ -349,7 +372,11 @@ def _apart(ready: Sequence[Count], fleet: WorkerFleet) -> Iterator[Problem]:
             if missing is not None:
                 found.setdefault(replace(missing, refs=(each.type, each.queue)), []).append(each)
     for reason, counts in found.items():
-        yield _of("no_worker", reason, _ready_waits(counts))
+        yield _ready_of(reason, counts)
+
+
+def _ready_of(reason: Reason, counts: Sequence[Count], refs: tuple[str, ...] | None = None) -> Problem:
+    return _of("no_worker", reason, _ready_waits(counts), refs, total(counts)[0])
 
 
 def _ready_waits(counts: Sequence[Count]) -> str:
@@ -365,7 +392,7 @@ def _at_most(noun: By, problems: Sequence[Problem]) -> Iterator[Problem]:
     names = tuple(each.refs[0] for each in problems)
     text = f"no worker for {len(names):,} {noun}s of which items are ready: {listed(names, MOST_OF_KIND)}"
     have = "whose app has them" if noun == "type" else "that serves them"
-    yield Problem("no_worker", text, f"start a worker {have}", names)
+    yield Problem("no_worker", text, f"start a worker {have}", names, sum(each.items for each in problems))
 
 
 def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
@@ -387,7 +414,7 @@ def _undecodable(overview: Overview, fleet: WorkerFleet) -> Iterator[Problem]:
         text = misfit_text(f"the arguments of {items} of {type}", workers, those[0][1].error)
         if count:
             text += f"; {dies_text(fleet.now, (said for _, said in those), count)}"
-        yield Problem("undecodable", text, FIX, (type,))
+        yield Problem("undecodable", text, FIX, (type,), count)
 
 
 def _releases(overview: Overview, marks: Sequence[DeadMark], tenant: str | None) -> Iterator[Problem]:

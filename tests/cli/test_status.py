@@ -69,6 +69,24 @@ def test_an_empty_store_is_healthy(store: Store) -> None:
     assert "no open and no dead items" in answer.out
 
 
+def test_problems_say_how_many_items_they_are_about() -> None:
+    """Also to programs."""
+    late, ready = (QueueAge("q", NOW - 301),), (_count("ready", 37),)
+    picky = WorkerState("w1", NOW + 10, None, 0, WorkerInfo(queues=("other",)))
+    for facts in (
+        {"workers": (LIVE,), "ages": late},
+        {},
+        {"workers": (LIVE,), "unserved": (UnservedType("t", 37, None),)},
+        {"workers": (picky,)},
+        {"workers": (LIVE,), "paused": (_pause("q"),)},
+    ):
+        (found,) = _found(None, counts=ready, **facts)
+        assert ("37" in found.text, found.items) == (True, 37)
+    many = tuple(UnservedType(f"t{n}", 2, None) for n in range(4))
+    (found,) = _found(None, workers=(LIVE,), unserved=many)
+    assert found.items == 8
+
+
 def test_open_items_without_a_worker_are_a_problem() -> None:
     assert _problems(counts=(_count("ready", 3), _count("scheduled"))) == [
         ("no_worker", "no worker is alive; 4 open items wait")

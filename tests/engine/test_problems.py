@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Client, InputError, MemoryBackend, Treadle, work
 from treadle.item import Demand, Heartbeat
-from treadle.testing import CountingBackend
+from treadle.testing import CountingBackend, ManualClock
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 
@@ -61,4 +61,34 @@ async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() 
     found = await app.problems(quick=True)
     assert (found[0].kind, found[0].refs) == ("killing", ("poison",))
     assert backend.total() <= 6
+    await app.close()
+
+
+@work(name="scan")
+async def scan() -> None: ...
+
+
+async def test_only_what_could_run_is_late() -> None:
+    """Not what a pause holds back, nor what has no worker, although it is the oldest of its queue."""
+    clock = ManualClock()
+    backend = MemoryBackend(clock=clock)
+    app = Treadle(backend, work=[send, scan], clock=clock)
+
+    async def late() -> list[tuple[str, int]]:
+        await backend.beat(Heartbeat(worker="w1", lease=60, types=("mail.send",)))
+        return [(each.text, each.items) for each in await app.problems() if each.kind == "late"]
+
+    await app.tenant("acme").enqueue(send())
+    await app.pause(tenant="acme")
+    await app.tenant("beta").enqueue(scan())
+    await app.enqueue(send(), lane="held")
+    await app.pause(type="mail.send", tenant="default")
+    clock.advance(600)
+    await app.tenant("other").enqueue_many([send(), send()])
+    clock.advance(200)
+    assert await late() == []
+    clock.advance(200)
+    assert await late() == [("queue default: an item has been ready for 6 min 40 s; 2 ready items wait", 2)]
+    await app.resume(tenant="acme")
+    assert await late() == [("queue default: an item has been ready for 16 min 40 s; 3 ready items wait", 3)]
     await app.close()

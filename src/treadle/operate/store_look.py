@@ -12,8 +12,16 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.item import TELL_TYPE, Filter, ItemState, Status
-from treadle.item_facts import DeadMark, Overview, Release
-from treadle.problems import BLOCKED_LOOKED_AT, MAX_WAIT, Problem, began_with, find_problems
+from treadle.item_facts import DeadMark, Overview, QueueAge, Release
+from treadle.problems import (
+    BLOCKED_LOOKED_AT,
+    MAX_WAIT,
+    Problem,
+    began_with,
+    find_problems,
+    late_queues,
+    runnable,
+)
 from treadle.records import HOUR, MINUTE
 from treadle.store.fleet import Fleet
 from treadle.store.rules.records import begin_of
@@ -30,6 +38,8 @@ KILLERS_LOOKED_AT: Final = 100
 """Items that ended workers that are looked at, the oldest."""
 SCHEDULED_LOOKED_AT: Final = 1000
 """Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest."""
+LINES_LOOKED_AT: Final = 20
+"""Lines of a queue, those with the longest waits, that are looked at for items that could run."""
 MARKS_LOOKED_AT: Final = 5
 """Marks that may have begun with a release that are looked at, the largest."""
 DEAD_LOOKED_AT: Final = 100
@@ -66,8 +76,8 @@ class StoreLook(NamedTuple):
 async def look_at(
     core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
 ) -> StoreLook:
-    """Look at the store as a client of a tenant may see it, by at most eight reads; a few more if a release
-    may be the cause of deaths.
+    """Look at the store as a client of a tenant may see it, by at most eight reads; more if a release may be
+    the cause of deaths, or if items of a queue are late, and others of it cannot run.
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
@@ -86,6 +96,7 @@ async def look_at(
         states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
         schedules = tuple(each for each in states if not each.ended)
     given = without_messages(overview)
+    given = replace(given, ages=await _read_ages(backend, tenant, given, fleet, max_wait))
     found = find_problems(
         given,
         fleet,
@@ -125,6 +136,30 @@ async def count_suspended(backend: Backend, tenant: str | None) -> SuspendedCoun
         if not more:
             break
     return SuspendedCount(sum(seen.values()), more)
+
+
+async def _read_ages(
+    backend: Backend, tenant: str | None, overview: Overview, fleet: WorkerFleet, max_wait: float
+) -> tuple[QueueAge, ...]:
+    """Since when items have waited that could run. Ages of queues with others besides are read anew, if they
+    are long. What waits behind an item that cannot run is not known: such an age is left out."""
+    ages = {each.queue: each for each in overview.ages}
+    able = {(each.tenant, each.queue, each.type) for each in runnable(overview, fleet)}
+    for age in late_queues(overview, fleet, max_wait, tenant):
+        ready = [each for each in overview.counts if (each.queue, each.status) == (age.queue, "ready")]
+        if all((each.tenant, each.queue, each.type) in able for each in ready):
+            continue
+        del ages[age.queue]
+        tenants = {name for name, queue, _ in able if queue == age.queue}
+        lines = [
+            each for each in await backend.lines(age.queue, tenant=tenant, cap=1) if each.tenant in tenants
+        ]
+        for line in sorted(lines, key=lambda each: each.oldest_ready)[:LINES_LOOKED_AT]:
+            (first,) = await backend.get([line.first], tenant=line.tenant)
+            if first is not None and (line.tenant, age.queue, first.type) in able:
+                ages[age.queue] = replace(age, oldest_ready=line.oldest_ready)
+                break
+    return tuple(ages.values())
 
 
 async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
