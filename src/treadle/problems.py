@@ -164,26 +164,27 @@ def _waits(count: int, noun: str, more: bool = False, *, estimated: bool = False
 
 
 def _killing(items: Sequence[ItemState]) -> Iterator[Problem]:
-    """The item that lost the most workers. Items that ran beside it have lost as many, or fewer."""
+    """The item that lost the most workers. Items that ran beside it have lost as many, or fewer. One that is
+    held ends no more."""
     killers = sorted((each for each in items if each.losses >= KILLING), key=lambda each: -each.losses)
-    first = [each for each in killers if each.losses == killers[0].losses]
-    others = killers[len(first) :]
+    most = max((each.losses for each in killers), default=0)
+    first = [each for each in killers if each.losses == most and not each.held]
+    others = [each for each in killers if each.losses < most and not each.held] if first else []
     if len(first) == 1:
         text = f"{item_name(first[0].id, first[0].type)}: {killed_text(first[0].losses)}"
-        yield Problem("killing", text, give_up_killer(first[0]), (first[0].id,))
+        yield Problem("killing", text, give_up_killer(first[0]), (first[0].id,), 1)
     elif first:
         text = f"{killed_text(first[0].losses)}: this is so for {len(first):,} items, and one of them may be "
         text += f"at fault: {_named(first)}"
         fix = "see the logs of those that died. Each of the items runs beside ever fewer others, until it is "
         fix += "known which one it is"
-        yield Problem("killing", text, fix, tuple(each.id for each in first))
+        yield Problem("killing", text, fix, tuple(each.id for each in first), len(first))
     if others:
         have = "has" if len(others) == 1 else "have"
         text = f"{plural(len(others), 'other item')} {have} lost {KILLING} workers in a row or more, and may "
         text += f"have run beside {'it' if len(first) == 1 else 'them'}: {_named(others)}"
-        yield Problem(
-            "killing", text, "see what the logs say of the first", tuple(each.id for each in others)
-        )
+        ids = tuple(each.id for each in others)
+        yield Problem("killing", text, "see what the logs say of the first", ids, len(others))
 
 
 def _named(items: Sequence[ItemState]) -> str:

@@ -108,7 +108,7 @@ def test_enough_of_them_are_looked_at() -> None:
     verbs = {shlex.split(line)[1] for line in FIXES}
     assert verbs == {
         *("cancel", "check", "dead", "group", "repair", "requeue", "resume", "schedules", "signal"),
-        *("trigger", "why", "worker", "pause", "update"),
+        *("hold", "trigger", "why", "worker", "pause", "update"),
     }
 
 

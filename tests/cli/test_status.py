@@ -321,8 +321,10 @@ def test_items_that_end_their_workers_come_first() -> None:
     assert first == Problem(
         "killing",
         "a7 (t): 7 workers in a row died, or lost the lease, while they ran it",
-        "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a7",
+        "it may end the next worker too: see the logs of those that died. To keep it from running: "
+        "treadle hold a7. To give it up: treadle cancel a7",
         ("a7",),
+        1,
     )
     assert last.refs == ("a6", "a5", "a4", "a3")  # one or two losses are usual
     assert last.text == (
@@ -347,8 +349,21 @@ def test_of_items_that_were_lost_together_none_is_accused() -> None:
         "see the logs of those that died. Each of the items runs beside ever fewer others, until it is known "
         "which one it is",
         ("a0", "a1", "a2", "a3", "a4"),
+        5,
     )
-    assert other.refs == ("b",)
+    assert (other.refs, other.items) == (("b",), 1)
+
+
+def test_an_item_that_is_held_ends_no_more_workers() -> None:
+    """Nor is another accused in its place, until it has lost as many."""
+    held = ItemState(id="a", type="t", status="scheduled", losses=5, held=True)
+    beside = ItemState(id="b", type="t", status="ready", losses=4)
+    assert _found(None, [held, beside], workers=(LIVE,)) == []
+    (found,) = _found(None, [held, replace(beside, losses=5)], workers=(LIVE,))
+    assert found.refs == ("b",)
+    running = replace(beside, status="running", tenant="acme")
+    (found,) = _found(None, [running], workers=(LIVE,))
+    assert found.fix.endswith("that died. To give it up: treadle cancel b --tenant acme")
 
 
 def test_an_item_whose_workers_died_is_found(store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.dashboard.jobs import die, send
 from treadle import Treadle
-from treadle.item import Heartbeat
+from treadle.item import Demand, Heartbeat
 from treadle.worker_info import UndecodableType, WorkerInfo, encode_worker_info
 
 
@@ -73,3 +73,22 @@ async def test_a_problem_has_a_button_for_those_who_may(store: Any, make_app: An
     acme = visitor(app, tenants=["acme"])
     assert (await acme.get("/menu")).json() == {"overview": "1"}
     assert "<button>Resume" not in (await acme.get("/")).text
+
+
+async def test_an_item_that_ends_workers_can_be_held_at_once(
+    memory_store: Any, make_app: Any, visitor: Any
+) -> None:
+    app: Treadle = make_app(memory_store, send)
+    await app.tenant("acme").enqueue(send("x"), id="killer")
+    for n in range(3):
+        await app.backend.beat(Heartbeat(worker="mortal", lease=60))
+        await app.backend.begin((await app.backend.claim(Demand(worker="mortal", limit=1))).leases)
+        await app.backend.remove_worker("mortal")
+        await app.tenant("acme").trigger(["killer"] if n else [])
+    whose = 'href="/act/hold?id=killer+acme&amp;back=%2F">Hold it…'
+    assert whose in (await visitor(app).get("/")).text
+    assert "Hold it…" not in (await visitor(app, "read").get("/")).text
+    page = (await visitor(app, tenants=["acme"]).get("/")).text
+    assert 'href="/act/hold?id=killer&amp;back=%2F">Hold it…' in page
+    await app.tenant("acme").hold(["killer"])
+    assert "Hold it…" not in (await visitor(app).get("/")).text

@@ -195,7 +195,8 @@ def test_an_item_that_is_due_later_says_why_and_when(given: dict[str, Any], text
 
 def test_an_item_that_ends_its_workers_is_not_to_be_run_sooner() -> None:
     warning = (
-        "it may end the next worker too: see the logs of those that died. To give it up: treadle cancel a1"
+        "it may end the next worker too: see the logs of those that died. To keep it from running: "
+        "treadle hold a1. To give it up: treadle cancel a1"
     )
     (reason,) = reasons_of(facts("scheduled", due_at=NOW + 180, freed=True, losses=7))
     assert reason.text == "its worker died while it ran, 7 times in a row, due in 3 min"

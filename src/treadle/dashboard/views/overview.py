@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -10,7 +12,7 @@ import msgspec
 
 from treadle.base.wording import approximate
 from treadle.dashboard.access import Action
-from treadle.dashboard.addresses import segment
+from treadle.dashboard.addresses import chosen_id, segment
 from treadle.dashboard.payloads import shown_text
 from treadle.dashboard.queue_states import (
     Depth,
@@ -24,7 +26,7 @@ from treadle.dashboard.queue_states import (
 from treadle.dashboard.throughput import Throughput, read_throughput, span_of, throughput_json
 from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
-from treadle.item import Order
+from treadle.item import DEFAULT_TENANT, Order
 from treadle.item_facts import total
 from treadle.operate.filters import filter_word
 from treadle.operate.store_look import SuspendedCount, count_suspended
@@ -34,6 +36,7 @@ from treadle.problems import Problem, ProblemKind
 from .limits import limit_rows
 
 MOST_QUEUES: Final = 12
+_HOLD: Final = re.compile(r"(treadle hold .+?)\. To give it up")
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
 
@@ -150,15 +153,20 @@ def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy
     if kind == "release" and "--mark" in problem.fix:
         q = f"status:dead {filter_word('mark', first)}"
         return Remedy("requeue", "Requeue them…", visit.url("/act/requeue", q=q, back="/"))
+    if kind == "killing" and (hold := _HOLD.search(problem.fix)):
+        words = shlex.split(hold[1])
+        named = words[words.index("--tenant") + 1] if "--tenant" in words else DEFAULT_TENANT
+        id = chosen_id(first, None if visit.tenant else named)
+        return Remedy("hold", "Hold it…", visit.url("/act/hold", id=id, back="/"))
     if not visit.sees_fleet:
         return None
     if kind == "paused":
         order = next((each for each in paused if resume_command(each) == problem.fix), None)
-        named = None if order is None else {"queue": order.queue, "type": order.type, "tenant": order.tenant}
-        return Remedy("resume", "Resume", visit.url("/orders/resume"), named) if named else None
+        fields = None if order is None else {"queue": order.queue, "type": order.type, "tenant": order.tenant}
+        return Remedy("resume", "Resume", visit.url("/orders/resume"), fields) if fields else None
     if kind == "flood" and problem.text.startswith("tenant "):
-        fields = {"queue": first, "tenant": problem.refs[1]}
-        return Remedy("pause", "Pause this tenant there", visit.url("/orders/pause"), fields)
+        flood = {"queue": first, "tenant": problem.refs[1]}
+        return Remedy("pause", "Pause this tenant there", visit.url("/orders/pause"), flood)
     if kind == "flood":
         q = f"status:ready {filter_word('type', problem.refs[1])} {filter_word('queue', first)}"
         return Remedy("update", "Lower its priority…", visit.url("/act/update", q=q, back="/"))

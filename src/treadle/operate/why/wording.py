@@ -114,8 +114,9 @@ def attempt_name(attempt: int, attempts: int | None) -> str:
 
 def give_up_killer(item: ItemState) -> str:
     """What to do about an item whose workers died."""
-    cancel = command("cancel", item.id, tenant=tenant_option(item.tenant))
-    return f"it may end the next worker too: see the logs of those that died. To give it up: {cancel}"
+    hold, cancel = (command(verb, item.id, tenant=tenant_option(item.tenant)) for verb in ("hold", "cancel"))
+    keep = "" if item.status == "running" else f"To keep it from running: {hold}. "
+    return f"it may end the next worker too: see the logs of those that died. {keep}To give it up: {cancel}"
 
 
 def killed_text(losses: int) -> str:
