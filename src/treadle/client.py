@@ -461,7 +461,7 @@ class ClientSettings(TypedDict, total=False):
     on_unhandled_group: OnUnhandledGroup | None
     """Called once for a group that ends with a value while no process waits for it."""
     on_problem: OnProblem | None
-    """Told, once in the whole fleet, when a problem appears, gets worse or ends: a `Webhook` of
+    """Told, once in the whole fleet, when a problem appears, changes or ends: a `Webhook` of
     `treadle.problems`, or a function that takes a `ProblemChange`. Workers look for problems."""
     submit_middleware: Sequence[SubmitMiddleware]
     """`async def m(items, call_next)`, around each submit; the first is the outermost."""

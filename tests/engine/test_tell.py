@@ -55,23 +55,23 @@ def changes(compare: ProblemCompare) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def test_a_problem_appears_gets_worse_and_ends() -> None:
-    late = Problem("late", "an item has waited for 5 min", "treadle why", ("mail",))
-    first = compared([], late, Problem("dead", "2 dead items", "treadle dead", ("a", "b"), 2))
-    assert changes(first) == [("appeared", "late", ("mail",)), ("appeared", "dead", ("a", "b"))]
+    overdue = Problem("schedule", "1 schedule overdue", "treadle why", ("nightly",))
+    first = compared([], overdue, Problem("dead", "2 dead items", "treadle dead", ("a", "b"), 2))
+    assert changes(first) == [("appeared", "schedule", ("nightly",)), ("appeared", "dead", ("a", "b"))]
     assert [each.since for each in first.known] == [100.0, 100.0]
     # Another text, fewer types and a few more items are no change.
-    same = ProblemCompare(first.known, [late, Problem("dead", "19", "", ("b",), 19)], 200.0)
+    same = ProblemCompare(first.known, [overdue, Problem("dead", "19", "", ("b",), 19)], 200.0)
     assert changes(same) == []
     assert [(each.since, each.items) for each in same.known] == [(100.0, 0), (100.0, 2)]
-    worse = compared(same.known, late, Problem("dead", "20", "", ("b",), 20))
+    worse = compared(same.known, overdue, Problem("dead", "20", "", ("b",), 20))
     assert changes(worse) == [("changed", "dead", ("b",))]
     assert worse.known[1].items == 20
-    other = compared(worse.known, late, Problem("dead", "20", "", ("b", "c"), 20))
+    other = compared(worse.known, overdue, Problem("dead", "20", "", ("b", "c"), 20))
     assert changes(other) == [("changed", "dead", ("b", "c"))]
-    over = compared(other.known, Problem("late", "", "", ("other",)))
+    over = compared(other.known, Problem("schedule", "", "", ("other",)))
     assert changes(over) == [
-        ("appeared", "late", ("other",)),
-        ("ended", "late", ("mail",)),
+        ("appeared", "schedule", ("other",)),
+        ("ended", "schedule", ("nightly",)),
         ("ended", "dead", ("b", "c")),
     ]
 
@@ -96,6 +96,73 @@ def test_problems_that_become_one_are_told_once() -> None:
         "appeared",
         *["ended"] * 3,
     ]
+
+
+def test_suspects_that_become_few_or_many_are_told() -> None:
+    """Of items that ended workers, those that lost the most are told."""
+
+    def killing(*ids: str) -> list[Problem]:
+        beside = Problem("killing", "others", "", ("beside",), 1)
+        return [Problem("killing", f"{len(ids)}", "", ids, len(ids)), beside]
+
+    first = compared([], *killing("a", "b", "c"))
+    assert changes(first) == [("appeared", "killing", ("a", "b", "c"))]
+    few = compared(first.known, *killing("a", "b", "c", "d"))
+    assert (changes(few), few.known[0].refs) == ([], ("a", "b", "c"))
+    many = compared(few.known, *killing(*"abcdefghijklm"))
+    assert [(change, len(refs)) for change, _, refs in changes(many)] == [("changed", 13)]
+    assert changes(compared(many.known, *killing(*"abcdefghijkl"))) == []
+    one = compared(many.known, *killing("c"))
+    assert changes(one) == [("changed", "killing", ("c",))]
+    assert changes(compared(one.known, *killing("c"))) == []
+    assert changes(compared(one.known, *killing("z"))) == [("changed", "killing", ("z",))]
+    assert changes(compared(one.known)) == [("ended", "killing", ("c",))]
+
+
+def test_a_problem_that_comes_and_goes_is_one() -> None:
+    """Whichever worker is blocked. It is over when it was gone for some minutes, and others at once."""
+
+    def blocked(*workers: str) -> Problem:
+        return Problem("blocked", "", "", workers)
+
+    compare = ProblemCompare([], [blocked("w1")], 100.0)
+    assert changes(compare) == [("appeared", "blocked", ("w1",))]
+    for now, found in ((115.0, []), (130.0, [blocked("w2")]), (145.0, []), (160.0, []), (400.0, [])):
+        before = compare.known
+        compare = ProblemCompare(before, found, now)
+        assert (now, changes(compare)) == (now, [])
+        assert compare.is_changed == (now not in (160.0, 400.0)), "what is known is stored"
+    assert changes(ProblemCompare(compare.known, [blocked("w1", "w2", "w3")], 410.0)) == [
+        ("changed", "blocked", ("w1", "w2", "w3"))
+    ]
+    over = ProblemCompare(compare.known, [], 446.0)
+    assert (changes(over), over.known) == ([("ended", "blocked", ("w1",))], [])
+
+
+async def test_a_short_absence_is_stored_and_not_told(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Problem] = []
+    look = tell.look_at
+
+    async def look_at(*args: Any, **named: Any) -> Any:
+        return (await look(*args, **named))._replace(problems=tuple(found))
+
+    monkeypatch.setattr(tell, "look_at", look_at)
+    for name, value in (("EVERY", 0.0), ("SHARE", 0)):
+        monkeypatch.setattr(tell, name, value)
+    told: list[ProblemChange] = []
+    async with make_app(send, log_failures=False) as app:
+        watch = ProblemWatch(core_of(app), None, told.append)
+        for there in (True, False, False, True, False):
+            found[:] = [Problem("late", "", "", ("mail",), 1)] if there else []
+            await watch.run_once()
+        assert [each.change for each in told] == ["appeared"]
+        assert {each.status for each in (await app.list(type=TELL_TYPE)).items} == {"success"}
+        monkeypatch.setattr(tell, "LINGER", 0.0)
+        await watch.run_once()
+        assert [each.change for each in told] == ["appeared", "ended"]
+        assert len((await app.list(type=TELL_TYPE)).items) == 5
 
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "postgres", "redis"], indirect=True)

@@ -41,7 +41,7 @@ async def watch(
         bool, typer.Option("--once", help="look once, tell what there is to tell, and end: for cron")
     ] = False,
 ) -> None:
-    """Tell a receiver when problems appear, get worse or end, until Ctrl-C: also that no worker is alive.
+    """Tell a receiver when problems appear, change or end, until Ctrl-C: also that no worker is alive.
 
     Any number of processes may do so, with the workers of an app that has on_problem=: each message is sent
     once. TREADLE_WEBHOOK_SECRET signs messages. --app without --post: tell the on_problem= of the app.

@@ -3,6 +3,7 @@
 Each process that knows the receiver runs a `ProblemWatch`. A look is an occurrence of a hidden schedule, so
 one process does it. What has changed is submitted with the fire of this occurrence, in one step: a message
 for each change, and with it all problems that are known now. The next look compares with the newest message.
+A message that tells nothing says which problems are gone for now: they are over when they stay so.
 
 A message is an item of a hidden type. The process that has looked claims it by hand, since its workers may
 serve other queues, and tells the receiver. If that fails, the item is tried again, as any other.
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from treadle.base.callables import is_async, raised_by_user
 from treadle.bulk_action import OPERATORS
@@ -48,8 +50,13 @@ MOST: Final = 100
 """Problems that are told at once."""
 WORSE: Final = 10
 """A problem has changed if it is about this many times as many items as it was told."""
-OF_ITEMS: Final = ("killing", "not_submitted")
-"""Kinds whose refs are items, which come and go: there is one such problem."""
+ONE: Final = ("killing", "not_submitted", "blocked")
+"""Kinds whose refs are items or workers that come and go: there is one such problem, the first."""
+SPREAD: Final = 3
+"""Of suspects and of blocked workers, this many times as many are a change."""
+LINGER: Final = 300.0
+"""Seconds for which a problem of these kinds must be gone until it is over:"""
+LINGERING: Final = ("silent", "blocked", "flood", "late")
 
 
 class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,6 +68,8 @@ class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):
     refs: tuple[str, ...]
     items: int
     since: float
+    gone_at: float = 0.0
+    """When it was missed first. 0: it is there."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -70,11 +79,13 @@ class KnownProblem(msgspec.Struct, frozen=True, omit_defaults=True):
 class TellInput(msgspec.Struct, frozen=True, omit_defaults=True):
     """The input of a message."""
 
-    change: ProblemChange
+    change: ProblemChange | None = None
+    """None: there is nothing to tell, but something else is known."""
     known: tuple[KnownProblem, ...] = ()
     """All problems that are known after the look."""
 
 
+FIELDS: Final = ("kind", "text", "fix", "refs", "items", "since")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(TellInput)
 
@@ -84,7 +95,7 @@ def names_of(problem: Problem | KnownProblem) -> frozenset[str]:
     same refs, but each has its own remedy."""
     if problem.kind == "paused":
         return frozenset((problem.fix,))
-    return frozenset(("",) if problem.kind in OF_ITEMS or not problem.refs else problem.refs)
+    return frozenset(("",) if problem.kind in ONE or not problem.refs else problem.refs)
 
 
 class ProblemCompare:
@@ -96,12 +107,23 @@ class ProblemCompare:
         self.known: list[KnownProblem] = []
         there: dict[str, set[str]] = {}
         for problem in list(found)[:MOST]:
+            if problem.kind in ONE and problem.kind in there:
+                continue
             names = names_of(problem)
             there.setdefault(problem.kind, set()).update(names)
             self._add(problem, names, [each for each in known if each.kind == problem.kind], now)
         for each in known:
-            if there.get(each.kind, set()).isdisjoint(each.names):
+            if not there.get(each.kind, set()).isdisjoint(each.names):
+                continue
+            gone_at = each.gone_at or now
+            if each.kind in LINGERING and now - gone_at < LINGER:
+                self.known.append(replace(each, gone_at=gone_at))
+            else:
                 self.changes.append(("ended", each))
+        self.is_changed = bool(self.changes) or {_key(each) for each in known if each.gone_at} != {
+            _key(each) for each in self.known if each.gone_at
+        }
+        """Whether what is known must be stored."""
 
     def _add(
         self, problem: Problem, names: frozenset[str], known: Sequence[KnownProblem], now: float
@@ -110,18 +132,33 @@ class ProblemCompare:
         most = max((each.items for each in before), default=0)
         is_new = names - {name for each in known for name in each.names}
         worse = bool(is_new) or 0 < most * WORSE <= problem.items
+        if before and problem.kind in ("killing", "blocked"):
+            worse = _differs(problem, before[0])
         says = worse or not before
+        shown = before[0] if before and problem.kind in ONE and not says else problem
         now_known = KnownProblem(
-            problem.kind,
-            problem.text,
-            problem.fix,
-            problem.refs,
+            shown.kind,
+            shown.text,
+            shown.fix,
+            shown.refs,
             problem.items if says else most,
             min((each.since for each in before), default=now),
         )
         self.known.append(now_known)
         if says:
             self.changes.append(("changed" if before else "appeared", now_known))
+
+
+def _key(problem: KnownProblem) -> tuple[str, frozenset[str]]:
+    return problem.kind, problem.names
+
+
+def _differs(problem: Problem, last: KnownProblem) -> bool:
+    """Whether there are many more suspects or blocked workers than were told; or, of suspects, others, or
+    half as many."""
+    now, before = set(problem.refs), set(last.refs)
+    fewer = 2 * len(now) <= len(before) or now.isdisjoint(before)
+    return len(now) >= SPREAD * len(before) or (problem.kind == "killing" and fewer)
 
 
 class ProblemWatch:
@@ -193,10 +230,12 @@ class ProblemWatch:
         return answer is not None
 
     def _messages(self, compared: ProblemCompare, now: float) -> Iterator[Item]:
-        for change, problem in compared.changes:
-            id = self._core.settings.generate_id()
-            fields = {name: getattr(problem, name) for name in problem.__struct_fields__}
-            made = ProblemChange(id=id, change=cast("Any", change), at=now, tenant=self._tenant, **fields)
+        silent = [(None, None)] if compared.is_changed else []
+        for change, problem in compared.changes or silent:
+            id, made = self._core.settings.generate_id(), None
+            if problem is not None:
+                fields = {name: getattr(problem, name) for name in FIELDS}
+                made = ProblemChange(id=id, change=cast("Any", change), at=now, tenant=self._tenant, **fields)
             yield Item(
                 id,
                 TELL_TYPE,
@@ -222,7 +261,8 @@ class ProblemWatch:
     async def _tell_one(self, lease: ClaimedLease) -> bool:
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._call(msgspec.convert(lease.input["change"], ProblemChange))
+                if (change := lease.input.get("change")) is not None:
+                    await self._call(msgspec.convert(change, ProblemChange))
         except BaseException as error:
             if not raised_by_user(error):
                 raise

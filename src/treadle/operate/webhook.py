@@ -33,11 +33,11 @@ SIGNATURE: Final = "Treadle-Signature"
 MESSAGE_ID: Final = "Treadle-Message"
 LONGEST_URL: Final = 2000
 _URL = re.compile(r"[!-~]+")
-_WORDS: Final = {"appeared": "New problem", "changed": "Problem got worse", "ended": "Problem over"}
+_WORDS: Final = {"appeared": "New problem", "changed": "Problem changed", "ended": "Problem over"}
 
 
 class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem has appeared, got worse, or ended."""
+    """A problem has appeared, changed, or ended."""
 
     id: str
     """Of the message. If it is sent again, it is the same."""
