@@ -217,6 +217,16 @@ async def test_between_two_portions_it_does_not_wait_for_anyone(
         assert state.waits.startswith(waits) if waits else state.waits == ""
 
 
+async def test_a_deadline_is_no_reason_to_wait(make_timed: MakeApp, clock: ManualClock) -> None:
+    """A worker serves it. The first portion has a deadline: the day in which it must begin."""
+    app = make_timed(ship)
+    await app.enqueue(ship(1), delay=86_400)
+    await clock.advance(1)
+    said = msgspec.json.encode(WorkerInfo(host="box", pid=7, lease=60.0))
+    await app.backend.beat(Heartbeat(worker="w1", lease=60.0, types=(BULK_TYPE,), info=said))
+    assert (await app.bulk.start("cancel", type="ship")).waits == ""
+
+
 async def test_it_does_not_begin_after_a_day(
     make_timed: MakeApp, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:

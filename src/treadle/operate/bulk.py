@@ -292,7 +292,7 @@ def _check_whole(value: object, field: str, low: int, high: int) -> None:
 
 # ---------------------------------------------------------------------------------------------- reading
 
-_NOT_BINDING: Final = ("next", "turn", "running", "due_at", "overdue")
+_NOT_BINDING: Final = ("next", "turn", "running", "due_at", "overdue", "deadline")
 """Reasons of a portion that will run by itself."""
 
 
