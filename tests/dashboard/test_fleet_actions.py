@@ -79,20 +79,23 @@ async def test_a_worker_is_asked_to_stop(store: Any, make_app: Any, visitor: Any
 
 async def test_orders_are_given_and_withdrawn(store: Any, make_app: Any, visitor: Any) -> None:
     app: Treadle = make_app(store, report)
+    await app.enqueue(report(date(2030, 1, 31), 1), delay=60)
     ann, of_a, reader = visitor(app), visitor(app, tenants=["a"]), visitor(app, can="read")
     told = {"name": "mail", "limit": "50/1m", "until": "2h", "reason": "they asked"}
     assert said(await ann.post("/orders/set_limit", data=told)) == (303, "/limits?done=set_limit.1")
-    assert said(await ann.post("/orders/set_limit", data={"type": "report", "limit": "4"}))[0] == 303
+    assert said(await ann.post("/orders/set_limit", data={"type": "report.make", "limit": "4"}))[0] == 303
     assert said(await ann.post("/orders/pause", data={"type": "report", "until": "1h"}))[0] == 303
     assert said(await of_a.post("/orders/pause", data={}))[0] == 303
     orders = await app.orders()
     assert [(each.about, each.tenant, each.limit, each.window) for each in orders] == [
         ("mail", None, 50, 60.0),
-        ("report", None, 4, None),
+        ("report.make", None, 4, None),
         ("a", "a", None, None),
         ("report", None, None, None),
     ]
     assert (orders[0].actor, orders[0].reason) == ("ann", "they asked")
+    queue = (await ann.get("/queues/reports", headers=AS_JSON)).json()
+    assert [each["name"] for each in queue["limits"]] == ["type:report.make:slots:all"]
     page = (await ann.get("/limits")).text
     assert "they asked" in page
     assert "tenant a" in page
@@ -104,7 +107,7 @@ async def test_orders_are_given_and_withdrawn(store: Any, make_app: Any, visitor
     for verb in ("pause", "resume", "set_limit", "clear_limit"):
         assert (await reader.post(f"/orders/{verb}", data=told)).status_code == 403
     assert said(await ann.post("/orders/clear_limit", data={"name": "mail"}))[0] == 303
-    assert said(await ann.post("/orders/clear_limit", data={"type": "report"}))[0] == 303
+    assert said(await ann.post("/orders/clear_limit", data={"type": "report.make"}))[0] == 303
     assert said(await ann.post("/orders/resume", data={"type": "report"}))[0] == 303
     assert said(await of_a.post("/orders/resume", data={}))[0] == 303
     assert await app.orders() == []

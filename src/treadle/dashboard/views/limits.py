@@ -14,7 +14,7 @@ from treadle.dashboard.visit import Visit
 from treadle.define.work_type import AnyWorkType
 from treadle.doers.base import AdaptedDoer
 from treadle.doers.bounded import BoundedDoer, UnlimitedDoer
-from treadle.doers.limit_rules import LimitRule, Per, read_limit_name
+from treadle.doers.limit_rules import TYPE_LIMIT, LimitRule, Per, read_limit_name
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
 from treadle.item import Algorithm, ItemState, Order, WorkerState
@@ -174,8 +174,9 @@ def rules_of(doer: object) -> Sequence[LimitRule]:
 def limits_of_types(
     uses: Iterable[LimitUse], types: Mapping[str, AnyWorkType], names: Iterable[str]
 ) -> list[LimitUse]:
-    """The limits in use that items of these types count under, as far as the code here says."""
-    owners = {"app", *names}
+    """The limits in use that items of these types count under, as far as the code here says, and those that
+    were set for the types."""
+    owners = {"app", *names, *(f"{TYPE_LIMIT}{name}" for name in names)}
     for name in names:
         doer = types[name].options.get("doer") if name in types else None
         if doer is not None:  # one that several types share counts under the name of the first
