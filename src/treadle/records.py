@@ -97,6 +97,8 @@ class QueueBacklog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     running: int = 0
     estimated: bool = False
     """Whether the counts are estimates."""
+    paused: int = 0
+    """Ready items that a pause holds back."""
     oldest: float | None = None
     """Seconds for which the oldest ready item has waited."""
     growth: float | None = None
@@ -116,19 +118,23 @@ class QueueBacklog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def drains_in(self) -> float | None:
-        """Seconds until nothing waits any more, at this rate. None: it does not shrink, or it is not
-        known."""
+        """Seconds until nothing waits any more but what is paused, at this rate. None: it does not shrink, or
+        all is paused, or it is not known."""
         if not self.ready:
             return 0.0
-        growth = self.growth if self.waited else None
-        return None if growth is None or growth >= 0 else -60 * self.ready / growth
+        growth, left = self.growth if self.waited else None, self.ready - self.paused
+        return None if growth is None or growth >= 0 or left <= 0 else -60 * left / growth
 
     @property
     def seconds(self) -> float:
-        """Seconds that workers need for the ready items at their rate of ends. If it is not known, since
-        none ended or since items have not waited for long: for how long the oldest has waited."""
-        if self.ready and self.waited and self.ends:
-            return 60 * self.ready / self.ends
+        """Seconds that workers need for the ready items that are not paused, at their rate of ends. If it is
+        not known, since none ended or since items have not waited for long: for how long the oldest has
+        waited."""
+        left = self.ready - self.paused
+        if self.ready and left <= 0:
+            return 0.0
+        if left and self.waited and self.ends:
+            return 60 * left / self.ends
         return self.oldest or 0.0
 
 

@@ -11,7 +11,7 @@ from treadle import MemoryBackend, Treadle, Worker, work
 from treadle.base.timing import SystemClock
 from treadle.engine.upkeep.samples import merged, samples_of
 from treadle.errors import InputError, UnsupportedError
-from treadle.item import TELL_TYPE, Count
+from treadle.item import TELL_TYPE, Count, Order
 from treadle.item_facts import Overview, QueueAge
 from treadle.operate.backlog import backlog_text, rate
 from treadle.operate.operator import core_of
@@ -37,7 +37,13 @@ def sample(minute: float, queue: str, ready: float, running: float = 0.0, **more
 
 
 async def told(
-    samples: list[BacklogSample], ends: int = 0, *, ready: int = 0, now: float = 5.5, about: bool = False
+    samples: list[BacklogSample],
+    ends: int = 0,
+    *,
+    ready: int = 0,
+    now: float = 5.5,
+    about: bool = False,
+    paused: int = 0,
 ) -> QueueBacklog:
     """What is said of a queue `q` with these samples, in which as many items ended in each minute."""
     clock = ManualClock(NOW + now * MINUTE)
@@ -47,8 +53,9 @@ async def told(
     await app.backend.add_stats(
         [Stat(at=NOW + minute * MINUTE, type="echo", queue="q", succeeded=ends) for minute in range(-9, 6)]
     )
-    overview = Overview(now=clock.now(), counts=(count("q", "ready", ready, about=about),))
-    found = await app.backlogs(overview=overview)
+    counts = (count("q", "ready", ready, about=about), count("q", "ready", paused, type="slow"))
+    pauses = (Order(kind="pause", type="slow"),) if paused else ()
+    found = await app.backlogs(overview=Overview(now=clock.now(), counts=counts, paused=pauses))
     await app.close()
     return next(each for each in found if each.queue == "q")
 
@@ -210,6 +217,20 @@ async def test_a_queue_that_shrinks_says_when_it_is_drained() -> None:
     assert (found.growth, found.ends, found.arrivals) == (-500, 600, 100)
     assert found.drains_in == pytest.approx(300)
     assert backlog_text(found) == "drains in 5 min"
+
+
+async def test_what_is_paused_does_not_drain() -> None:
+    """The time is that of the others. If all that is left is paused, there is none."""
+    samples = [sample(n, "q", 5000 - 500 * n) for n in range(6)]
+    part = await told(samples, ends=600, ready=2000, paused=500)
+    assert (part.ready, part.paused, part.drains_in, part.seconds) == (2500, 500, 240, 200)
+    assert backlog_text(part) == "drains in 4 min, but for 500 paused"
+    whole = await told(samples, ends=600, paused=2500)
+    assert (whole.drains_in, whole.seconds, backlog_text(whole)) == (None, 0.0, "paused")
+    more = await told([sample(n, "q", 100 * n + 1) for n in range(6)], paused=501)
+    assert backlog_text(more) == "paused, grows by 100 a minute"
+    grows = await told([sample(n, "q", 100 * n + 1) for n in range(6)], ready=450, paused=50)
+    assert backlog_text(grows) == "grows by 100 a minute, 50 paused"
 
 
 async def test_rates_begin_when_items_began_to_wait() -> None:

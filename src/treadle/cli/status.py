@@ -245,9 +245,12 @@ def _wait(overview: Overview, by: By, name: str, backlog: QueueBacklog | None) -
     if backlog is None or backlog.ends is None or backlog.arrivals is None:
         return [wait, "", "", Cell(paused, "yellow")]
     text = backlog_text(backlog, sign).replace(" a minute", "/min")
-    grows = text.startswith("grows")
+    grows = "grows by" in text
     arrivals = rate(backlog.arrivals, sign if backlog.rough else "")
-    last = Cell(", ".join(filter(None, (paused, text))), "yellow" if paused or grows else "dim")
+    if paused:
+        text = text.removeprefix("paused").removeprefix(", ")
+    held_back = paused or text.startswith("paused")
+    last = Cell(", ".join(filter(None, (paused, text))), "yellow" if held_back or grows else "dim")
     return [wait, arrivals, rate(backlog.ends), last]
 
 

@@ -55,8 +55,14 @@ async def read_backlogs(backend: Backend, overview: Overview, *, rates: bool = T
     for queue in sorted({*counts, *windows}):
         ready, about = total(each for each in counts.get(queue, ()) if each.status == "ready")
         running, also = total(each for each in counts.get(queue, ()) if each.status == "running")
+        paused = [each for each in counts.get(queue, ()) if each.status == "ready" and overview.holds(each)]
         backlog = QueueBacklog(
-            queue=queue, ready=ready, running=running, estimated=about or also, oldest=ages.get(queue)
+            queue=queue,
+            ready=ready,
+            running=running,
+            estimated=about or also,
+            paused=total(paused)[0],
+            oldest=ages.get(queue),
         )
         window = windows.get(queue)
         found.append(backlog if window is None else _with_rates(backlog, window, ends.get(queue, 0)))
@@ -111,11 +117,17 @@ def _with_rates(backlog: QueueBacklog, window: RateWindow, ends: int) -> QueueBa
 
 
 def backlog_text(backlog: QueueBacklog, sign: str = "≈") -> str:
-    """`drains in 14 min`, `grows by 120 a minute`, `neither grows nor drains`. Empty: nothing waits, or it is
-    not known."""
-    growth = backlog.growth
+    """`drains in 14 min`, `grows by 120 a minute`, `neither grows nor drains`, `paused`. Empty: nothing
+    waits, or it is not known."""
+    growth, paused = backlog.growth, ""
     if not backlog.ready or growth is None or not backlog.waited:
         return ""
+    if backlog.paused:
+        paused = f"{approximate(backlog.paused, backlog.estimated, sign)} paused"
+    if all_paused := backlog.paused >= backlog.ready:
+        if growth < STEADY:
+            return "paused"
+        paused = ""
     if abs(growth) < STEADY:
         text = "neither grows nor drains"
     elif growth > 0:
@@ -123,8 +135,9 @@ def backlog_text(backlog: QueueBacklog, sign: str = "≈") -> str:
     else:
         about = sign if backlog.rough or backlog.estimated else ""
         text = f"drains in {about}{duration(backlog.drains_in or 0.0, brief=True)}"
+        paused = f"but for {paused}" if paused else ""
     short = "" if backlog.over >= WINDOW - MINUTE else f" (last {duration(backlog.over, brief=True)})"
-    return text + short
+    return ", ".join(filter(None, ("paused" if all_paused else "", text + short, paused)))
 
 
 def rate(value: float, sign: str = "") -> str:
