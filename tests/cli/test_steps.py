@@ -213,9 +213,23 @@ def test_suspended_items_are_named_and_counted(memory: Store, monkeypatch: pytes
     assert "3 scheduled items are suspended" in memory.call("status").out
     (seen,) = memory.call("status", "--json").objects
     assert (seen["suspended"], seen["statuses"]["scheduled"]["count"]) == ({"count": 3, "more": False}, 4)
+    assert (seen["held"], "held" in memory.call("status").out) == ({"count": 0, "more": False}, False)
     for most, text in ((2, "3+ scheduled"), (1, "2+ scheduled"), (3, "3 scheduled")):
         monkeypatch.setattr("treadle.operate.store_look.SCHEDULED_LOOKED_AT", most)
         assert f"{text} items are suspended" in memory.call("status").out
+
+
+def test_held_items_are_counted(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill(app: Treadle) -> None:
+        await app.hold(await app.enqueue_many([report(), report()]))
+        await app.enqueue_many([report(), report()], delay=3600)
+
+    memory.fill(fill)
+    assert "2 scheduled items are held: `treadle unhold` lets them go" in memory.call("status").out
+    (seen,) = memory.call("status", "--json").objects
+    assert (seen["held"], seen["suspended"]["count"]) == ({"count": 2, "more": False}, 0)
+    monkeypatch.setattr("treadle.operate.store_look.SCHEDULED_LOOKED_AT", 1)
+    assert "1+ scheduled items are held" in memory.call("status").out
 
 
 # ----------------------------------------------------------------------------------------------- requeue

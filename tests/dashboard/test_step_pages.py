@@ -107,8 +107,11 @@ async def test_a_page_shows_steps_and_what_the_item_waits_for(app: Treadle, visi
     assert ">Change…</a>" not in page  # it has started
 
 
-async def test_lists_and_the_overview_say_that_an_item_is_suspended(app: Treadle, visitor: Any) -> None:
+async def test_lists_and_the_overview_say_that_items_are_suspended_or_held(
+    app: Treadle, visitor: Any
+) -> None:
     await suspended(app, "signal")
+    await app.hold(await app.enqueue(label(1), delay=60))
     ann = visitor(app)
     page = (await ann.get("/items?q=status:scheduled")).text
     assert ">suspended</span>" in page
@@ -118,7 +121,9 @@ async def test_lists_and_the_overview_say_that_an_item_is_suspended(app: Treadle
     assert "1 suspended</small>" in overview
     assert (await ann.get("/", headers=AS_JSON)).json()["suspended"] == {"count": 1, "more": False}
     assert "9999" not in page + overview
-    listed = (await ann.get("/items", headers=AS_JSON)).json()["items"][0]
+    assert "1 held</small>" in overview
+    assert (await ann.get("/", headers=AS_JSON)).json()["held"] == {"count": 1, "more": False}
+    listed = (await ann.get("/items", headers=AS_JSON)).json()["items"][-1]
     assert (listed["suspended"], listed["due_at"]) == (True, None)
 
 

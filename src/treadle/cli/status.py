@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, NamedTuple, cast, get_args
 
+import msgspec
 import typer
 
 from treadle.base.timing import iso
@@ -27,7 +28,7 @@ from treadle.operate.fleet_json import (
     unserved_json,
     worker_json,
 )
-from treadle.operate.store_look import SuspendedCount, count_suspended
+from treadle.operate.store_look import ScheduledParts, count_scheduled
 from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.records import QueueBacklog
 from treadle.store.fleet import Fleet
@@ -97,17 +98,17 @@ class _Look:
     async def __call__(self) -> StatusView:
         found = await self._shell.client.look(self._max_wait, quick=True)
         left = tuple(each for each in found.problems if each.kind not in self._ignored)
-        suspended = await self._suspended(found.overview)
+        scheduled = await self._scheduled(found.overview)
         backlogs = await self._shell.client.backlogs(overview=found.overview)
         return StatusView(
-            found.overview, found.fleet, left, self._by, found.unseen, suspended, tuple(backlogs)
+            found.overview, found.fleet, left, self._by, found.unseen, scheduled, tuple(backlogs)
         )
 
-    async def _suspended(self, overview: Overview) -> SuspendedCount:
-        """How many of the scheduled items are suspended."""
+    async def _scheduled(self, overview: Overview) -> ScheduledParts:
+        """How many of the scheduled items are suspended or held."""
         if not any(each.status == "scheduled" for each in overview.counts):
-            return SuspendedCount()
-        return await count_suspended(self._shell.backend, self._shell.tenant)
+            return ScheduledParts()
+        return await count_scheduled(self._shell.backend, self._shell.tenant)
 
 
 class StatusView(NamedTuple):
@@ -118,7 +119,7 @@ class StatusView(NamedTuple):
     problems: tuple[Problem, ...]
     by: By
     unseen: str = ""
-    suspended: SuspendedCount = SuspendedCount()
+    scheduled: ScheduledParts = ScheduledParts()
     backlogs: tuple[QueueBacklog, ...] = ()
 
     def json(self) -> dict[str, Any]:
@@ -129,7 +130,8 @@ class StatusView(NamedTuple):
             "problems": [problem._asdict() for problem in self.problems],
             "unseen": self.unseen or None,
             "statuses": _row_json(overview.counts),
-            "suspended": {"count": self.suspended.count, "more": self.suspended.more},
+            "suspended": msgspec.structs.asdict(self.scheduled.suspended),
+            "held": msgspec.structs.asdict(self.scheduled.held),
             "queues": [
                 {
                     "queue": queue,
@@ -158,7 +160,7 @@ class StatusView(NamedTuple):
             *([styled(line, "dim") for line in wrapped(self.unseen, width, "  ")] if self.unseen else ()),
             "",
             *_count_lines(self.overview, self.by, self.backlogs, width),
-            *_suspended_lines(self.suspended, width),
+            *_scheduled_lines(self.scheduled, width),
             "",
             plain(fleet_text(self.fleet)),
         ]
@@ -267,12 +269,16 @@ def _paused(pauses: Sequence[Order], by: By) -> str:
     return "" if not pauses else "paused" if None in tenants else f"paused for {listed(map(str, tenants), 2)}"
 
 
-def _suspended_lines(suspended: SuspendedCount, width: int | None) -> list[str]:
-    if not suspended.count:
-        return []
-    counted = plural(suspended.count, "scheduled item", suspended.more)
-    are = "is" if counted.startswith("1 ") else "are"
-    return ["", *wrapped(f"{counted} {are} suspended: asleep, or waiting for a signal or children", width)]
+def _scheduled_lines(parts: ScheduledParts, width: int | None) -> list[str]:
+    lines: list[str] = []
+    for part, text in (
+        (parts.suspended, "suspended: asleep, or waiting for a signal or children"),
+        (parts.held, "held: `treadle unhold` lets them go"),
+    ):
+        counted = plural(part.count, "scheduled item", part.more)
+        are = "is" if counted.startswith("1 ") else "are"
+        lines += wrapped(f"{counted} {are} {text}", width) if part.count else ()
+    return ["", *lines] if lines else []
 
 
 # ----------------------------------------------------------------------------------------------- watching

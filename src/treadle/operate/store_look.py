@@ -37,7 +37,8 @@ RUNNING_LOOKED_AT: Final = 500
 KILLERS_LOOKED_AT: Final = 100
 """Items that ended workers that are looked at, the oldest."""
 SCHEDULED_LOOKED_AT: Final = 1000
-"""Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest."""
+"""Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest. Held items
+that are counted."""
 LINES_LOOKED_AT: Final = 20
 """Lines of a queue, those with the longest waits, that are looked at for items that could run."""
 MARKS_LOOKED_AT: Final = 5
@@ -52,12 +53,19 @@ QUICK_REACH: Final = 10_000
 """Open items, the oldest, among which blocked ones are found in some milliseconds."""
 
 
-class SuspendedCount(msgspec.Struct, frozen=True):
-    """How many items are suspended."""
+class ScheduledPart(msgspec.Struct, frozen=True):
+    """How many of the scheduled items are of one sort."""
 
     count: int = 0
     more: bool = False
     """Whether not all scheduled items were looked at."""
+
+
+class ScheduledParts(NamedTuple):
+    """Scheduled items that do not wait for their time alone."""
+
+    suspended: ScheduledPart = ScheduledPart()
+    held: ScheduledPart = ScheduledPart()
 
 
 class StoreLook(NamedTuple):
@@ -119,10 +127,19 @@ def without_messages(overview: Overview) -> Overview:
     )
 
 
-async def count_suspended(backend: Backend, tenant: str | None) -> SuspendedCount:
-    """How many of the scheduled items are suspended, by two reads at most."""
+async def count_scheduled(backend: Backend, tenant: str | None) -> ScheduledParts:
+    """How many of the scheduled items are suspended, and how many are held, by three reads at most."""
+    if "operating" not in backend.capabilities:
+        return ScheduledParts(await _count_suspended(backend, tenant))
+    where = Filter(tenant=tenant, held=True)
+    held = await backend.list(where, limit=SCHEDULED_LOOKED_AT, reach=QUICK_REACH)
+    found = ScheduledPart(len(held.items), held.cursor is not None)
+    return ScheduledParts(await _count_suspended(backend, tenant), found)
+
+
+async def _count_suspended(backend: Backend, tenant: str | None) -> ScheduledPart:
     if "steps" not in backend.capabilities:
-        return SuspendedCount()
+        return ScheduledPart()
     where, seen = Filter(tenant=tenant, status=("scheduled",)), dict[tuple[str, str], bool]()
     looked_at, more = 0, True
     for oldest_first in (False, True):
@@ -135,7 +152,7 @@ async def count_suspended(backend: Backend, tenant: str | None) -> SuspendedCoun
         more = page.cursor is not None and len(seen) == looked_at
         if not more:
             break
-    return SuspendedCount(sum(seen.values()), more)
+    return ScheduledPart(sum(seen.values()), more)
 
 
 async def _read_ages(

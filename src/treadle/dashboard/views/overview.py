@@ -29,7 +29,7 @@ from treadle.dashboard.visit import Visit
 from treadle.item import DEFAULT_TENANT, Order
 from treadle.item_facts import total
 from treadle.operate.filters import filter_word
-from treadle.operate.store_look import SuspendedCount, count_suspended
+from treadle.operate.store_look import ScheduledPart, ScheduledParts, count_scheduled
 from treadle.operate.why.wording import resume_command
 from treadle.problems import Problem, ProblemKind
 
@@ -80,7 +80,7 @@ class OverviewPage(msgspec.Struct, frozen=True):
     """Limits that are reached now, by the type or name that they belong to."""
     throughput: Throughput | None
     """None: this visitor sees single tenants, for which nothing is counted; or the store keeps nothing."""
-    suspended: SuspendedCount = SuspendedCount()
+    scheduled: ScheduledParts = ScheduledParts()
 
 
 async def read(visit: Visit) -> OverviewPage:
@@ -105,15 +105,16 @@ async def read(visit: Visit) -> OverviewPage:
         workers=0 if overview is None else len(overview.workers),
         full_limits=[row.owner or row.name for row in limit_rows(uses or (), ()) if row.reached],
         throughput=throughput,
-        suspended=await _suspended(visit, depth),
+        scheduled=await _scheduled(visit, depth),
     )
 
 
-async def _suspended(visit: Visit, depth: Depth | None) -> SuspendedCount:
+async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
     if depth is None or not depth.of("scheduled"):
-        return SuspendedCount()
-    found = await visit.in_time(count_suspended(visit.client.backend, visit.tenant))
-    return SuspendedCount(more=True) if found is None else found
+        return ScheduledParts()
+    found = await visit.in_time(count_scheduled(visit.client.backend, visit.tenant))
+    unknown = ScheduledPart(more=True)
+    return ScheduledParts(unknown, unknown) if found is None else found
 
 
 def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) -> ProblemRow:
@@ -185,7 +186,8 @@ def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
         "healthy": None if page.problems is None else not page.problems,
         "problems": None if page.problems is None else [problem_json(each) for each in page.problems],
         "statuses": None if page.depth is None else depth_json(page.depth),
-        "suspended": page.suspended,
+        "suspended": page.scheduled.suspended,
+        "held": page.scheduled.held,
         "queues": [
             {name: value for name, value in queue_json(each).items() if name not in BEYOND_STATUS}
             for each in page.queues
