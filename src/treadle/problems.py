@@ -10,7 +10,7 @@ The kinds, the most urgent first:
     blocked          the event loop of a worker does not run: a handler blocks it, or the process is stopped
     undecodable      items whose arguments do not fit the code of the workers that have claimed them
     release          a mark of dead items appears only under the newest release
-    flood            one tenant or type is most of the ready items of a queue, and others wait there too
+    flood            one tenant or type is most of the ready items of a queue, and others wait there for long
     late             an item that is not paused, and has a worker, has been ready for longer than it may be
     schedule         no process has the code of a schedule, or none has fired it
     schedule_failed  the last run of a schedule raised, and submitted nothing
@@ -22,7 +22,8 @@ The kinds, the most urgent first:
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
@@ -85,8 +86,11 @@ FLOOD_LEAST: Final = 1000
 """Ready items of a queue of which a flood can be said."""
 FLOOD_SHARE: Final = 0.8
 """Share of these that one tenant or type has, at least."""
+FLOOD_OTHERS: Final = 10
+"""Other items that wait there too, at least."""
 FLOOD_WAIT: Final = 60.0
-"""Seconds for which an item of the queue has waited, at least."""
+"""Seconds for which one of these has waited, at least."""
+NO_WAITS: Final[Mapping[str, float]] = MappingProxyType({})
 RELEASE_LEAST: Final = 3
 """Deaths of a mark, at least, for which a release may be the cause."""
 RELEASE_WITHIN: Final = 86_400.0
@@ -115,6 +119,7 @@ def find_problems(
     items: Sequence[ItemState] = (),
     schedules: Sequence[ScheduleState] = (),
     marks: Sequence[DeadMark] = (),
+    waits: Mapping[str, float] = NO_WAITS,
     tenant: str | None = None,
 ) -> Iterator[Problem]:
     """What is not healthy. What follows from another problem is not one of its own.
@@ -123,6 +128,7 @@ def find_problems(
     items: some that run, or could.
     schedules: those that have not ended.
     marks: of dead items, if there are several releases, except those that an earlier one may have had.
+    waits: for how long others have waited in a queue with a flood, in seconds.
     tenant: whose overview it is. None: of all.
     """
     yield from _killing(items)
@@ -131,7 +137,9 @@ def find_problems(
         yield from _stuck_workers(fleet, items)
         yield from _undecodable(overview, fleet)
         yield from _releases(overview, marks, tenant)
-        yield from _floods(overview, tenant)
+        for flood in find_floods(overview, fleet):
+            if (waited := waits.get(flood.queue, 0.0)) >= FLOOD_WAIT:
+                yield _flood_problem(flood, waited, tenant)
         yield from _late(overview, fleet, max_wait, tenant)
         yield from _schedule_problems(schedules, overview.now, tenant)
     else:
@@ -270,36 +278,43 @@ def _late(overview: Overview, fleet: WorkerFleet, max_wait: float, tenant: str |
         yield Problem("late", text, command("why --queue", age.queue, tenant=tenant), (age.queue,), count)
 
 
-def _floods(overview: Overview, tenant: str | None) -> Iterator[Problem]:
-    """Queues of which one tenant or type is most. What no worker can run is not in the way of others."""
-    missing = {each.type for each in overview.unserved}
-    waited = {age.queue: overview.now - age.oldest_ready for age in overview.ages}
-    ready = [
-        each
-        for each in overview.counts
-        if each.status == "ready" and each.type not in missing and not overview.holds(each)
-    ]
-    for queue, counts in counts_by(ready, "queue").items():
-        for by in ("tenant", "type"):
-            problem = _flood(queue, by, counts, waited.get(queue, 0.0), tenant)
-            if problem is not None:
-                yield problem
-                break
+class Flood(NamedTuple):
+    """A tenant or a type that is most of the ready items of a queue."""
+
+    queue: str
+    by: Literal["tenant", "type"]
+    name: str
+    items: int
+    whole: int
+    """Ready items of the queue that could run."""
+    estimated: bool
+    others: tuple[str, ...]
+    """The other tenants or types, those with the most items first."""
 
 
-def _flood(
-    queue: str, by: Literal["tenant", "type"], counts: Sequence[Count], waited: float, tenant: str | None
-) -> Problem | None:
+def find_floods(overview: Overview, fleet: WorkerFleet) -> list[Flood]:
+    """One for each queue at most. What cannot run is not in the way of others."""
+    queues = counts_by(runnable(overview, fleet), "queue").items()
+    found = ((_flood(queue, "tenant", counts) or _flood(queue, "type", counts)) for queue, counts in queues)
+    return [each for each in found if each is not None]
+
+
+def _flood(queue: str, by: Literal["tenant", "type"], counts: Sequence[Count]) -> Flood | None:
     whole, estimated = total(counts)
     parts = {name: total(those)[0] for name, those in counts_by(counts, by).items()}
-    name = max(parts, key=lambda each: parts[each])
+    name, *others = sorted(parts, key=lambda each: -parts[each])
     count = parts[name]
-    if whole < FLOOD_LEAST or waited < FLOOD_WAIT or len(parts) < 2 or count < FLOOD_SHARE * whole:
+    if whole < FLOOD_LEAST or count < FLOOD_SHARE * whole or whole - count < FLOOD_OTHERS:
         return None
+    return Flood(queue, by, name, count, whole, estimated, tuple(others))
+
+
+def _flood_problem(flood: Flood, waited: float, tenant: str | None) -> Problem:
+    queue, by, name, count, whole, *_ = flood
     share, others = f"{min(count / whole, 0.99):.0%}".replace("%", " %"), whole - count
     text = f"{by} {plain(name)} is {share} of the backlog of queue {plain(queue)}: {count:,} of "
-    text += f"{plural(whole, 'ready item', estimated=estimated)}. {plural(others, 'other')} "
-    text += f"{'waits' if others == 1 else 'wait'} there too, and the oldest item has for {duration(waited)}"
+    text += f"{plural(whole, 'ready item', estimated=flood.estimated)}. {plural(others, 'other')} wait there "
+    text += f"too, one of them for {duration(waited)}"
     if by == "tenant":
         fix = f"let the others go on: {command('pause', queue, tenant=name)}; or park it elsewhere: "
         fix += command("update --queue parked --from-queue", queue, tenant=name)

@@ -20,7 +20,7 @@ from treadle.item import (
     StepRecord,
     WorkerState,
 )
-from treadle.item_facts import Explanation, Overview, Prerequisite, QueueAge
+from treadle.item_facts import Explanation, Overview, Prerequisite
 from treadle.operate.why.facts import GroupFacts, ItemFacts, QueueFacts, ScheduleFacts
 from treadle.operate.why.fleet import WorkerFleet
 from treadle.operate.why.meaning import reasons_of
@@ -88,15 +88,16 @@ FLOODS = [
         now=NOW,
         counts=(
             Count("acme", "q", "a b", "ready", 9_000),
-            Count(tenant, "q", type, "ready", 1),
+            Count(tenant, "q", type, "ready", 10),
         ),
-        ages=(QueueAge("q", NOW - 99),),
         workers=(WorkerState("w1", NOW + 9, None, 0),),
     )
     for tenant, type in (("beta", "a b"), ("acme", "c"))
 ]
 FLOOD_FIXES = [
-    problem.fix for each in FLOODS for problem in find_problems(each, WorkerFleet(each.workers, NOW), 300.0)
+    problem.fix
+    for each in FLOODS
+    for problem in find_problems(each, WorkerFleet(each.workers, NOW), 300.0, waits={"q": 99.0})
 ]
 FIXES = sorted(
     {line for each in FACTS for reason in reasons_of(each) for line in COMMAND.findall(reason.fix)}

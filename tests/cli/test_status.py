@@ -9,7 +9,7 @@ import pty
 import signal
 import struct
 import termios
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ from treadle.item import Count, Demand, Heartbeat, ItemState, Order, WorkerState
 from treadle.item_facts import Overview, QueueAge, UnservedType
 from treadle.operate import store_look
 from treadle.operate.why.fleet import WorkerFleet
-from treadle.problems import Problem, find_problems
+from treadle.problems import NO_WAITS, Problem, find_problems
 from treadle.records import QueueBacklog
 from treadle.schedule import ScheduleState
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerInfo
@@ -45,11 +45,13 @@ def _found(
     tenant: str | None,
     items: Sequence[ItemState] = (),
     schedules: Sequence[ScheduleState] = (),
+    waits: Mapping[str, float] = NO_WAITS,
     **facts: object,
 ) -> list[Problem]:
     overview = Overview(now=NOW, **facts)  # type: ignore[arg-type]
     fleet = WorkerFleet(overview.workers, NOW)
-    return list(find_problems(overview, fleet, 300.0, items=items, schedules=schedules, tenant=tenant))
+    given: Any = {"items": items, "schedules": schedules, "waits": waits, "tenant": tenant}
+    return list(find_problems(overview, fleet, 300.0, **given))
 
 
 def _pause(queue: str, tenant: str | None = None) -> Order:
@@ -127,34 +129,35 @@ def _ready(tenant: str, type: str, count: int, estimated: bool = False) -> Count
 
 
 def test_a_flood_names_the_tenant_or_the_type_and_what_to_do() -> None:
-    late = (QueueAge("q", NOW - 90),)
+    late = {"q": 90.0}
     mine = (_ready("acme", "mail", 9_000), _ready("acme", "scan", 700), _ready("beta", "mail", 12))
-    (flood,) = _found(None, counts=mine, workers=(LIVE,), ages=late)
+    (flood,) = _found(None, counts=mine, workers=(LIVE,), waits=late)
     assert (flood.kind, flood.refs, flood.items) == ("flood", ("q", "acme"), 9_700)
     assert flood.text == (
         "tenant acme is 99 % of the backlog of queue q: 9,700 of 9,712 ready items. 12 others wait there "
-        "too, and the oldest item has for 1 min 30 s"
+        "too, one of them for 1 min 30 s"
     )
     assert flood.fix == (
         "let the others go on: treadle pause q --tenant acme; or park it elsewhere: "
         "treadle update --queue parked --from-queue q --tenant acme"
     )
     many = (_ready("acme", "mail", 8_000, True), _ready("beta", "scan", 1_999), _ready("beta", "mail", 1))
-    (flood,) = _found("acme", counts=many[:2], workers=(LIVE,), ages=late)
+    (flood,) = _found("acme", counts=many[:2], workers=(LIVE,), waits=late)
     assert flood.refs == ("q", "acme")
-    (flood,) = _found(None, counts=(*many[1:], _ready("beta", "mail", 9_000)), workers=(LIVE,), ages=late)
+    (flood,) = _found(None, counts=(*many[1:], _ready("beta", "mail", 9_000)), workers=(LIVE,), waits=late)
     assert flood.text.startswith("type mail is 82 % of the backlog of queue q: 9,001 of 11,000 ready items. ")
     assert flood.fix == "let the others go first: treadle update --priority -5 --type mail --from-queue q"
-    # Nothing waits with it, or not for long; it is paused; no worker has it; there are few.
+    # Nothing waits with it, or a few, or not for long; it is paused; no worker has it; there are few.
     for facts in (
         {"counts": mine[:1]},
-        {"ages": (QueueAge("q", NOW - 50),)},
+        {"counts": (mine[0], _ready("beta", "mail", 9))},
+        {"waits": {"q": 50.0}},
         {"paused": (_pause("q", "acme"),)},
         {"unserved": (UnservedType("mail", 9_000, None),)},
         {"counts": (_ready("acme", "mail", 900), _ready("beta", "mail", 1))},
         {"counts": (_ready("acme", "mail", 700), _ready("beta", "scan", 400), _ready("acme", "x", 100))},
     ):
-        given = {"counts": mine, "workers": (LIVE,), "ages": late, **facts}
+        given = {"counts": mine, "workers": (LIVE,), "waits": late, **facts}
         assert "flood" not in {each.kind for each in _found(None, **given)}, facts
 
 

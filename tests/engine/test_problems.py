@@ -92,3 +92,27 @@ async def test_only_what_could_run_is_late() -> None:
     await app.resume(tenant="acme")
     assert await late() == [("queue default: an item has been ready for 16 min 40 s; 3 ready items wait", 3)]
     await app.close()
+
+
+async def test_a_flood_is_one_if_others_wait_for_long() -> None:
+    """Not if only its own items do. The others may be behind it in the same line."""
+    clock = ManualClock()
+    backend = MemoryBackend(clock=clock)
+    app = Treadle(backend, work=[send, scan], clock=clock)
+
+    async def floods() -> list[tuple[str, ...]]:
+        await backend.beat(Heartbeat(worker="w1", lease=60))
+        return [(*each.refs, each.text[-20:]) for each in await app.problems() if each.kind == "flood"]
+
+    await app.tenant("acme").enqueue_many([send() for _ in range(1000)], queue="mail")
+    await app.enqueue_many([send() for _ in range(1000)], queue="bulk")
+    clock.advance(120)
+    for _ in range(2):
+        await app.tenant("beta").enqueue_many([send() for _ in range(10)], queue="mail")
+        await app.enqueue_many([scan() for _ in range(10)], queue="bulk")
+        assert await floods() == []
+        clock.advance(30)
+    clock.advance(15)
+    text = "of them for 1 min 15 s"[-20:]
+    assert await floods() == [("bulk", "mail.send", text), ("mail", "acme", text)]
+    await app.close()

@@ -15,9 +15,12 @@ from treadle.item import TELL_TYPE, Filter, ItemState, Status
 from treadle.item_facts import DeadMark, Overview, QueueAge, Release
 from treadle.problems import (
     BLOCKED_LOOKED_AT,
+    FLOOD_WAIT,
     MAX_WAIT,
+    Flood,
     Problem,
     began_with,
+    find_floods,
     find_problems,
     late_queues,
     runnable,
@@ -41,6 +44,8 @@ SCHEDULED_LOOKED_AT: Final = 1000
 that are counted."""
 LINES_LOOKED_AT: Final = 20
 """Lines of a queue, those with the longest waits, that are looked at for items that could run."""
+TYPES_LOOKED_AT: Final = 3
+"""Types beside a flood that are looked at for how long they wait, the largest."""
 MARKS_LOOKED_AT: Final = 5
 """Marks that may have begun with a release that are looked at, the largest."""
 DEAD_LOOKED_AT: Final = 100
@@ -85,7 +90,7 @@ async def look_at(
     core: Core, tenant: str | None, max_wait: float = MAX_WAIT, *, quick: bool = False
 ) -> StoreLook:
     """Look at the store as a client of a tenant may see it, by at most eight reads; more if a release may be
-    the cause of deaths, or if items of a queue are late, and others of it cannot run.
+    the cause of deaths, or if items of a queue are late, and others of it cannot run, or if there is a flood.
 
     quick: look at no more than `QUICK_REACH` open items for those that wait for ids that were never
         submitted: `unseen` says so.
@@ -105,6 +110,7 @@ async def look_at(
         schedules = tuple(each for each in states if not each.ended)
     given = without_messages(overview)
     given = replace(given, ages=await _read_ages(backend, tenant, given, fleet, max_wait))
+    floods = find_floods(given, fleet)
     found = find_problems(
         given,
         fleet,
@@ -113,6 +119,7 @@ async def look_at(
         items=items,
         schedules=schedules,
         marks=await _read_marks(backend, tenant, given),
+        waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
         tenant=tenant,
     )
     return StoreLook(overview, fleet, tuple(found), schedules, unseen)
@@ -177,6 +184,30 @@ async def _read_ages(
                 ages[age.queue] = replace(age, oldest_ready=line.oldest_ready)
                 break
     return tuple(ages.values())
+
+
+async def _others_waited(backend: Backend, tenant: str | None, overview: Overview, flood: Flood) -> float:
+    """For how long, in seconds, an item has waited that is not of the flood. 0: not for long, or it is not
+    known, since too many of the flood were submitted before and after it."""
+    since = overview.now
+    if flood.by == "tenant":
+        lines = await backend.lines(flood.queue, cap=1)
+        since = min((each.oldest_ready for each in lines if each.tenant in flood.others), default=since)
+    else:
+        for type in flood.others[:TYPES_LOOKED_AT]:
+            where = Filter(
+                tenant=tenant,
+                queue=flood.queue,
+                type=type,
+                status=("ready",),
+                until=overview.now - FLOOD_WAIT,
+            )
+            for oldest_first in (True, False):
+                page = await backend.list(where, limit=1, oldest_first=oldest_first, reach=QUICK_REACH)
+                since = min([since, *(max(each.due_at, each.queued_at) for each in page.items)])
+                if page.items:
+                    break
+    return overview.now - since
 
 
 async def _read_marks(backend: Backend, tenant: str | None, overview: Overview) -> list[DeadMark]:
