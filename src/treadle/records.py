@@ -159,6 +159,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
     address: str = ""
     bulk: str | None = None
+    portions: int = 1
+    """As shown: entries that were taken together, since a change of many items is stored in portions."""
 
 
 class AuditPage(msgspec.Struct, frozen=True, gc=False):

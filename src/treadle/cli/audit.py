@@ -12,6 +12,7 @@ from treadle.base.wording import plural
 from treadle.operate.fleet_json import audit_json
 from treadle.operate.why.wording import command
 from treadle.records import AuditEntry
+from treadle.store.audit_note import MOST_IDS, in_one
 from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import CursorOption
@@ -66,7 +67,7 @@ def _table(shell: Shell, entries: list[AuditEntry]) -> None:
                 what(entry),
                 entry.reason,
             )
-            for entry in entries
+            for entry in in_one(entries)
         ],
         numbers=("CHANGED",),
         keep=("AT (UTC)", "VERB", "CHANGED"),
@@ -75,5 +76,8 @@ def _table(shell: Shell, entries: list[AuditEntry]) -> None:
 
 def what(entry: AuditEntry) -> str:
     """What a change was about: one id, or how many, and what was asked for."""
-    named = entry.ids[0] if len(entry.ids) == 1 else plural(len(entry.ids), "id") if entry.ids else ""
-    return " ".join(filter(None, (named, entry.about)))
+    named = entry.ids[0] if len(entry.ids) == 1 else ""
+    if len(entry.ids) > 1:
+        named = plural(len(entry.ids), "id", len(entry.ids) >= MOST_IDS)
+    portions = f"in {entry.portions:,} portions" if entry.portions > 1 else ""
+    return " ".join(filter(None, (named, portions, entry.about)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -13,10 +13,15 @@ from treadle.base.wording import one_line, plural
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import AuditNote
 from treadle.logs.lines import INFO, log_line
+from treadle.records import AuditEntry
 
 MOST_ACTOR: Final = 200
 MOST_REASON: Final = 2000
 MOST_ABOUT: Final = 2000
+MOST_IDS: Final = 100
+"""Ids that an entry keeps."""
+PORTION_GAP: Final = 60.0
+"""Seconds between two portions of one change, at most."""
 
 
 def checked_note(actor: object, reason: object, address: object) -> AuditNote:
@@ -91,3 +96,30 @@ def log_change(note: AuditNote | None, verb: str, ids: Sequence[str], count: int
             "address": note.address,
         },
     )
+
+
+def in_one(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
+    """The entries, newest first, with the portions of one change as one: those that follow one another, and
+    differ in nothing but their items. All but the last are full."""
+    found: list[AuditEntry] = []
+    began = 0.0
+    for entry in entries:
+        if (
+            found
+            and len(entry.ids) >= MOST_IDS
+            and _is_alike(found[-1], entry)
+            and began - entry.at <= PORTION_GAP
+        ):
+            last = found[-1]
+            ids = (*entry.ids, *last.ids)[:MOST_IDS]
+            count, portions = last.count + entry.count, last.portions + 1
+            found[-1] = replace(last, ids=ids, count=count, portions=portions)
+        else:
+            found.append(entry)
+        began = entry.at
+    return found
+
+
+def _is_alike(one: AuditEntry, other: AuditEntry) -> bool:
+    same = replace(other, no=one.no, at=one.at, ids=one.ids, count=one.count, portions=one.portions)
+    return same == one

@@ -11,6 +11,7 @@ from treadle.dashboard.views import View
 from treadle.dashboard.visit import Visit
 from treadle.operate.fleet_json import audit_json
 from treadle.records import AuditEntry
+from treadle.store.audit_note import in_one
 
 SHOWN: Final = 100
 LOOKED_AT: Final = 500
@@ -19,12 +20,18 @@ LOOKED_AT: Final = 500
 
 class AuditPageShown(msgspec.Struct, frozen=True):
     entries: list[AuditEntry]
+    """As they are stored."""
     cursor: str | None
     """Continues after this page."""
     actor: str
     """Empty: of all actors."""
     looked_back_to: float | None
     """With an actor: how far this page looked."""
+
+    @property
+    def changes(self) -> list[AuditEntry]:
+        """The entries, with the portions of one change as one."""
+        return in_one(self.entries)
 
 
 async def read(visit: Visit) -> AuditPageShown:
