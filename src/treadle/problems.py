@@ -13,7 +13,7 @@ The kinds, the most urgent first:
     flood            one tenant or type is most of the ready items of a queue, and others wait there for long
     late             an item that is not paused, and has a worker, has been ready for longer than it may be
     schedule         no process has the code of a schedule, or none has fired it
-    schedule_failed  the last run of a schedule raised, and submitted nothing
+    schedule_failed  the last run of a schedule raised, and submitted nothing; or the last two died
     not_submitted    blocked items have waited as long for ids that were never submitted
     paused           a queue, a type or a tenant is paused
     dead             there are dead items
@@ -29,7 +29,7 @@ from typing import Final, Literal, NamedTuple, get_args
 from msgspec.structs import replace
 
 from treadle.base.wording import duration, error_line, listed, plain, plural
-from treadle.item import KILLING, UNSATISFIABLE, Count, ItemState, Order, Status, WorkerState
+from treadle.item import DEFAULT_TENANT, KILLING, UNSATISFIABLE, Count, ItemState, Order, Status, WorkerState
 from treadle.item_facts import MAX_WAIT as MAX_WAIT
 from treadle.item_facts import By, DeadMark, Overview, QueueAge, counts_by, total
 from treadle.operate.schedule_state import ScheduleState
@@ -59,6 +59,7 @@ from treadle.operate.why.wording import (
     tenant_option,
     worker_name,
 )
+from treadle.records import ScheduleRun
 from treadle.why import Reason
 from treadle.worker_info import UndecodableType
 
@@ -118,6 +119,7 @@ def find_problems(
     *,
     items: Sequence[ItemState] = (),
     schedules: Sequence[ScheduleState] = (),
+    dying: Sequence[ScheduleRun] = (),
     marks: Sequence[DeadMark] = (),
     waits: Mapping[str, float] = NO_WAITS,
     tenant: str | None = None,
@@ -127,6 +129,7 @@ def find_problems(
     stuck: blocked items that wait for ids that were never submitted.
     items: some that run, or could.
     schedules: those that have not ended.
+    dying: the last run of each schedule whose runs die.
     marks: of dead items, if there are several releases, except those that an earlier one may have had.
     waits: for how long others have waited in a queue with a flood, in seconds.
     tenant: whose overview it is. None: of all.
@@ -142,6 +145,7 @@ def find_problems(
                 yield _flood_problem(flood, waited, tenant)
         yield from _late(overview, fleet, max_wait, tenant)
         yield from _schedule_problems(schedules, overview.now, tenant)
+        yield from _dying_schedules(dying, tenant)
     else:
         yield from _no_worker(overview, fleet, items, schedules)
         yield from _releases(overview, marks, tenant)
@@ -492,6 +496,17 @@ def _schedule_problems(
     more = tuple(each.name for each in failing[MOST_OF_KIND:])
     if more:
         text = f"the last runs of these schedules failed too: {listed(more, 3)}"
+        yield Problem("schedule_failed", text, command("schedules", tenant=tenant), more)
+
+
+def _dying_schedules(dying: Sequence[ScheduleRun], tenant: str | None) -> Iterator[Problem]:
+    for run in dying[:MOST_OF_KIND]:
+        text = f"schedule {run.name}: the items of its last runs have died"
+        fix = command("why", run.id or "", tenant=tenant or tenant_option(run.tenant or DEFAULT_TENANT))
+        yield Problem("schedule_failed", text, fix, (run.name,))
+    more = tuple(run.name for run in dying[MOST_OF_KIND:])
+    if more:
+        text = f"so have those of these schedules: {listed(more, 3)}"
         yield Problem("schedule_failed", text, command("schedules", tenant=tenant), more)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treadle import Client, InputError, MemoryBackend, Treadle, work
+from tests.engine.kit import until
+from treadle import Abort, Client, InputError, MemoryBackend, Treadle, work
 from treadle.item import Demand, Heartbeat
 from treadle.testing import CountingBackend, ManualClock
 from treadle.worker_info import WorkerInfo, encode_worker_info
@@ -68,6 +69,11 @@ async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() 
 async def scan() -> None: ...
 
 
+@work(name="break")
+async def fail() -> None:
+    raise Abort("no")
+
+
 async def test_only_what_could_run_is_late() -> None:
     """Not what a pause holds back, nor what has no worker, although it is the oldest of its queue."""
     clock = ManualClock()
@@ -116,3 +122,29 @@ async def test_a_flood_is_one_if_others_wait_for_long() -> None:
     text = "of them for 1 min 15 s"[-20:]
     assert await floods() == [("bulk", "mail.send", text), ("mail", "acme", text)]
     await app.close()
+
+
+async def test_a_schedule_whose_items_die_is_a_problem() -> None:
+    """From the second one in a row on, and not if the last one did not."""
+    clock = ManualClock()
+    async with Treadle(MemoryBackend(clock=clock), work=[fail, send], clock=clock, log_failures=False) as app:
+        broken = True
+        for client in (app, app.tenant("acme")):
+            client.schedule("nightly", every=60, run=lambda: fail() if broken else send())
+            await client.schedules.list()
+
+        async def run(ended: str, count: int) -> list[tuple[str, str]]:
+            await clock.advance(60)
+            await until(lambda: app.metrics.get(ended) == count)
+            return [(each.text, each.fix) for each in await app.problems() if each.kind == "schedule_failed"]
+
+        assert await run("dead", 2) == []
+        acme, own = await run("dead", 4)
+        dead = (await app.list("dead", tenant="acme")).items[0]
+        assert acme[0] == "schedule acme/nightly: the items of its last runs have died"
+        assert acme[1] == f"treadle why {dead.id} --tenant acme"
+        assert own[0] == "schedule nightly: the items of its last runs have died"
+        (mine,) = [each for each in await app.tenant("acme").problems() if each.kind == "schedule_failed"]
+        assert (mine.refs, mine.fix) == (("nightly",), acme[1])
+        broken = False
+        assert await run("succeeded", 2) == []

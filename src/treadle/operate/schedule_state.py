@@ -10,12 +10,17 @@ import msgspec
 from treadle.engine.core import Core
 from treadle.engine.schedule.scheduler import ScheduleStanding as ScheduleStanding
 from treadle.engine.schedule.scheduler import is_orphaned, standing_of
-from treadle.item import Schedule
+from treadle.item import OPEN, Schedule
+from treadle.records import ScheduleRun
 from treadle.store.fleet import Fleet
 from treadle.why import Reason, Why
 
 HIDDEN: Final = "treadle.problems."
 """How the names of schedules begin that are not those of users: see `treadle.operate.tell`."""
+
+
+DYING: Final = 2
+"""Runs of a schedule in a row that died, from which on it is a problem."""
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +73,33 @@ class StoredSchedules:
 
     async def errors(self, rows: Sequence[Schedule]) -> dict[str, str]:
         """By full name: what the last run of a schedule raised. Without those that did not fail."""
-        backend = self._core.backend
+        runs = await self.runs(rows, 1)
+        return {name: those[0].error for name, those in runs.items() if those[0].error}
+
+    async def runs(self, rows: Sequence[Schedule], count: int) -> dict[str, list[ScheduleRun]]:
+        """By full name: the last runs, newest first."""
+        backend, found = self._core.backend, dict[str, list[ScheduleRun]]()
         if "recording" not in backend.capabilities or all(row.last_at is None for row in rows):
             return {}
-        return {run.name: run.error for run in await backend.schedule_runs(count=1) if run.error}
+        for run in await backend.schedule_runs(count=count):
+            found.setdefault(run.name, []).append(run)
+        return found
+
+    def dying(
+        self, states: Sequence[ScheduleState], runs: Mapping[str, Sequence[ScheduleRun]]
+    ) -> list[ScheduleRun]:
+        """Of each active schedule whose last runs have died, the newest of them. A run that submitted
+        nothing, or that has not ended, says nothing."""
+        found: list[ScheduleRun] = []
+        for state in states:
+            last = [
+                run
+                for run in runs.get(f"{self.prefix}{state.name}", ())
+                if run.id is not None and run.status not in OPEN
+            ][:DYING]
+            if state.state == "active" and len(last) == DYING and {run.status for run in last} == {"dead"}:
+                found.append(msgspec.structs.replace(last[0], name=state.name))
+        return found
 
     def is_here(self, full: str) -> bool:
         """Whether a worker of this process has the code of a schedule."""

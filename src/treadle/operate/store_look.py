@@ -25,12 +25,12 @@ from treadle.problems import (
     late_queues,
     runnable,
 )
-from treadle.records import HOUR, MINUTE
+from treadle.records import HOUR, MINUTE, ScheduleRun
 from treadle.store.fleet import Fleet
 from treadle.store.rules.records import begin_of
 from treadle.store.rules.settlement import KEPT_ATTEMPTS
 
-from .schedule_state import ScheduleState, StoredSchedules
+from .schedule_state import DYING, ScheduleState, StoredSchedules
 from .tenant_view import read_overview, seen_workers
 from .why.fleet import WorkerFleet
 from .why.wording import command
@@ -102,12 +102,15 @@ async def look_at(
     stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)
     items = await _read_items(backend, tenant, overview, fleet)
     schedules: tuple[ScheduleState, ...] = ()
+    dying: list[ScheduleRun] = []
     if "schedules" in backend.capabilities:
         reader = StoredSchedules(core, tenant)
         rows = await reader.rows()
-        errors = await reader.errors(rows)
+        runs = await reader.runs(rows, DYING + 1)
+        errors = {name: those[0].error for name, those in runs.items()}
         states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
         schedules = tuple(each for each in states if not each.ended)
+        dying = reader.dying(schedules, runs)
     given = without_messages(overview)
     given = replace(given, ages=await _read_ages(backend, tenant, given, fleet, max_wait))
     floods = find_floods(given, fleet)
@@ -118,6 +121,7 @@ async def look_at(
         stuck,
         items=items,
         schedules=schedules,
+        dying=dying,
         marks=await _read_marks(backend, tenant, given),
         waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
         tenant=tenant,
