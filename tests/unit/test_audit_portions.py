@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from treadle.records import AuditEntry
 from treadle.store.audit_note import MOST_IDS, in_one
 
@@ -9,7 +11,7 @@ MANY = tuple(f"i{n}" for n in range(MOST_IDS))
 
 
 def entry(no: int, at: float, ids: tuple[str, ...] = MANY, **more: str) -> AuditEntry:
-    given = {"actor": "ann", "verb": "update", "tenant": "t", "about": "priority=3", **more}
+    given: dict[str, Any] = {"actor": "ann", "verb": "update", "tenant": "t", "about": "priority=3", **more}
     return AuditEntry(no=no, at=at, ids=ids, count=5 * len(ids), **given)
 
 
