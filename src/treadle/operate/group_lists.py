@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from treadle.base.ids import check_name
 from treadle.base.timing import Instant, instant
 from treadle.define.option_checks import check_count, check_page_size
 from treadle.engine.core import Core
 from treadle.engine.wait.wait_result import decode_states
-from treadle.item import GroupFilter, GroupOutcome, GroupSummary, Page
+from treadle.item import TELL_TYPE, GroupFilter, GroupOutcome, GroupSummary, Page
 from treadle.store.rules.listing import OUTCOMES
 
 from .filters import check_words
@@ -104,5 +106,7 @@ class GroupLists:
         return where if self._tenant in (None, where.tenant) else None
 
     async def _decoded(self, page: Page[GroupSummary]) -> Page[GroupSummary]:
-        await decode_states(self._core.registry, [one.death for one in page.items])
-        return page
+        """Messages about problems are left out: see `Treadle(on_problem=)`."""
+        shown = tuple(one for one in page.items if one.type != TELL_TYPE)
+        await decode_states(self._core.registry, [one.death for one in shown])
+        return page if len(shown) == len(page.items) else replace(page, items=shown)
