@@ -69,3 +69,7 @@ def test_the_actor_is_that_of_all_commands(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("TREADLE_ACTOR")
     monkeypatch.setattr(getpass, "getuser", lambda: {}["no entry for this uid"])
     assert actor_here().startswith("uid-")
+
+
+def test_the_dashboard_is_found_by_its_other_name() -> None:
+    assert "`treadle web` serves it" in call("dashboard").err

@@ -78,6 +78,8 @@ def _one_line(error: Exception, message: str) -> str:
     path = "treadle" if context is None else context.command_path.replace("python -m treadle", "treadle")
     text = " ".join(message.split())
     text = text[:1].lower() + text[1:].rstrip(".")
+    if text.startswith("no such command 'dashboard'"):
+        text += ": `treadle web` serves it"
     return f"{plain(text)}{'' if text.endswith('?') else '.'} See `{path} --help`"
 
 
