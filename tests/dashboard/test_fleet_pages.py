@@ -316,7 +316,7 @@ async def test_the_item_that_blocks_a_worker_is_marked(make_app: MakeApp, visito
     info = WorkerInfo(
         blocked_since=now - 20,
         blocked_by=(BlockingItem("guilty", "send", "default"),),
-        blockages=(earlier,),
+        blockages=(earlier, Blockage(now - 50, now - 45, earlier.items), Blockage(now - 30, now - 25)),
     )
     await backend.submit([Submission(tuple(Item(id=id, type="send", input=b"") for id in ("a", "guilty")))])
     await backend.beat(Heartbeat(worker="w", lease=60, info=encode_worker_info(info)))
@@ -324,8 +324,10 @@ async def test_the_item_that_blocks_a_worker_is_marked(make_app: MakeApp, visito
     text = await text_of(visitor(app), "/workers")
     assert text.count("blocks the event loop") == 1
     assert text.index("/items/guilty") < text.index("blocks the event loop") < text.index("/items/a")
-    assert "was blocked for 30 s" in text
+    assert "was blocked 3 times, for 40 s in all, last " in text
+    assert text.count("was blocked") == 1
     assert "/items/before" in text
+    assert "/drain" in text[: text.index("heartbeat</th>") + 2500]
     (worker,) = (await json_of(visitor(app), "/workers"))["workers"]
     assert [(item["id"], item["blocks"]) for item in worker["items"]] == [("guilty", True), ("a", False)]
     assert worker["info"]["blocked_by"] == [{"id": "guilty", "type": "send", "tenant": "default"}]

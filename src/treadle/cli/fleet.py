@@ -81,10 +81,14 @@ def _blockage_lines(fleet: Fleet) -> Iterator[str]:
         info = worker.info
         if info is not None and info.blocked_by:
             yield f"Worker {plain(worker.id)} is blocked by {_blocking(info.blocked_by)}"
-        for each in () if info is None else info.blockages:
-            by = f" by {_blocking(each.items)}" if each.items else ""
-            when = ago(each.until, fleet.now)
-            yield f"Worker {plain(worker.id)} was blocked{by} for {duration(each.until - each.since)}, {when}"
+        past = () if info is None else info.blockages
+        if past:
+            items = dict.fromkeys(item for each in reversed(past) for item in each.items)
+            by = f" by {_blocking(list(items))}" if items else ""
+            span = duration(sum(each.until - each.since for each in past))
+            often = f" {len(past)} times" if len(past) > 1 else ""
+            when = f"{'last ' if often else ''}{ago(past[-1].until, fleet.now)}"
+            yield f"Worker {plain(worker.id)} was blocked{often}{by} for {span}, {when}"
 
 
 def _blocking(items: Sequence[BlockingItem]) -> str:

@@ -75,6 +75,16 @@ class WorkerRow(msgspec.Struct, frozen=True):
     """When someone asked it to stop, as far as the audit says."""
     asked_by: str = ""
 
+    @property
+    def blocked_for(self) -> float:
+        """Seconds, in all its blockages."""
+        return sum(each.until - each.since for each in self.blockages)
+
+    @property
+    def blockers(self) -> list[BlockingItem]:
+        """What blocked it, as far as it is known, the newest first."""
+        return list(dict.fromkeys(item for each in reversed(self.blockages) for item in each.items))
+
 
 class WorkersPage(msgspec.Struct, frozen=True):
     workers: list[WorkerRow]
