@@ -81,7 +81,7 @@ def _blockage_lines(fleet: Fleet) -> Iterator[str]:
         info = worker.info
         if info is not None and info.blocked_by:
             yield f"Worker {plain(worker.id)} is blocked by {_blocking(info.blocked_by)}"
-        past = () if info is None else info.blockages
+        past = [] if info is None else list(info.blockages)
         if past:
             items = dict.fromkeys(item for each in reversed(past) for item in each.items)
             by = f" by {_blocking(list(items))}" if items else ""
