@@ -122,6 +122,9 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
     except InputError as error:
         return ItemsPage(q=text, wrong=str(error), rows=[], hints=hints, statuses=status_links(""))
     states = [] if found is None else found.items
+    statuses = set(where.filter.status or STATUSES)
+    if found is not None and found.cursor is None and not visit.query("cursor"):  # all that match
+        statuses &= {state.status for state in states}
     return ItemsPage(
         q=text,
         rows=None if found is None else [row_of(visit, state) for state in states],
@@ -132,7 +135,7 @@ async def read(visit: Visit) -> ItemsPage | Elsewhere:
         several_tenants=shows_tenants(visit, states),
         hints=hints,
         statuses=status_links(text, where),
-        verbs=verbs_for(where.filter.status or STATUSES),
+        verbs=verbs_for(statuses),
         bulk=bool(where.where and states and not where.conditions),
     )
 
