@@ -22,6 +22,7 @@ from .build import (
     items,
     near,
     only,
+    start,
     start_one,
     submit,
     succeed,
@@ -201,6 +202,21 @@ class GroupListCases:
         assert ([one.id for one in third.items], third.cursor) == (["g0"], None)
         with pytest.raises(InputError, match="cursor"):
             await backend.groups(GroupFilter(), cursor="no")
+
+    @needs("watching")
+    async def test_a_long_list_of_groups_is_complete(self, backend: Backend) -> None:
+        """However many a store looks at in one step, and of however many outcomes."""
+        count = 201
+        roots = [item(f"g{n:03}", "rare" if n == 0 else "work") for n in range(count)]
+        leases = await start(backend, *roots)
+        await apply(backend, *(succeed(lease, item(queue="later")) for lease in leases))
+        expected = [root.id for root in reversed(roots)]
+        page = await backend.groups(GroupFilter(), limit=count)
+        assert ([one.id for one in page.items], page.cursor) == (expected, None)
+        page = await backend.groups(GroupFilter(outcome=("running",)), limit=count + 1)
+        assert ([one.id for one in page.items], page.cursor) == (expected, None)
+        assert await listed(backend, "running", type="rare") == ["g000"]
+        assert await listed(backend, type="rare") == ["g000"]
 
     @needs("watching")
     async def test_a_list_of_groups_looks_no_further_than_its_reach(self, backend: Backend) -> None:

@@ -10,10 +10,12 @@ local asked = cmsgpack.unpack(ARGV[1])
 local bound = asked.bound and '(%s' .. struct.pack('>I6', asked.bound) or '[%s' .. string.rep('\255', 7)
 
 -- The next numbers of groups, and the outcomes that they are listed with.
-local numbers, outcomes = {}, {}
+local numbers, outcomes, is_cut = {}, {}, false
 for outcome in string.gmatch(asked.outcomes, '.') do
   local last = sub(bound, 1, 1) .. outcome .. sub(bound, 4)
-  for _, member in ipairs(call('ZREVRANGEBYLEX', K.listed, last, '[' .. outcome, 'LIMIT', 0, LOOKED)) do
+  local members = call('ZREVRANGEBYLEX', K.listed, last, '[' .. outcome, 'LIMIT', 0, LOOKED)
+  is_cut = is_cut or #members == LOOKED
+  for _, member in ipairs(members) do
     numbers[#numbers + 1] = sub(member, 2)
     outcomes[sub(member, 2)] = outcome
   end
@@ -50,4 +52,4 @@ for i = 1, #some do
     }
   end
 end
-return {looked == #numbers and 1 or 0, position, looked, double(reached), found}
+return {looked == #numbers and not is_cut and 1 or 0, position, looked, double(reached), found}
