@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.backends.redis_store import RedisSubject
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.scripts import RedisScript
-from treadle.item import OPEN, Filter, Item, Page
+from treadle.item import OPEN, Filter, GroupFilter, Item, Page
 from treadle.testing.contract.build import claim, end, item, items, start, submit
 from treadle.testing.contract.check import everything
 
@@ -91,6 +91,17 @@ async def test_a_name_that_tenants_share_is_found_for_each(backend: RedisBackend
         assert ([state.tenant for state in page.items], page.cursor) == (["c", "b", "a"], None)
         page = await backend.list(replace(where, tenant="b"), reach=4)
         assert ([state.tenant for state in page.items], page.cursor) == (["b"], None)
+
+
+async def test_items_of_other_tenants_are_passed_over_up_to_a_bound(backend: RedisBackend) -> None:
+    """Tenants may share the name of a workflow, and a script holds the server while it reads."""
+    await submit(backend, item("first", tenant="a", workflow="w"))
+    for _ in range(15):
+        await submit(backend, *items(1000, tenant="b", workflow="w"))
+    (found,) = (await backend.workflows(GroupFilter(tenant="a"))).items
+    assert (found.id, found.tenant, found.total, found.open, found.capped) == ("w", "a", 1, 1, True)
+    (found,) = (await backend.workflows(GroupFilter(tenant="b"))).items
+    assert (found.total, found.capped) == (1000, True)
 
 
 async def test_lists_by_time_begin_and_end_there(subject: RedisSubject) -> None:

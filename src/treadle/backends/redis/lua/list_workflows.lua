@@ -5,6 +5,7 @@
 
 local LOOKED, MOST_ITEMS, AT_ONCE = 100, 2000, 100 -- roots and items of one call, states that are read at once
 local MOST_BYTES = 1000000 -- of the states of a workflow
+local MOST_MEMBERS = 10000 -- items of one name, of all tenants, that are passed over in one call
 local HIGHEST = string.rep('\255', 12) -- no rest is above this
 local FAILED_GROUP, FLAGS, ENDED_AT = 8, 10, 63 -- see row_bytes.lua
 
@@ -20,22 +21,25 @@ local function ended_at(state)
   return (struct.unpack('>d', state, sub(state, 1, 1) == 'P' and 19 + state:byte(18) or ENDED_AT))
 end
 
--- The numbers of the newest items of a workflow, at most one more than are counted.
-local function newest(prefix, tenant)
-  local numbers, from, bound = {}, #prefix + 1, '[' .. prefix .. HIGHEST
+local passed = 0 -- items of all tenants, in this call
+
+-- The numbers of the newest items of a workflow, at most one more than are counted; of its newest root if there are too many
+-- of other tenants before those. Also whether there may be others.
+local function newest(prefix, tenant, root)
+  local numbers, from, bound, until_ = {}, #prefix + 1, '[' .. prefix .. HIGHEST, passed + MOST_MEMBERS
   repeat
     local members = call('ZREVRANGEBYLEX', K.workflows, bound, '[' .. prefix, 'LIMIT', 0, asked.counted + 1)
     for i = 1, #members do
       if sub(members[i], from + 6) == tenant then numbers[#numbers + 1] = sub(members[i], from, from + 5) end
-      if #numbers > asked.counted then return numbers end
+      if #numbers > asked.counted then return numbers, true end
     end
-    bound = '(' .. (members[#members] or '')
-  until #members <= asked.counted
-  return numbers
+    passed, bound = passed + #members, '(' .. (members[#members] or '')
+  until #members <= asked.counted or passed >= until_
+  return #numbers > 0 and numbers or {root}, passed >= until_
 end
 
-local function count(numbers)
-  local counted = {total = 0, open = 0, failed = 0, cancelled = 0, ended = 0, capped = #numbers > asked.counted, died = 0}
+local function count(numbers, has_more)
+  local counted = {total = 0, open = 0, failed = 0, cancelled = 0, ended = 0, capped = has_more, died = 0}
   local bytes = 0
   for first = 1, math.min(#numbers, asked.counted), AT_ONCE do
     local some = {unpack(numbers, first, math.min(first + AT_ONCE - 1, #numbers, asked.counted))}
@@ -70,7 +74,7 @@ end
 
 local found, looked, position, reached, read = {}, 0, '', nil, 0
 for i = 1, #roots do
-  if #found == asked.most or looked == asked.reach or read > MOST_ITEMS then break end
+  if #found == asked.most or looked == asked.reach or read > MOST_ITEMS or passed > MOST_MEMBERS then break end
   local n, item = roots[i], items[i]
   local kind, workflow = Kinds.get(sub(item, 2, 5)), cmsgpack.unpack(extras[i]).w
   local queued = ListFilter.queued_at(item)
@@ -80,7 +84,7 @@ for i = 1, #roots do
   local is_newest = call('ZREVRANGEBYLEX', K.roots_of_workflow, '[' .. own .. HIGHEST, '[' .. own, 'LIMIT', 0, 1)[1] == own .. n
   if is_newest and (not asked.tenant or kind.names.tenant == asked.tenant) and (not asked.type or kind.names.type == asked.type)
     and not (asked.since and queued < asked.since) and not (asked.until_ and queued >= asked.until_) then
-    local counted = count(newest(prefix, kind.tenant))
+    local counted = count(newest(prefix, kind.tenant, n))
     read = read + counted.total
     local outcome = outcome_of(counted)
     if string.find(asked.outcomes, outcome, 1, true) then
