@@ -240,6 +240,36 @@ async def test_orders_are_obeyed_by_a_worker_that_starts_later(make_app: MakeApp
         assert await handle.result(PATIENCE) == 1
 
 
+async def test_a_type_that_a_running_worker_learns_obeys_its_orders(make_app: MakeApp) -> None:
+    """The worker has read them before."""
+    gate = Gate()
+
+    @work(name="late")
+    async def late(n: int) -> int:
+        return n
+
+    @work(name="narrow")
+    async def narrow(n: int) -> int:
+        await gate.wait()
+        return n
+
+    async with make_app(other) as app:
+        await app.pause(type="late")
+        await app.set_limit(type="narrow", limit=1)
+        assert await app.enqueue(other(0)).result(PATIENCE) == 0
+        app.register(late, narrow)
+        held = await app.enqueue(late(1))
+        handles = await app.enqueue_many([narrow(n) for n in range(3)])
+        assert await app.enqueue(other(2)).result(PATIENCE) == 2
+        await until(lambda: gate.waiting == 1)
+        await asyncio.sleep(0.1)
+        assert ((await held.state()).status, gate.waiting) == ("ready", 1)
+        await app.resume(type="late")
+        assert await held.result(PATIENCE) == 1
+        gate.release(3)
+        assert [await each.result(PATIENCE) for each in handles] == [0, 1, 2]
+
+
 async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
     @work(name="newest", doer=concurrency(1, on_full="replace"))
     async def newest() -> None: ...

@@ -99,15 +99,13 @@ class Dispatcher:
         limit = min(shared + own, PORTION)
         if not self.isolation.is_idle:
             limit = int(min(limit, self.isolation.room()))
-        orders = self.orders
-        rooms |= dict.fromkeys(orders.paused, 0) | dict.fromkeys(SETTLED_AT_ONCE, limit)
+        rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
         if types.runs_bulk:
             rooms[BULK_TYPE] = 0 if self._without_attempt.runs_bulk else min(limit, 1)
         avoid: dict[str, frozenset[AvoidedLane]] = {}
         if types.has_limits:
             avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
-        for name, tenants in orders.avoided.items():
-            avoid[name] = avoid.get(name, frozenset()) | tenants
+        self.orders.leave_out(rooms, avoid)
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,
             limit=limit,
@@ -117,7 +115,7 @@ class Dispatcher:
             buffered=types.buffered,
             strict=types.strict,
             fairness=fairness,
-            orders=orders.known.version if self._knows_orders else None,
+            orders=self.orders.known.version if self._knows_orders else None,
         )
         return demand
 
@@ -134,7 +132,7 @@ class Dispatcher:
         bound = self._bound.get(type)
         if bound is None or bound.type.batch is not None or self.stopping or type in self._types.strict:
             return False
-        if not self.orders.may_start(type, tenant):
+        if not self.orders.may_start(bound, tenant):
             return False
         pools = self._batches.pool_rooms(self._types.all) if bound.pooled else {}
         room = self._room(bound, self._doer.available(), pools)

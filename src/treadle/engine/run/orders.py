@@ -6,7 +6,7 @@ the limits in force. It learns of a change with its next claim, which then gets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from math import inf
 
 from treadle.engine.core import Core
@@ -27,10 +27,8 @@ class WorkerOrders:
         """When they were read, by the monotonic clock."""
         self.ends = inf
         """When the next order ends by itself, by the monotonic clock."""
-        self.paused: frozenset[str] = frozenset()
-        """Types that are paused for all tenants: nothing of them is asked for."""
-        self.avoided: Mapping[str, frozenset[AvoidedLane]] = {}
-        """By type: the tenants that it is paused for."""
+        self._pauses: Sequence[Order] = ()
+        """The pauses of types that are in force."""
         self.adopted: dict[int, Callable[[], None]] = {}
         """By token: attempts that hold permits which they have not asked for, and what returns these."""
 
@@ -45,26 +43,27 @@ class WorkerOrders:
         orders = [each for each in self.known.orders if each.until is None or each.until > now]
         ends = [each.until - self.known.now for each in orders if each.until is not None]
         self.ends = self._read_at + min(ends, default=inf)
-        pauses = [each for each in orders if each.kind == "pause" and each.type is not None]
-        self.paused = frozenset(self._names(each for each in pauses if each.tenant is None))
-        avoided: dict[str, set[AvoidedLane]] = {}
-        for each in pauses:
-            if each.tenant is not None:
-                for name in self._names((each,)):
-                    avoided.setdefault(name, set()).add((each.tenant, None))
-        self.avoided = {name: frozenset(lanes) for name, lanes in avoided.items()}
+        self._pauses = [each for each in orders if each.kind == "pause" and each.type is not None]
         for bound, limit in self._types.obey(tuple(each for each in orders if each.kind == "limit")):
             self._adopt(bound, limit)
 
-    def _names(self, orders: Iterable[Order]) -> Iterable[str]:
-        """All names of the types that orders name."""
-        for each in orders:
+    def leave_out(self, rooms: dict[str, int], avoid: dict[str, frozenset[AvoidedLane]]) -> None:
+        """Ask for nothing that a pause of a type holds. Its names are looked up each time: a worker may learn
+        the type later."""
+        lanes: dict[str, set[AvoidedLane]] = {}
+        for each in self._pauses:
             bound = self._types.by_name.get(each.type or "")
-            yield from () if bound is None else bound.names
+            for name in () if bound is None else bound.names:
+                if each.tenant is None:
+                    rooms[name] = 0
+                else:
+                    lanes.setdefault(name, set()).add((each.tenant, None))
+        avoid |= {name: avoid.get(name, frozenset()) | found for name, found in lanes.items()}
 
-    def may_start(self, type: str, tenant: str) -> bool:
+    def may_start(self, bound: BoundType, tenant: str) -> bool:
         """Whether no pause of a type holds items of this type and tenant."""
-        return type not in self.paused and (tenant, None) not in self.avoided.get(type, ())
+        held = (each for each in self._pauses if each.type in bound.names)
+        return all(each.tenant not in (None, tenant) for each in held)
 
     # -- what ran before a limit was ordered -----------------------------------------------------------
 
