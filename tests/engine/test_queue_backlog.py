@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -179,6 +180,14 @@ def test_a_sample_has_what_is_due() -> None:
     found = samples_of(Overview(now=NOW, counts=many), NOW)
     assert len(found) == MOST_SAMPLED + 1
     assert min(each.ready for each in found) == 6
+
+
+def test_a_sample_of_many_queues_is_made_in_one_pass() -> None:
+    """The event loop waits for it."""
+    counts = tuple(count(f"q{n}", status, 1) for n in range(5000) for status in ("ready", "running"))
+    began = time.process_time()
+    samples_of(Overview(now=NOW, counts=counts), NOW)
+    assert time.process_time() - began < 1
 
 
 def test_quarters_and_hours_have_averages_and_the_longest_wait() -> None:

@@ -15,8 +15,8 @@ from treadle.bulk_action import OPERATORS
 from treadle.engine.hooks import Hooks
 from treadle.engine.settings import Settings
 from treadle.engine.timers import StoreClock
-from treadle.item import TELL_TYPE
-from treadle.item_facts import Overview
+from treadle.item import TELL_TYPE, Count
+from treadle.item_facts import Overview, counts_by
 from treadle.records import HOUR, MINUTE, MOST_SAMPLED, QUARTER, BacklogSample
 from treadle.store.rules.records import begin_of
 
@@ -92,10 +92,10 @@ class BacklogSampler:
 def samples_of(overview: Overview, at: float) -> list[BacklogSample]:
     """A sample of each queue in which something is due, those with the most first, and one of all queues."""
     due = [each for each in overview.counts if each.status in ("ready", "running") and each.type != TELL_TYPE]
+    by_queue = counts_by(due, "queue")
     oldest = {each.queue: max(0.0, overview.now - each.oldest_ready) for each in overview.ages}
 
-    def sample(queue: str, waited: float) -> BacklogSample:
-        own = [each for each in due if queue in ("", each.queue)]
+    def sample(queue: str, own: Sequence[Count], waited: float) -> BacklogSample:
         return BacklogSample(
             at=at,
             queue=queue,
@@ -105,9 +105,9 @@ def samples_of(overview: Overview, at: float) -> list[BacklogSample]:
             estimated=any(each.estimated for each in own),
         )
 
-    queues = [sample(queue, oldest.get(queue, 0.0)) for queue in {each.queue for each in due}]
+    queues = [sample(queue, own, oldest.get(queue, 0.0)) for queue, own in by_queue.items()]
     queues.sort(key=lambda each: (-each.depth, each.queue))
-    return [sample("", max(oldest.values(), default=0.0)), *queues[:MOST_SAMPLED]]
+    return [sample("", due, max(oldest.values(), default=0.0)), *queues[:MOST_SAMPLED]]
 
 
 def merged(
