@@ -7,6 +7,7 @@ import pytest
 from tests.engine.kit import until
 from treadle import Abort, Client, InputError, MemoryBackend, Treadle, work
 from treadle.item import Demand, Heartbeat
+from treadle.operate.store_look import LATE_LOOKED_AT
 from treadle.testing import CountingBackend, ManualClock
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
@@ -97,6 +98,25 @@ async def test_only_what_could_run_is_late() -> None:
     assert await late() == [("queue default: an item has been ready for 6 min 40 s; 2 ready items wait", 2)]
     await app.resume(tenant="acme")
     assert await late() == [("queue default: an item has been ready for 16 min 40 s; 3 ready items wait", 3)]
+    await app.close()
+
+
+async def test_a_look_reads_few_queues_anew_however_many_are_late() -> None:
+    """Those whose items have waited for the longest time."""
+    clock = ManualClock()
+    backend = CountingBackend(MemoryBackend(clock=clock))
+    app = Treadle(backend, work=[send, scan], clock=clock)
+    await app.pause(type="scan")
+    for n in range(60):
+        await app.tenant("beta").enqueue(scan(), queue=f"q{n:02}")
+        await app.enqueue(send(), queue=f"q{n:02}")
+        clock.advance(1)
+    clock.advance(600)
+    await backend.beat(Heartbeat(worker="w1", lease=60))
+    backend.reset()
+    late = [each.refs for each in await app.problems() if each.kind == "late"]
+    assert (late[0], len(late)) == (("q00",), LATE_LOOKED_AT)
+    assert backend.total("lines", "get") <= 2 * LATE_LOOKED_AT
     await app.close()
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from treadle.backend import Backend
 from treadle.engine.core import Core
 from treadle.item import TELL_TYPE, Filter, ItemState, Status
-from treadle.item_facts import DeadMark, Overview, QueueAge, Release
+from treadle.item_facts import DeadMark, Overview, QueueAge, Release, counts_by
 from treadle.problems import (
     BLOCKED_LOOKED_AT,
     FLOOD_WAIT,
@@ -42,6 +42,9 @@ KILLERS_LOOKED_AT: Final = 100
 SCHEDULED_LOOKED_AT: Final = 1000
 """Scheduled items that are looked at for suspended ones: the newest, and as many of the oldest. Held items
 that are counted."""
+LATE_LOOKED_AT: Final = 20
+"""Late queues with items that cannot run, those with the oldest, of which lines are looked at. Also floods,
+the largest."""
 LINES_LOOKED_AT: Final = 20
 """Lines of a queue, those with the longest waits, that are looked at for items that could run."""
 TYPES_LOOKED_AT: Final = 3
@@ -113,7 +116,7 @@ async def look_at(
         dying = reader.dying(schedules, runs)
     given = without_messages(overview)
     given = replace(given, ages=await _read_ages(backend, tenant, given, fleet, max_wait))
-    floods = find_floods(given, fleet)
+    floods = sorted(find_floods(given, fleet), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
         given,
         fleet,
@@ -170,14 +173,19 @@ async def _read_ages(
     backend: Backend, tenant: str | None, overview: Overview, fleet: WorkerFleet, max_wait: float
 ) -> tuple[QueueAge, ...]:
     """Since when items have waited that could run. Ages of queues with others besides are read anew, if they
-    are long. What waits behind an item that cannot run is not known: such an age is left out."""
-    ages = {each.queue: each for each in overview.ages}
+    are long. What waits behind an item that cannot run is not known, nor in the queues that are not looked
+    at: such an age is left out."""
+    ages, left = {each.queue: each for each in overview.ages}, LATE_LOOKED_AT
     able = {(each.tenant, each.queue, each.type) for each in runnable(overview, fleet)}
-    for age in late_queues(overview, fleet, max_wait, tenant):
-        ready = [each for each in overview.counts if (each.queue, each.status) == (age.queue, "ready")]
-        if all((each.tenant, each.queue, each.type) in able for each in ready):
+    ready = counts_by((each for each in overview.counts if each.status == "ready"), "queue")
+    late = late_queues(overview, fleet, max_wait, tenant)
+    for age in sorted(late, key=lambda each: each.oldest_ready):
+        if all((each.tenant, each.queue, each.type) in able for each in ready.get(age.queue, ())):
             continue
         del ages[age.queue]
+        left -= 1
+        if left < 0:
+            continue
         tenants = {name for name, queue, _ in able if queue == age.queue}
         lines = [
             each for each in await backend.lines(age.queue, tenant=tenant, cap=1) if each.tenant in tenants
