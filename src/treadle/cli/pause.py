@@ -51,8 +51,9 @@ async def pause(
         remark = "" if queue is None else await queue_remark(shell.client, queue)
         remark = remark or ("" if type is None else await type_remark(shell.client, type))
         await shell.client.pause(queue, type=type, until=given_until)
-        wanted = Order(kind="pause", queue=queue, type=type, tenant=shell.tenant).subject
-        given = next(each for each in await shell.client.orders() if each.subject == wanted)
+        wanted = Order(kind="pause", queue=queue, type=type, tenant=shell.tenant)
+        found = (each for each in await shell.client.orders() if each.subject == wanted.subject)
+        given = next(found, wanted)  # it may have ended
         if shell.json:
             shell.emit(_answer(shell, queue, type, True))
         else:
