@@ -330,6 +330,10 @@ def test_what_a_webhook_refuses() -> None:
         assert "passwd" not in str(raised.value)
     with pytest.raises(InputError, match="secret"):
         Webhook("https://example.org/", secret="short")
+    with pytest.raises(InputError, match="every=0 must be more than 0"):
+        Webhook("https://example.org/", every=0)
+    with pytest.raises(InputError, match=r"ignore='pauses' is no kind of problem: .* paused"):
+        Treadle(on_problem=Webhook("https://example.org/", ignore=["pauses"]))
     assert repr(Webhook("https://ann:pw@hooks.example.org:8443/T0/x?y=z")) == (
         "Webhook('https://hooks.example.org:8443/***')"
     )
@@ -347,6 +351,7 @@ def test_a_signature_is_checked_with_its_age(monkeypatch: pytest.MonkeyPatch) ->
     assert not verify_webhook(SECRET, signature(SECRET, b"{}", 699), b"{}")
     assert not verify_webhook(SECRET, "nonsense", b"{}")
     assert not verify_webhook(SECRET, None, b"{}")
+    assert not verify_webhook(SECRET, header.replace("1000", "١٠٠٠"), b"{}")
 
 
 def test_a_store_that_cannot_be_watched_says_so() -> None:

@@ -49,15 +49,12 @@ async def watch(
     url = post or os.environ.get(URL_VARIABLE)
     receiver: Webhook | None = None
     if url:
-        ignored = names_in(ignore)
-        if unknown := set(ignored) - set(PROBLEM_KINDS):
-            raise InputError.of("--ignore", min(unknown), f"is one of {', '.join(PROBLEM_KINDS)}")
         receiver = Webhook(
             url,
             secret=os.environ.get(SECRET_VARIABLE) or None,
             every=read_duration(every, "--every"),
             max_wait=read_duration(max_wait, "--max-wait"),
-            ignore=ignored,
+            ignore=names_in(ignore),
         )
     elif shell.app is None:
         raise InputError(f"say whom to tell: --post URL, {URL_VARIABLE}, or an --app that has on_problem=")

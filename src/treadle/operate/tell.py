@@ -22,12 +22,12 @@ from msgspec.structs import replace
 from treadle.base.callables import is_async, raised_by_user
 from treadle.bulk_action import OPERATORS
 from treadle.engine.core import Core
-from treadle.errors import UnsupportedError
+from treadle.errors import InputError, UnsupportedError
 from treadle.item import OPEN, TELL_TYPE, Filter, Fire, Item, Rejected, Schedule
 from treadle.item_facts import MAX_WAIT
 from treadle.logs.lines import WARNING, Seldom, log_line, repeated
 from treadle.manual_lease import ClaimedLease, claim_one
-from treadle.problems import Problem
+from treadle.problems import PROBLEM_KINDS, Problem
 from treadle.retry import Retry
 from treadle.store.rules.submission import rejection_error
 
@@ -175,6 +175,9 @@ class ProblemWatch:
         self._every, self._max_wait, self._ignore = EVERY, MAX_WAIT, frozenset[str]()
         if isinstance(receiver, Webhook):
             self._every, self._max_wait, self._ignore = receiver.every, receiver.max_wait, receiver.ignore
+            if unknown := self._ignore.difference(PROBLEM_KINDS):
+                given = f"is no kind of problem: there are {', '.join(PROBLEM_KINDS)}"
+                raise InputError.of("ignore", min(unknown), given)
         self._seldom = Seldom(monotonic=core.settings.clock.monotonic)
         self._owner = core.settings.generate_id()
         self._stored_in = OPERATORS if tenant is None else tenant

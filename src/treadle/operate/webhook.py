@@ -105,6 +105,8 @@ class Webhook:
             raise InputError("secret must be a text of 8 characters or more", parameters=("secret",))
         self._secret = secret
         self.every = seconds(every, field="every")
+        if not self.every:
+            raise InputError.of("every", every, "must be more than 0 seconds")
         self.max_wait = seconds(max_wait, field="max_wait")
         self.ignore = frozenset([ignore] if isinstance(ignore, str) else ignore)
 
@@ -169,7 +171,7 @@ def verify_webhook(secret: str, header: str | None, body: bytes, *, within: floa
     header: that of `Treadle-Signature`. None, if there is none, is refused. body: as it came. within: how
     many seconds old it may be. Older ones may be recordings that are sent again.
     """
-    found = re.fullmatch(r"t=(\d{1,15}),v1=([0-9a-f]{64})", header or "")
+    found = re.fullmatch(r"t=([0-9]{1,15}),v1=([0-9a-f]{64})", header or "")
     if header is None or found is None or abs(time.time() - int(found[1])) > within:
         return False
     return hmac.compare_digest(signature(secret, body, int(found[1])), header)
