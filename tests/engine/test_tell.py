@@ -404,6 +404,34 @@ async def test_what_a_look_costs() -> None:
     await app.close()
 
 
+async def test_a_function_that_hangs_is_not_called_again_meanwhile(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call would keep one more of the few threads that the program shares, for names of hosts too."""
+    monkeypatch.setattr(tell, "PATIENCE", 0.01)
+    monkeypatch.setattr(tell, "RETRY", Retry(attempts=100, base=0.05, factor=1))
+    calls, ended = list[str](), threading.Event()
+
+    def hang(change: ProblemChange) -> None:
+        calls.append(change.id)
+        ended.wait(PATIENCE)
+
+    async with make_app(send) as app:
+        await app.pause("bulk")
+        watch = ProblemWatch(core_of(app), None, hang)
+        await watch.run_once()
+        for _ in range(3):
+            await asyncio.sleep(0.1)
+            await watch.tell()
+        assert len(calls) == 1
+        ended.set()
+        async with asyncio.timeout(PATIENCE):
+            while len(calls) < 2:
+                await asyncio.sleep(0.1)
+                await watch.tell()
+        assert calls[0] == calls[1]
+
+
 def test_code_that_is_not_async_watches_too() -> None:
     told: list[ProblemChange] = []
     with Treadle(MemoryBackend(), work=[send]).sync as app:

@@ -178,6 +178,8 @@ class ProblemWatch:
             if unknown := self._ignore.difference(PROBLEM_KINDS):
                 given = f"is no kind of problem: there are {', '.join(PROBLEM_KINDS)}"
                 raise InputError.of("ignore", min(unknown), given)
+        self._calling: asyncio.Future[Any] | None = None
+        """The last call of a receiver in a thread."""
         self._seldom = Seldom(monotonic=core.settings.clock.monotonic)
         self._owner = core.settings.generate_id()
         self._stored_in = OPERATORS if tenant is None else tenant
@@ -252,7 +254,10 @@ class ProblemWatch:
             )
 
     async def tell(self) -> None:
-        """Tell the receiver what is due. If it does not take one, the others wait for the next time."""
+        """Tell the receiver what is due. If it does not take one, the others wait for the next time; also
+        while a call hangs: each would keep one more of the threads that the program shares."""
+        if self._calling is not None and not self._calling.done():
+            return
         where = Filter(tenant=self._stored_in, workflow=self.name, status=tuple(OPEN))
         while (await self._core.backend.list(where, limit=1)).items:
             lease = await claim_one(
@@ -280,7 +285,9 @@ class ProblemWatch:
         if is_async(receiver):
             await receiver(change)
         else:
-            await asyncio.to_thread(receiver, change)
+            self._calling = asyncio.get_running_loop().run_in_executor(None, receiver, change)
+            self._calling.add_done_callback(lambda call: call.cancelled() or call.exception())
+            await asyncio.shield(self._calling)
 
     def _say_untold(self, error: BaseException) -> None:
         text = "could not tell of a problem; will retry"
