@@ -59,6 +59,8 @@ def test_items_are_cancelled_by_id_and_refusals_are_said_for_each(store: Store) 
 def test_items_are_held_and_let_go(store: Store) -> None:
     first, second, third = store.fill(_delayed)
     assert store.call("hold", first, second, "--because", "bad card") == Called(0, "held 2 items\n", "")
+    (dry,) = store.call("hold", "--all", "--dry-run", "--json").objects
+    assert (dry["would_change"], dry["skipped"]) == (1, 2)
     again = store.call("hold", first, third)
     assert (again.code, again.out) == (1, "held 1 item\n")
     assert again.err == f"treadle: item '{first}' is scheduled: it is held already\n"

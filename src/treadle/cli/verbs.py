@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from treadle.base.ids import check_name
 from treadle.base.wording import plural
+from treadle.bulk_action import ActionVerb
 from treadle.client import Client, bound_to
 from treadle.errors import ConflictError, EncodeError, InputError, NotFound, TreadleError
 from treadle.item import ItemState, Ref, Status
@@ -18,19 +19,14 @@ from treadle.operate.changes import (
     COUNT_CAP,
     MOST_NAMED,
     VERBS,
-    Change,
     Deletion,
     PortionOutcome,
     Refusal,
     Requeue,
     all_or_none,
     allowed,
-    cancel_items,
-    hold_items,
+    change_of,
     refuse_verb,
-    trigger_items,
-    unhold_items,
-    update_items,
 )
 from treadle.operate.filters import OPEN_STATUSES, read_duration, read_start
 from treadle.operate.why.wording import command, tenant_option
@@ -67,6 +63,39 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "delete", changes=True)(delete)
 
 
+def _bulk_verb(name: ActionVerb, past: str, changes: UpdateOptions | None = None) -> BulkVerb:
+    """As bulk actions change items."""
+
+    def check(item: ItemState) -> TreadleError | None:
+        refusal = refuse_verb(name, item, ())
+        return None if refusal is None else refusal.error
+
+    rules, change = VERBS[name], change_of(name, changes=changes)
+    return BulkVerb(
+        name,
+        past,
+        change,
+        rules.allowed,
+        rules.advice,
+        preview=lambda: CheckedPreview(check),
+        check=check,
+        changes=changes,
+    )
+
+
+class CheckedPreview(Preview):
+    """Leaves out what cannot be changed."""
+
+    def __init__(self, check: Callable[[ItemState], TreadleError | None]) -> None:
+        super().__init__()
+        self._check = check
+
+    async def add(self, shell: Shell, client: Client, items: Sequence[ItemState]) -> None:
+        refused = {item.id: why for item in items if (why := self._check(item)) is not None}
+        self.refused.update(type(why).__name__ for why in refused.values())
+        await super().add(shell, client, [item for item in items if item.id not in refused])
+
+
 # ------------------------------------------------------------------------------------------------ cancel
 
 
@@ -75,16 +104,10 @@ async def cancel(shell: Shell, selection: Selection, filters: ItemFilters) -> in
 
     With filters: open items. An item that has ended may be named: then what it has queued is cancelled.
     """
-    rules = VERBS["cancel"]
-    verb = BulkVerb(
-        "cancel",
-        "cancelled",
-        cancel_items,
-        () if selection.ids else rules.allowed,
-        rules.advice,
-        "were queued by them",
-        along=", and what they have queued",
+    verb = _bulk_verb("cancel", "cancelled")._replace(
+        others="were queued by them", along=", and what they have queued"
     )
+    verb = verb._replace(statuses=()) if selection.ids else verb
     return await change_items(shell, verb, selection, filters)
 
 
@@ -140,9 +163,7 @@ def read_json(text: str, field: str) -> Any:
 
 async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
     """Run scheduled items now."""
-    rules = VERBS["trigger"]
-    verb = BulkVerb("trigger", "triggered", trigger_items, rules.allowed, rules.advice)
-    return await change_items(shell, verb, selection, filters)
+    return await change_items(shell, _bulk_verb("trigger", "triggered"), selection, filters)
 
 
 # ------------------------------------------------------------------------------------------ hold, unhold
@@ -150,7 +171,7 @@ async def trigger(shell: Shell, selection: Selection, filters: ItemFilters) -> i
 
 async def hold(shell: Shell, selection: Selection, filters: ItemFilters) -> int | None:
     """Keep ready and scheduled items from being handed out, also between attempts, until `treadle unhold`."""
-    return await change_items(shell, _holding("hold", "held", hold_items), selection, filters)
+    return await change_items(shell, _bulk_verb("hold", "held"), selection, filters)
 
 
 async def unhold(
@@ -161,16 +182,8 @@ async def unhold(
     canary_wait: CanaryWaitOption = "60s",
 ) -> int | None:
     """Let held items go: they are due when they were."""
-    verb, wait = _holding("unhold", "let go", unhold_items), read_duration(canary_wait, "--canary-wait")
+    verb, wait = _bulk_verb("unhold", "let go"), read_duration(canary_wait, "--canary-wait")
     return await change_items(shell, verb, selection, filters, canary=canary, canary_wait=wait)
-
-
-def _holding(name: Literal["hold", "unhold"], past: str, change: Change) -> BulkVerb:
-    def check(item: ItemState) -> TreadleError | None:
-        refusal = refuse_verb(name, item, VERBS[name].allowed)
-        return None if refusal is None else refusal.error
-
-    return BulkVerb(name, past, change, VERBS[name].allowed, VERBS[name].advice, check=check)
 
 
 # ----------------------------------------------------------------------------------------------- requeue
@@ -307,32 +320,8 @@ async def update(
         changes["deadline"] = None if deadline == "none" else read_start(deadline, now, "--deadline")
     if not changes:
         raise InputError("say what to change: --delay, --run-at, --priority, --lane, --queue or --deadline")
-    rules = VERBS["update"]
-    verb = BulkVerb(
-        "update",
-        "updated",
-        partial(update_items, changes),
-        rules.allowed,
-        rules.advice,
-        preview=UpdatePreview,
-        check=_started,
-        changes=changes,
-    )
+    verb = _bulk_verb("update", "updated", changes)
     return await change_items(shell, verb, selection, filters.plain(), canary=canary, canary_wait=wait)
-
-
-def _started(item: ItemState) -> TreadleError | None:
-    refusal = refuse_verb("update", item, ())
-    return None if refusal is None else refusal.error
-
-
-class UpdatePreview(Preview):
-    """Leaves out items that have started."""
-
-    async def add(self, shell: Shell, client: Client, items: Sequence[ItemState]) -> None:
-        started = [why for item in items if (why := _started(item)) is not None]
-        self.refused.update(type(each).__name__ for each in started)
-        await super().add(shell, client, [item for item in items if _started(item) is None])
 
 
 # ------------------------------------------------------------------------------------------------ repair

@@ -329,6 +329,9 @@ class VerbRules(msgspec.Struct, frozen=True):
     """Whether its items run afterwards, so that a canary says something."""
 
 
+_DUE: Final = ("scheduled", "ready")
+_WAITING: Final = ("blocked", *_DUE)
+
 VERBS: Final[dict[ActionVerb, VerbRules]] = {
     "requeue": VerbRules(
         ("dead",), ("dead", "cancelled"), "only dead or cancelled items can be requeued", True
@@ -336,19 +339,9 @@ VERBS: Final[dict[ActionVerb, VerbRules]] = {
     "cancel": VerbRules(OPEN_STATUSES, OPEN_STATUSES, "only open items can be cancelled", False),
     "delete": VerbRules((), STATUSES, "", False),
     "trigger": VerbRules(("scheduled",), ("scheduled",), "only scheduled items can be triggered", True),
-    "hold": VerbRules(
-        ("scheduled", "ready"),
-        ("scheduled", "ready"),
-        "only ready and scheduled items can be held",
-        False,
-    ),
+    "hold": VerbRules(_DUE, _DUE, "only ready and scheduled items can be held", False),
     "unhold": VerbRules(("scheduled",), ("scheduled",), "only held items can be let go", True),
-    "update": VerbRules(
-        ("blocked", "scheduled", "ready"),
-        ("blocked", "scheduled", "ready"),
-        "only items that have not started can be updated",
-        True,
-    ),
+    "update": VerbRules(_WAITING, _WAITING, "only items that have not started can be updated", True),
 }
 
 
@@ -385,13 +378,14 @@ def change_of(
         case "trigger":
             return trigger_items
         case "hold":
-            return hold_items
+            return lambda client, items: all_or_none(items, client.hold)
         case "unhold":
-            return unhold_items
+            return lambda client, items: all_or_none(items, client.unhold)
         case "delete":
             return Deletion(open=open, advice=advice).change
         case "update":
-            return partial(update_items, changes or {})
+            given = changes or {}
+            return lambda client, items: all_or_none(items, lambda ids: client.update(ids, **given))
 
 
 async def cancel_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
@@ -416,23 +410,6 @@ async def trigger_items(client: Operator, items: Sequence[ItemState]) -> Portion
         return len(ids)
 
     return await all_or_none(items, call)
-
-
-async def hold_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
-    """Keep items from being handed out."""
-    return await all_or_none(items, client.hold)
-
-
-async def unhold_items(client: Operator, items: Sequence[ItemState]) -> PortionOutcome:
-    """Let held items go."""
-    return await all_or_none(items, client.unhold)
-
-
-async def update_items(
-    changes: Mapping[str, Any], client: Operator, items: Sequence[ItemState]
-) -> PortionOutcome:
-    """Change when and where items run."""
-    return await all_or_none(items, lambda ids: client.update(ids, **changes))
 
 
 class PrerequisiteFailed(ConflictError):
