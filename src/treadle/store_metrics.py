@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import declared_limits, used_limit
+from treadle.engine.declared_limits import uses_in_force
 from treadle.engine.schedule.scheduler import is_orphaned
 from treadle.errors import InputError, StoreUnavailable
 from treadle.item import Schedule
@@ -84,9 +84,11 @@ class StoreMetrics:
             overview = await read_overview(backend)
             rows += self._labels.of_overview(overview)
             rows += self._labels.of_backlogs(await read_backlogs(backend, overview))
-            declared = declared_limits(core)
+            uses = await backend.limits()
             taking = Fleet(overview.workers, overview.now).taking
-            rows += rows_of_limits(await backend.limits(), lambda name: used_limit(taking, declared, name))
+            shown = uses_in_force(core, uses, taking, (await backend.orders()).orders)
+            used = {each.name for each in uses}
+            rows += rows_of_limits(each for each in shown if each.name in used)
         if "schedules" in backend.capabilities:
             rows += await _schedules(core, overview)
         if overview is None and not rows:
@@ -204,15 +206,13 @@ def _rows(
     return [MetricRow(_EXPORTED[name], labels, together(each)) for labels, each in found.items()]
 
 
-def rows_of_limits(uses: Sequence[LimitUse], declared: Callable[[str], int | None]) -> list[MetricRow]:
-    """declared: what the code allows under a name: of `slots` the store does not know it. A limit that is not
-    known is left out. If there are too many, those that are used most are shown."""
+def rows_of_limits(uses: Iterable[LimitUse]) -> list[MetricRow]:
+    """A limit that is not known is left out. If there are too many, those that are used most are shown."""
     ratios: list[tuple[float, str]] = []
     for use in uses:
-        limit = declared(use.name) if use.limit is None else use.limit
-        if limit:
+        if use.limit:
             full = use.retry_after > 0
-            ratios.append((1.0 if full else min(1.0, use.used / limit), use.name))
+            ratios.append((1.0 if full else min(1.0, use.used / use.limit), use.name))
     most = sorted(ratios, key=lambda each: (-each[0], each[1]))[:MOST_LIMITS]
     return _rows("limit_used_ratio", [((name,), ratio) for ratio, name in most], max)
 

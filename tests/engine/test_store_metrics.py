@@ -96,6 +96,10 @@ async def test_the_store_says_how_it_stands(make_app: MakeApp) -> None:
         assert found.pop('treadle_schedule_next_timestamp_seconds{schedule="nightly"}') > time.time()
         assert found.pop("treadle_worker_last_beat_timestamp_seconds") == pytest.approx(time.time(), abs=60)
         assert found == {}
+        await app.set_limit("slow", 1)
+        await app.set_limit(type="rated", limit=4)
+        ordered = values(await StoreMetrics(app).prometheus())
+        assert ordered['treadle_limit_used_ratio{limit="slow:slots:all"}'] == 1
         barrier.go.set()
 
 
@@ -188,17 +192,15 @@ def test_an_estimate_is_exported_as_one() -> None:
 
 
 def test_limits_that_are_used_most_are_shown() -> None:
-    uses = [LimitUse(f"limit{n:03}:slots:all", "slots", n) for n in range(300)]
-    rows = rows_of_limits(uses, lambda name: 299)
+    rows = rows_of_limits(LimitUse(f"limit{n:03}:slots:all", "slots", n, 299) for n in range(300))
     assert len(rows) == MOST_LIMITS
     assert (rows[0].labels, rows[0].value) == (("limit299:slots:all",), 1.0)
 
 
 def test_a_limit_without_permits_is_used_up() -> None:
     uses = [LimitUse("a", "fixed_window", 5, 5, 3.0), LimitUse("b", "token_bucket", 4.2, 5, 0.1)]
-    assert [
-        row.value for row in rows_of_limits([*uses, LimitUse("unknown", "slots", 1)], lambda name: None)
-    ] == [1.0, 1.0]
+    rows = rows_of_limits([*uses, LimitUse("unknown", "slots", 1)])
+    assert [row.value for row in rows] == [1.0, 1.0]
 
 
 def test_ended_schedules_are_left_out_and_paused_ones_are_neither_orphaned_nor_failing() -> None:

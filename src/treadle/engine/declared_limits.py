@@ -59,6 +59,16 @@ def used_limit(workers: Iterable[WorkerState], declared: Mapping[str, LimitRule]
     return max(said) if said else limit_of(declared, name)
 
 
+def uses_in_force(
+    core: Core, uses: Iterable[LimitUse], workers: Sequence[WorkerState], orders: Iterable[Order]
+) -> list[LimitUse]:
+    """The uses of limits, with how much is allowed: as ordered, as the code of live workers says, or as that
+    here does. See `with_orders`."""
+    declared = declared_limits(core)
+    known = [with_limit(use, workers, declared) if use.limit is None else use for use in uses]
+    return with_orders(known, orders, declared)
+
+
 def with_limit(use: LimitUse, workers: Sequence[WorkerState], declared: Mapping[str, LimitRule]) -> LimitUse:
     """The use of a `slots` limit, with how much is allowed: see `used_limit`."""
     limit = used_limit(workers, declared, use.name)

@@ -106,18 +106,12 @@ class Observer:
         if names is not None:
             names = check_list(names, "names", "'mail'")
         await self._begin_read()
-        from treadle.engine.declared_limits import (  # few programs need it
-            declared_limits,
-            with_limit,
-            with_orders,
-        )
+        from treadle.engine.declared_limits import uses_in_force  # few programs need it
 
-        declared = declared_limits(self._core)
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
         fleet = await self._live() if any(use.limit is None for use in found) else []
-        uses = [with_limit(use, fleet, declared) if use.limit is None else use for use in found]
         orders = (await read_orders(self._core.backend, self._tenant)).orders
-        shown = with_orders(uses, orders, declared)
+        shown = uses_in_force(self._core, found, fleet, orders)
         wanted = shown if names is None else [use for use in shown if use.name in names]
         return sorted(wanted, key=lambda use: use.name)
 
