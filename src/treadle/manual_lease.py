@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -55,9 +55,10 @@ from treadle.engine.run.worker_report import host_name
 from treadle.engine.submit.build_item import read_stored, retry_of
 from treadle.errors import DecodeError, LeaseLost
 from treadle.handler.result_plan import plan
-from treadle.item import GROUP_TYPE, TELL_TYPE, AvoidedLane, Demand, Heartbeat, Lease, Outcome
+from treadle.item import GROUP_TYPE, TELL_TYPE, Demand, Heartbeat, Lease, Outcome
 from treadle.logs.lines import WARNING, error_text, log_line
 from treadle.retry import Retry, merge_retry
+from treadle.store.rules.orders import paused_types
 from treadle.worker_info import WorkerInfo, encode_worker_info
 
 LEFT_DELAY: Final = 15.0
@@ -223,23 +224,19 @@ async def _obeying(core: Core, demand: Demand) -> Demand:
     if "operating" not in core.backend.capabilities:
         return demand
     known = await core.backend.orders()
-    paused: set[str] = set()
-    avoid: dict[str, frozenset[AvoidedLane]] = {}
-    for order in known.orders:
-        if order.kind != "pause" or order.type is None:
-            continue
-        type = core.registry.get(order.type)
-        names = {order.type} if type is None else {type.name, *type.aliases}
-        if order.tenant is None:
-            paused |= names
-        else:
-            avoid |= {name: avoid.get(name, frozenset()) | {(order.tenant, None)} for name in names}
+    paused, avoided = paused_types(known.orders, lambda name: _names_of(core, name))
     rooms = demand.types
     if paused and rooms is None:
         rooms = {count.type: 1 for count in await core.backend.counts()}
     if rooms is not None:
         rooms = {name: 0 if name in paused else room for name, room in rooms.items()}
+    avoid = {name: frozenset(lanes) for name, lanes in avoided.items()}
     return replace(demand, types=rooms, avoid=avoid, orders=known.version)
+
+
+def _names_of(core: Core, name: str) -> Sequence[str]:
+    type = core.registry.get(name)
+    return (name,) if type is None else (type.name, *type.aliases)
 
 
 def _strict_types(core: Core) -> frozenset[str]:

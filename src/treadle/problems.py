@@ -331,7 +331,7 @@ def _flood_problem(flood: Flood, waited: float, tenant: str | None) -> Problem:
 def _paused(overview: Overview, pause: Order) -> Problem:
     ready = [each for each in overview.counts if each.status == "ready"]
     held = [each for each in ready if pause.holds(each.queue, each.type, each.tenant)]
-    text = pause_text(pause).removesuffix(" for all tenants") + ordered_text(pause, overview.now)
+    text = pause_text(pause) + ordered_text(pause, overview.now)
     text += f"; {_ready_waits(held)}" if held else ""
     if held and pause.queue is not None and pause.tenant is None:
         ages = [age.oldest_ready for age in overview.ages if age.queue == pause.queue]

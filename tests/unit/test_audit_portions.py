@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.records import AuditEntry
-from treadle.store.audit_note import MOST_IDS, in_one
+from treadle.records import MOST_AUDIT_IDS, AuditEntry
+from treadle.store.audit_note import in_one
 
-MANY = tuple(f"i{n}" for n in range(MOST_IDS))
+MANY = tuple(f"i{n}" for n in range(MOST_AUDIT_IDS))
 
 
 def entry(no: int, at: float, ids: tuple[str, ...] = MANY, **more: str) -> AuditEntry:

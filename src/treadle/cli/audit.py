@@ -11,8 +11,8 @@ from treadle.base.timing import to_datetime
 from treadle.base.wording import plural
 from treadle.operate.fleet_json import audit_json
 from treadle.operate.why.wording import command
-from treadle.records import AuditEntry
-from treadle.store.audit_note import MOST_IDS, in_one
+from treadle.records import MOST_AUDIT_IDS, AuditEntry
+from treadle.store.audit_note import in_one
 from treadle.store.rules.listing import LARGEST_PAGE
 
 from .filters import CursorOption
@@ -78,6 +78,6 @@ def what(entry: AuditEntry) -> str:
     """What a change was about: one id, or how many, and what was asked for."""
     named = entry.ids[0] if len(entry.ids) == 1 else ""
     if len(entry.ids) > 1:
-        named = plural(len(entry.ids), "id", len(entry.ids) >= MOST_IDS)
+        named = plural(len(entry.ids), "id", len(entry.ids) >= MOST_AUDIT_IDS)
     portions = f"in {entry.portions:,} portions" if entry.portions > 1 else ""
     return " ".join(filter(None, (named, portions, entry.about)))

@@ -11,7 +11,7 @@ from treadle.base.wording import did_you_mean, listed, plural
 from treadle.errors import InputError
 from treadle.item import Order
 from treadle.operate.filters import read_until
-from treadle.operate.why.wording import pause_text, until_text
+from treadle.operate.why.wording import pause_text, paused_what, until_text
 
 from .completion import complete_queue, complete_type
 from .names import queue_remark, type_remark
@@ -57,9 +57,8 @@ async def pause(
         if shell.json:
             shell.emit(_answer(shell, queue, type, True))
         else:
-            whom = pause_text(given).removesuffix(" for all tenants")
             ends = "" if given.until is None else f"; it ends {until_text(await shell.now(), given.until)}"
-            shell.print(whom + ends)
+            shell.print(pause_text(given) + ends)
         if remark:
             shell.warn(remark)
 
@@ -74,8 +73,7 @@ async def resume(shell: Shell, queues: QueuesArgument = None, type: TypeOption =
         if shell.json:
             shell.emit(_answer(shell, queue, type, False))
         elif known:
-            whom = pause_text(wanted).removesuffix(" for all tenants")
-            shell.print(whom.replace("is paused", "is resumed"))
+            shell.print(pause_text(wanted, "resumed"))
         _remark_resumed(shell, wanted, before, known=known)
 
 
@@ -96,7 +94,7 @@ def _remark_resumed(shell: Shell, wanted: Order, before: list[Order], *, known: 
     """Say if it was not paused, or still is. before: the pauses, as they were."""
     others = [each for each in before if (each.queue, each.type) == (wanted.queue, wanted.type)]
     others = [each for each in others if each.subject != wanted.subject]
-    what = pause_text(wanted).partition(" is paused")[0]
+    what = paused_what(wanted)
     if not known and not others:
         kind = (wanted.queue is None, wanted.type is None)
         alike = [each for each in before if (each.queue is None, each.type is None) == kind]

@@ -137,9 +137,8 @@ def read_limit_name(name: str) -> LimitName | None:
     found = _SCOPE.search(name)
     if found is None:
         return None
-    _, kind, _ = found[0].split(":", 2)
-    window = _window(kind.partition("/")[2])
-    owner, sharers = name[: found.start()], name[found.end() :]
+    owner, window = owner_and_window(name)
+    sharers = name[found.end() :]
     if found["per"] == _SCOPES[None]:
         return LimitName(owner, window, None)
     if found["per"] == _SCOPES["tenant"]:

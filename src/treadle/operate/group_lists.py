@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,13 +45,8 @@ class GroupLists:
         cursor: continues after an earlier page.
         reach: about the most groups to look at, as for `list`.
         """
-        where = self._group_filter(outcome, type, tenant, since, until, limit, cursor, reach)
-        if where is None:
-            return Page(())
-        await begin_read(self._core)
-        return await self._decoded(
-            await self._core.backend.groups(where, limit=limit, cursor=cursor, reach=reach)
-        )
+        where = self._group_filter(outcome, type, tenant, since, until)
+        return await self._groups_page(self._core.backend.groups, where, limit, cursor, reach)
 
     async def workflows(
         self,
@@ -72,41 +67,37 @@ class GroupLists:
         reach: about the most roots to look at. Without it, a filter that few workflows match reads on until
             the page is full.
         """
-        where = self._group_filter(outcome, type, tenant, since, until, limit, cursor, reach)
-        if where is None:
-            return Page(())
-        await begin_read(self._core)
-        return await self._decoded(
-            await self._core.backend.workflows(where, limit=limit, cursor=cursor, reach=reach)
-        )
+        where = self._group_filter(outcome, type, tenant, since, until)
+        return await self._groups_page(self._core.backend.workflows, where, limit, cursor, reach)
 
     def _group_filter(
-        self,
-        outcome: Any,
-        type: str | None,
-        tenant: str | None,
-        since: Instant | None,
-        until: Instant | None,
-        limit: int,
-        cursor: str | None,
-        reach: int | None,
-    ) -> GroupFilter | None:
-        """None: the client cannot see any that match."""
+        self, outcome: Any, type: str | None, tenant: str | None, since: Instant | None, until: Instant | None
+    ) -> GroupFilter:
         given: Iterable[Any] = () if outcome is None else (outcome,) if isinstance(outcome, str) else outcome
-        check_page_size(limit, cursor)
-        if reach is not None:
-            check_count(reach, "reach")
-        where = GroupFilter(
+        return GroupFilter(
             outcome=check_words(given, OUTCOMES, "outcome"),
             type=None if type is None else check_name(type, "type"),
             tenant=self._tenant if tenant is None else check_name(tenant, "tenant"),
             since=None if since is None else instant(since, field="since"),
             until=None if until is None else instant(until, field="until"),
         )
-        return where if self._tenant in (None, where.tenant) else None
 
-    async def _decoded(self, page: Page[GroupSummary]) -> Page[GroupSummary]:
+    async def _groups_page(
+        self,
+        read: Callable[..., Awaitable[Page[GroupSummary]]],
+        where: GroupFilter,
+        limit: int,
+        cursor: str | None,
+        reach: int | None,
+    ) -> Page[GroupSummary]:
         """Messages about problems are left out: see `Treadle(on_problem=)`."""
+        check_page_size(limit, cursor)
+        if reach is not None:
+            check_count(reach, "reach")
+        if self._tenant not in (None, where.tenant):
+            return Page(())
+        await begin_read(self._core)
+        page = await read(where, limit=limit, cursor=cursor, reach=reach)
         shown = tuple(one for one in page.items if one.type != TELL_TYPE)
         await decode_states(self._core.registry, [one.death for one in shown])
-        return page if len(shown) == len(page.items) else replace(page, items=shown)
+        return replace(page, items=shown)

@@ -110,7 +110,7 @@ class Observer:
 
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
         fleet = await self._live() if any(use.limit is None for use in found) else []
-        orders = (await read_orders(self._core.backend, self._tenant)).orders
+        orders = await read_orders(self._core.backend, self._tenant)
         shown = uses_in_force(self._core, found, fleet, orders)
         wanted = shown if names is None else [use for use in shown if use.name in names]
         return sorted(wanted, key=lambda use: use.name)

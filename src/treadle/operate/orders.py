@@ -96,7 +96,7 @@ class OrderVerbs:
         """Return the pauses and limits that were ordered and are in force: who has given them, when and
         why. A client of one tenant gets its own and those for all, without who and why."""
         await self._core.connect()
-        return list((await read_orders(self._core.backend, self._tenant)).orders)
+        return list(await read_orders(self._core.backend, self._tenant))
 
     # -- how ---------------------------------------------------------------------------------------------
 

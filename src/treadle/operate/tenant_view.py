@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from treadle.backend import Backend
 from treadle.doers.limit_rules import is_limit_of_all, is_limit_of_tenant
-from treadle.item import Order, Orders, WorkerState
+from treadle.item import Order, WorkerState
 from treadle.item_facts import LimitUse, Overview
 from treadle.store.fleet import serves
 from treadle.worker_info import BlockingItem, UndecodableType, WorkerTrial
@@ -56,24 +56,20 @@ def _seen_items(items: Iterable[BlockingItem], tenant: str) -> tuple[BlockingIte
     return tuple(each for each in items if each.tenant == tenant)
 
 
-def seen_orders(orders: Orders, tenant: str | None) -> Orders:
+async def read_orders(backend: Backend, tenant: str | None) -> tuple[Order, ...]:
     """The orders that a tenant may see: its own, and those for all tenants, without who has given them. None:
     all orders."""
+    orders = (await backend.orders()).orders
     if tenant is None:
         return orders
-    own = [each for each in orders.orders if each.tenant in (None, tenant)]
-    seen = [each if each.tenant else replace(each, actor="", reason="") for each in own]
-    return replace(orders, orders=tuple(seen))
-
-
-async def read_orders(backend: Backend, tenant: str | None) -> Orders:
-    return seen_orders(await backend.orders(), tenant)
+    own = (each for each in orders if each.tenant in (None, tenant))
+    return tuple(each if each.tenant else replace(each, actor="", reason="") for each in own)
 
 
 async def read_overview(backend: Backend, tenant: str | None = None, *, quick: bool = False) -> Overview:
     """How the store stands, with the pauses, and with all workers."""
     overview = await backend.overview(tenant=tenant, quick=quick)
-    orders = (await read_orders(backend, tenant)).orders
+    orders = await read_orders(backend, tenant)
     return replace(overview, paused=tuple(each for each in orders if each.kind == "pause"))
 
 

@@ -13,13 +13,11 @@ from treadle.base.wording import one_line, plural
 from treadle.errors import InputError, UnsupportedError
 from treadle.item import AuditNote
 from treadle.logs.lines import INFO, log_line
-from treadle.records import AuditEntry
+from treadle.records import MOST_AUDIT_IDS, AuditEntry
 
 MOST_ACTOR: Final = 200
 MOST_REASON: Final = 2000
 MOST_ABOUT: Final = 2000
-MOST_IDS: Final = 100
-"""Ids that an entry keeps."""
 PORTION_GAP: Final = 60.0
 """Seconds between two portions of one change, at most."""
 
@@ -106,12 +104,12 @@ def in_one(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
     for entry in entries:
         if (
             found
-            and len(entry.ids) >= MOST_IDS
+            and len(entry.ids) >= MOST_AUDIT_IDS
             and _is_alike(found[-1], entry)
             and began - entry.at <= PORTION_GAP
         ):
             last = found[-1]
-            ids = (*entry.ids, *last.ids)[:MOST_IDS]
+            ids = (*entry.ids, *last.ids)[:MOST_AUDIT_IDS]
             count, portions = last.count + entry.count, last.portions + 1
             found[-1] = replace(last, ids=ids, count=count, portions=portions)
         else:

@@ -120,30 +120,18 @@ def _stat(row: Row, labels: tuple[str, str]) -> Stat:
     return stat_of(float(at), labels, counters, decode_histogram(wait), decode_histogram(run))
 
 
+_SAMPLE: Final = ("step", "at", "queue", "samples", "ready", "running", "oldest", "estimated")
+
+
 def put_samples(tx: Tx, samples: Sequence[BacklogSample]) -> None:
-    fields = ("step", "at", "queue", "samples", "ready", "running", "oldest", "estimated")
-    rows = [tuple(getattr(each, field) for field in fields) for each in samples]
-    tx.run_rows(_SQL["put_sample"], rows)
+    tx.run_rows(_SQL["put_sample"], [tuple(getattr(each, field) for field in _SAMPLE) for each in samples])
 
 
 def read_samples(
     tx: Tx, since: float, until: float | None, step: int, queues: Sequence[str] | None
 ) -> list[BacklogSample]:
-    return [
-        BacklogSample(
-            step=step,
-            at=at,
-            queue=queue,
-            samples=samples,
-            ready=ready,
-            running=running,
-            oldest=oldest,
-            estimated=bool(estimated),
-        )
-        for at, queue, samples, ready, running, oldest, estimated in tx.rows(
-            _SQL["samples"], step, since, until, None if queues is None else array(queues)
-        )
-    ]
+    rows = tx.rows(_SQL["samples"], step, since, until, None if queues is None else array(queues))
+    return [BacklogSample(**dict(zip(_SAMPLE, (*row[:-1], bool(row[-1])), strict=True))) for row in rows]
 
 
 def prune_stats(tx: Tx, limit: int) -> None:

@@ -11,6 +11,7 @@ from math import inf
 
 from treadle.engine.core import Core
 from treadle.item import AvoidedLane, Limit, Order, Orders
+from treadle.store.rules.orders import paused_types
 
 from .bound_types import BoundTypes
 from .held import BoundType, HeldLease, HeldLeases
@@ -50,15 +51,13 @@ class WorkerOrders:
     def leave_out(self, rooms: dict[str, int], avoid: dict[str, frozenset[AvoidedLane]]) -> None:
         """Ask for nothing that a pause of a type holds. Its names are looked up each time: a worker may learn
         the type later."""
-        lanes: dict[str, set[AvoidedLane]] = {}
-        for each in self._pauses:
-            bound = self._types.by_name.get(each.type or "")
-            for name in () if bound is None else bound.names:
-                if each.tenant is None:
-                    rooms[name] = 0
-                else:
-                    lanes.setdefault(name, set()).add((each.tenant, None))
-        avoid |= {name: avoid.get(name, frozenset()) | found for name, found in lanes.items()}
+        paused, avoided = paused_types(self._pauses, self._names)
+        rooms |= dict.fromkeys(paused, 0)
+        avoid |= {name: avoid.get(name, frozenset()) | lanes for name, lanes in avoided.items()}
+
+    def _names(self, type: str) -> Sequence[str]:
+        bound = self._types.by_name.get(type)
+        return () if bound is None else bound.names
 
     def may_start(self, bound: BoundType, tenant: str) -> bool:
         """Whether no pause of a type holds items of this type and tenant."""

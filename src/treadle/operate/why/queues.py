@@ -23,7 +23,7 @@ def queue_reasons(facts: QueueFacts) -> list[Reason]:
     fleet = WorkerFleet(facts.workers, facts.now)
     if not _is_known(facts, fleet):
         return [_no_queue(facts)]
-    reasons = paused_reasons(facts.paused, facts.now)
+    reasons = list(paused_reasons(facts.paused, facts.now))
     if not fleet.taking:
         reasons.append(fleet.no_worker())
     else:

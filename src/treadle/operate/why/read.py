@@ -183,7 +183,7 @@ async def _read(
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
-    orders = () if item.status in TERMINAL else (await read_orders(backend, viewer)).orders
+    orders = () if item.status in TERMINAL else await read_orders(backend, viewer)
     recorded = await _read_recorded(backend, item)
     causes = await _read_causes(backend, item) or await _read_dead_children(backend, item, recorded)
     waits = tuple(step for step in recorded.steps if not is_over(step, explained.now))

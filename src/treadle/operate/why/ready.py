@@ -3,7 +3,7 @@ run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -103,7 +103,7 @@ def ready_reasons(facts: ItemFacts) -> list[Reason]:
     """The reasons of an item that waits for a worker."""
     explained = facts.explained
     fleet = WorkerFleet(explained.workers, explained.now)
-    paused = paused_reasons(facts.paused, explained.now)
+    paused = list(paused_reasons(facts.paused, explained.now))
     workers, missing = _could_run(explained, fleet)
     if missing is not None or paused:
         return [*paused, *([] if missing is None else [missing])]
@@ -133,17 +133,12 @@ def _perhaps_limited(full: list[Reason], type: str) -> list[Reason]:
     return [replace(each, text=f"{each.text}; {_limits_unknown(type)}") for each in full]
 
 
-def paused_reasons(pauses: Iterable[Order], now: float) -> list[Reason]:
+def paused_reasons(pauses: Iterable[Order], now: float) -> Iterator[Reason]:
     """A reason for each pause."""
-    return [
-        Reason(
-            kind="paused",
-            text=pause_text(each) + ordered_text(each, now),
-            refs=(each.about,),
-            fix=resume_command(each),
-        )
-        for each in pauses
-    ]
+    for each in pauses:
+        whom = " for all tenants" if each.queue is not None and each.tenant is None else ""
+        text = pause_text(each) + whom + ordered_text(each, now)
+        yield Reason(kind="paused", text=text, refs=(each.about,), fix=resume_command(each))
 
 
 def _could_run(explained: Explanation, fleet: WorkerFleet) -> tuple[list[WorkerState], Reason | None]:

@@ -63,15 +63,17 @@ def releases_text(mark: DeadMark) -> str:
     return f"{deaths} began with {plain(first.release)}{after}"
 
 
-def pause_text(order: Order) -> str:
-    """`queue mail is paused for all tenants`, `type mail.send is paused`, `tenant acme is paused`."""
-    if order.queue is not None:
-        whom = "for all tenants" if order.tenant is None else f"for tenant {plain(order.tenant)}"
-        return f"queue {plain(order.queue)} is paused {whom}"
-    if order.type is not None:
-        whom = "" if order.tenant is None else f" for tenant {plain(order.tenant)}"
-        return f"type {plain(order.type)} is paused{whom}"
-    return f"tenant {plain(order.tenant or '')} is paused"
+def paused_what(order: Order) -> str:
+    """`queue mail`, `type mail.send`, `tenant acme`."""
+    kind = "queue" if order.queue is not None else "type" if order.type is not None else "tenant"
+    return f"{kind} {plain(order.about)}"
+
+
+def pause_text(order: Order, done: str = "paused") -> str:
+    """`queue mail is paused`, `type mail.send is paused for tenant acme`, `tenant acme is paused`."""
+    is_part = order.queue is not None or order.type is not None
+    whom = f" for tenant {plain(order.tenant)}" if is_part and order.tenant is not None else ""
+    return f"{paused_what(order)} is {done}{whom}"
 
 
 def ordered_text(order: Order, now: float) -> str:

@@ -70,7 +70,7 @@ INSERT OR REPLACE INTO treadle_sample (step, at, queue, samples, ready, running,
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- :name samples
-SELECT at, queue, samples, ready, running, oldest, estimated FROM treadle_sample
+SELECT step, at, queue, samples, ready, running, oldest, estimated FROM treadle_sample
 WHERE step = ?1 AND at >= ?2 AND at < coalesce(?3, 9e999) AND (?4 IS NULL OR queue IN (SELECT value FROM json_each(?4)))
 ORDER BY at, queue
 
