@@ -23,6 +23,22 @@ async def test_queues_are_paused_for_all_or_for_one_tenant(store: Any, make_app:
     assert (await ann.post("/queues/~0A/pause")).status_code == 400
 
 
+async def test_a_problem_leads_to_what_is_paused(memory_store: Any, make_app: Any, visitor: Any) -> None:
+    """A queue, a type or a tenant. A visitor of one tenant has no page of tenants."""
+    app: Treadle = make_app(memory_store, report)
+    await app.pause("mails")
+    await app.pause(type="report.make", tenant="a")
+    await app.pause(tenant="a")
+
+    async def links(**access: Any) -> dict[str, str]:
+        page = (await visitor(app, **access).get("/")).text
+        found = re.findall(r'<a href="([^"?]*)[^"]*">(\w+) \S+ is paused', page)
+        return {what: path for path, what in found}
+
+    assert await links() == {"queue": "/queues/mails", "type": "/types/report.make", "tenant": "/tenants"}
+    assert await links(tenants=["a"]) == {"queue": "/queues/mails", "type": "/types/report.make"}
+
+
 async def test_schedules_are_paused_triggered_and_removed(store: Any, make_app: Any, visitor: Any) -> None:
     app: Treadle = make_app(store, report)
     app.schedule("nightly/run", every=3600, run=lambda: report(date(2030, 1, 31), 1))

@@ -125,6 +125,8 @@ def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) ->
         path = "/dead"
     elif kind == "release":
         path = f"/dead/{segment(first)}" if "--mark" in problem.fix else "/dead"
+    elif kind == "paused" and (order := _pause_of(problem, paused)) is not None and order.queue is None:
+        path = f"/types/{segment(first)}" if order.type else "/tenants" if visit.sees_fleet else None
     elif kind in ("paused", "late", "flood") and first:
         path = f"/queues/{segment(first)}"
     elif kind == "undecodable" and first:
@@ -132,7 +134,7 @@ def problem_row(visit: Visit, problem: Problem, paused: Sequence[Order] = ()) ->
     elif kind in ("killing", "not_submitted") and first:
         path, q = "/items", first
     elif visit.sees_fleet:
-        path = "/schedules" if kind == "schedule" else "/workers"
+        path = "/schedules" if kind in ("schedule", "schedule_failed") else "/workers"
     text = shown_text(visit, problem)
     return ProblemRow(
         kind=kind,
@@ -162,9 +164,11 @@ def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy
     if not visit.sees_fleet:
         return None
     if kind == "paused":
-        order = next((each for each in paused if resume_command(each) == problem.fix), None)
-        fields = None if order is None else {"queue": order.queue, "type": order.type, "tenant": order.tenant}
-        return Remedy("resume", "Resume", visit.url("/orders/resume"), fields) if fields else None
+        order = _pause_of(problem, paused)
+        if order is None:
+            return None
+        fields = {"queue": order.queue, "type": order.type, "tenant": order.tenant}
+        return Remedy("resume", "Resume", visit.url("/orders/resume"), fields)
     if kind == "flood" and problem.text.startswith("tenant "):
         flood = {"queue": first, "tenant": problem.refs[1]}
         return Remedy("pause", "Pause this tenant there", visit.url("/orders/pause"), flood)
@@ -178,6 +182,10 @@ def remedy_of(visit: Visit, problem: Problem, paused: Sequence[Order]) -> Remedy
             "cancel_schedule", "End it…", visit.url(f"/schedules/{segment(first)}/cancel", back="/")
         )
     return None
+
+
+def _pause_of(problem: Problem, paused: Sequence[Order]) -> Order | None:
+    return next((each for each in paused if resume_command(each) == problem.fix), None)
 
 
 def to_json(visit: Visit, page: OverviewPage) -> dict[str, Any]:
