@@ -12,6 +12,7 @@ from tests.backends.redis_store import RedisSubject
 from treadle.backends.redis import RedisBackend
 from treadle.backends.redis.scripts import RedisScript
 from treadle.item import OPEN, Filter, GroupFilter, Item, Page
+from treadle.records import BacklogSample
 from treadle.testing.contract.build import claim, end, item, items, start, submit
 from treadle.testing.contract.check import everything
 
@@ -32,6 +33,12 @@ def backend(subject: RedisSubject) -> RedisBackend:
 async def page_counts(backend: RedisBackend) -> dict[str, int]:
     found = await backend._link.command(b"HGETALL", backend._link.key("pages"))
     return {name.decode(): int(count) for name, count in zip(found[::2], found[1::2], strict=True)}
+
+
+async def bytes_sent(backend: RedisBackend) -> int:
+    """All that the server has answered so far."""
+    found = await backend._link.command(b"INFO", b"stats")
+    return int(found.partition(b"total_net_output_bytes:")[2].split()[0])
 
 
 async def ids(backend: RedisBackend, **where: Any) -> list[str]:
@@ -102,6 +109,20 @@ async def test_items_of_other_tenants_are_passed_over_up_to_a_bound(backend: Red
     assert (found.id, found.tenant, found.total, found.open, found.capped) == ("w", "a", 1, 1, True)
     (found,) = (await backend.workflows(GroupFilter(tenant="b"))).items
     assert (found.total, found.capped) == (1000, True)
+
+
+async def test_samples_of_other_queues_are_not_sent(backend: RedisBackend) -> None:
+    """The page of a queue asks for a month of it, and there may be a thousand queues."""
+    queues = ["", *(f"queue-{n:03}" for n in range(999))]
+    for minute in range(4):
+        await backend.put_samples([BacklogSample(at=60.0 * minute, queue=queue, ready=1) for queue in queues])
+    before = await bytes_sent(backend)
+    found = await backend.samples(0, queues=("", "queue-998"))
+    assert [(each.at, each.queue) for each in found] == [
+        (60.0 * minute, queue) for minute in range(4) for queue in ("", "queue-998")
+    ]
+    assert await bytes_sent(backend) - before < 20_000
+    assert len(await backend.samples(0)) == 4000
 
 
 async def test_lists_by_time_begin_and_end_there(subject: RedisSubject) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, msgpack
@@ -76,13 +76,7 @@ class RedisOperate(RedisStages):
         named: list[str] = list(dict.fromkeys(ids))
         packed = pack_note(note, "trigger", ids, tenant)
         answer = await self._link.run(_TRIGGER, [packed, tenant_argument(tenant), *named])
-        if len(answer) == 1:
-            return Changed(item_states(answer[0]))
-        place: int = answer[0]
-        status: bytes = answer[1]
-        if not status:
-            raise NotFound(named[place - 1])
-        raise NotTriggerable(named[place - 1], STATUSES[status], answer[2] == 1)
+        return _changed(answer, named, NotTriggerable)
 
     async def hold(
         self,
@@ -257,15 +251,17 @@ class RedisUpdates(RedisVerbs):
         return _changed(answer, named, NotUpdatable)
 
 
-def _changed(answer: list[Any], named: list[str], refused: type[NotHoldable | NotUpdatable]) -> Changed:
-    """What a script has changed, or else why it has changed nothing: the place of an item, and its status."""
+def _changed(
+    answer: list[Any], named: list[str], refused: Callable[..., NotTriggerable | NotHoldable | NotUpdatable]
+) -> Changed:
+    """What a script has changed, or else why it has changed nothing: the place of an item, its status, and
+    what else there is to say of it."""
     if len(answer) == 1:
         return Changed(item_states(answer[0]))
-    place: int = answer[0]
-    status: bytes = answer[1]
+    place, status, *others = answer
     if not status:
         raise NotFound(named[place - 1])
-    raise refused(named[place - 1], STATUSES[status])
+    raise refused(named[place - 1], STATUSES[status], *map(bool, others))
 
 
 def pack_update(changes: ItemUpdate) -> bytes:

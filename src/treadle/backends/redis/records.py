@@ -89,23 +89,24 @@ class RedisRecords(RedisVerbs):
         step: int = MINUTE,
         queues: Sequence[str] | None = None,
     ) -> Sequence[BacklogSample]:
-        rows = self._read_rows(_LETTERS[step].upper(), since, until)
-        found = [_decode_sample(body) async for _, body in rows]
-        return [each for each in found if queues is None or each.queue in queues]
+        if queues is not None and not queues:
+            return []
+        rows = self._read_rows(_LETTERS[step].upper(), since, until, queues or ())
+        return [_decode_sample(body) async for _, body in rows]
 
     async def _read_rows(
-        self, letter: bytes, since: float, until: float | None
+        self, letter: bytes, since: float, until: float | None, queues: Sequence[str] = ()
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The rows of a step, by time: their names, and what is in them."""
+        """The rows of a step, by time: their names, and what is in them. queues: only samples of these."""
         first = b"[" + _HEAD.pack(letter, max(0.0, since))
         last = b"(" + (bytes((letter[0] + 1,)) if until is None else _HEAD.pack(letter, max(0.0, until)))
-        while True:
-            found = await self._link.run(_STATS, [first, last, READ_PORTION], on="read")
-            for name, counts in zip(found[::2], found[1::2], strict=True):
-                yield name, counts
-            if len(found) < 2 * READ_PORTION:
-                return
-            first = b"(" + found[-2]
+        looked_at: bytes | None = None
+        while looked_at != b"":
+            given: list[Argument] = [first, last, READ_PORTION, *queues]
+            looked_at, *found = await self._link.run(_STATS, given, on="read")
+            for row in zip(found[::2], found[1::2], strict=True):
+                yield row
+            first = b"(" + looked_at
 
     async def audits(
         self,

@@ -1,12 +1,21 @@
 -- reads
--- Statistics of a range of names (lib/stats.lua). ARGV: first, last, as ZRANGEBYLEX has them, how many.
--- Answers: names and counts in turn
+-- Statistics, or samples, of a range of names (lib/stats.lua). ARGV: first, last, as ZRANGEBYLEX has them, how many; queues,
+-- for samples of these alone.
+-- Answers: the last name that was looked at ('' if there are no others), then names and what is stored, in turn
 
-local names = redis.call('ZRANGEBYLEX', K.stats_at, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
-if #names == 0 then return {} end
-local counts, answer = redis.call('HMGET', K.stats, unpack(names)), {}
+local found = redis.call('ZRANGEBYLEX', K.stats_at, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
+local answer, names, wanted = {#found == tonumber(ARGV[3]) and found[#found] or ''}, found, {}
+if #ARGV > 3 then
+  names = {}
+  for i = 4, #ARGV do wanted[ARGV[i]] = true end
+  for i = 1, #found do
+    if wanted[found[i]:sub(10)] then names[#names + 1] = found[i] end
+  end
+end
+if #names == 0 then return answer end
+local counts = redis.call('HMGET', K.stats, unpack(names))
 for i = 1, #names do
-  answer[2 * i - 1] = names[i]
-  answer[2 * i] = counts[i] or ''
+  answer[2 * i] = names[i]
+  answer[2 * i + 1] = counts[i] or ''
 end
 return answer
