@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -138,53 +139,45 @@ OutcomeOption = Annotated[
 ScanOption = Annotated[int, typer.Option("--scan", min=1, help="the most of them to look at")]
 
 
-async def groups(
-    shell: Shell,
-    outcome: OutcomeOption = None,
-    type: TypeOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    scan: ScanOption = 10_000,
-    limit: LimitOption = 50,
-    cursor: CursorOption = None,
-) -> int | None:
+@dataclass(frozen=True)
+class GroupOptions:
+    """The options of both lists."""
+
+    outcome: OutcomeOption = None
+    type: TypeOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+    limit: LimitOption = 50
+    cursor: CursorOption = None
+
+
+async def groups(shell: Shell, given: GroupOptions, scan: ScanOption = 10_000) -> None:
     """List groups of several items, newest first: how they stand, how much is done, and the first death."""
-    await _list(shell, shell.client.groups, "groups", outcome, type, since, until, scan, limit, cursor)
-    return None
+    await _list(shell, shell.client.groups, "groups", given, scan)
 
 
-async def workflows(
-    shell: Shell,
-    outcome: OutcomeOption = None,
-    type: TypeOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    scan: ScanOption = 1000,
-    limit: LimitOption = 50,
-    cursor: CursorOption = None,
-) -> int | None:
+async def workflows(shell: Shell, given: GroupOptions, scan: ScanOption = 1000) -> None:
     """List workflows, those with the newest roots first. The newest 1,000 items of each are counted."""
-    await _list(shell, shell.client.workflows, "workflows", outcome, type, since, until, scan, limit, cursor)
-    return None
+    await _list(shell, shell.client.workflows, "workflows", given, scan)
 
 
 async def _list(
     shell: Shell,
     read: Callable[..., Awaitable[Page[GroupSummary]]],
     name: str,
-    outcome: list[str] | None,
-    type: str | None,
-    since: str | None,
-    until: str | None,
+    given: GroupOptions,
     scan: int,
-    limit: int,
-    cursor: str | None,
 ) -> None:
     now = await shell.now()
-    words = [word for text in outcome or () for word in text.split(",")]
-    times = {"since": since, "until": until}
-    at = {field: read_time(text, now, f"--{field}") for field, text in times.items() if text is not None}
-    page = await read(words or None, type, limit=limit, cursor=cursor, reach=scan, **at)
+    page = await read(
+        [word for text in given.outcome or () for word in text.split(",")] or None,
+        given.type,
+        since=read_time(given.since, now, "--since"),
+        until=read_time(given.until, now, "--until"),
+        limit=given.limit,
+        cursor=given.cursor,
+        reach=scan,
+    )
     if shell.json:
         for each in page.items:
             shell.emit(group_summary_json(each))

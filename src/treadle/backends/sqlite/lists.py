@@ -243,7 +243,7 @@ def list_groups(
         for row in tx.rows(_LIST["groups"], code, before, first, plan.most + 1, *checked)
     ]
     rows.sort(reverse=True)
-    return plan.page([(row[0], _group_summary(tx, *row)) for row in rows[: plan.most + 1]], end)
+    return plan.page([(row[0], _group_summary(tx, row)) for row in rows[: plan.most + 1]], end)
 
 
 def _between(tx: Tx, plan: GroupsPlan) -> tuple[int, int]:
@@ -254,19 +254,8 @@ def _between(tx: Tx, plan: GroupsPlan) -> tuple[int, int]:
     return first, last if plan.before is None else min(last, plan.before)
 
 
-def _group_summary(
-    tx: Tx,
-    no: int,
-    id: str,
-    tenant: str,
-    type: str,
-    open: int,
-    total: int,
-    failed: int,
-    queued_at: float | None,
-    ended_at: float | None,
-    outcome: int,
-) -> GroupSummary:
+def _group_summary(tx: Tx, row: Row) -> GroupSummary:
+    no, id, tenant, type, open, total, failed, queued_at, ended_at, outcome = row
     return GroupSummary(
         id=id,
         tenant=tenant,
