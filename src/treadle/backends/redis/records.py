@@ -100,13 +100,12 @@ class RedisRecords(RedisVerbs):
         """The rows of a step, by time: their names, and what is in them. queues: only samples of these."""
         first = b"[" + _HEAD.pack(letter, max(0.0, since))
         last = b"(" + (bytes((letter[0] + 1,)) if until is None else _HEAD.pack(letter, max(0.0, until)))
-        looked_at: bytes | None = None
-        while looked_at != b"":
+        while first:
             given: list[Argument] = [first, last, READ_PORTION, *queues]
-            looked_at, *found = await self._link.run(_STATS, given, on="read")
-            for row in zip(found[::2], found[1::2], strict=True):
+            found: list[bytes] = await self._link.run(_STATS, given, on="read")
+            for row in zip(found[1::2], found[2::2], strict=True):
                 yield row
-            first = b"(" + looked_at
+            first = b"(" + found[0] if found[0] else b""
 
     async def audits(
         self,

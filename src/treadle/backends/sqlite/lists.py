@@ -255,12 +255,13 @@ def _between(tx: Tx, plan: GroupsPlan) -> tuple[int, int]:
 
 
 def _group_summary(tx: Tx, row: Row) -> GroupSummary:
-    no, id, tenant, type, open, total, failed, queued_at, ended_at, outcome = row
+    no, id, tenant, type, open, total, failed, queued_at, ended_at, code = row
+    outcome = OUTCOMES[int(code)]
     return GroupSummary(
         id=id,
         tenant=tenant,
         type=type,
-        outcome=OUTCOMES[outcome],
+        outcome=outcome,
         open=open,
         total=total,
         failed=failed,

@@ -131,7 +131,10 @@ def read_samples(
     tx: Tx, since: float, until: float | None, step: int, queues: Sequence[str] | None
 ) -> list[BacklogSample]:
     rows = tx.rows(_SQL["samples"], step, since, until, None if queues is None else array(queues))
-    return [BacklogSample(**dict(zip(_SAMPLE, (*row[:-1], bool(row[-1])), strict=True))) for row in rows]
+    fields: list[dict[str, Any]] = [
+        dict(zip(_SAMPLE, (*row[:-1], bool(row[-1])), strict=True)) for row in rows
+    ]
+    return [BacklogSample(**each) for each in fields]
 
 
 def prune_stats(tx: Tx, limit: int) -> None:

@@ -105,7 +105,8 @@ class Dispatcher:
         avoid: dict[str, frozenset[AvoidedLane]] = {}
         if types.has_limits:
             avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
-        self.orders.leave_out(rooms, avoid)
+        if self.orders.pauses:
+            self.orders.leave_out(rooms, avoid)
         self.last_demand = demand = msgspec.structs.replace(
             self._demand,
             limit=limit,

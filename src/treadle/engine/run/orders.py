@@ -28,7 +28,7 @@ class WorkerOrders:
         """When they were read, by the monotonic clock."""
         self.ends = inf
         """When the next order ends by itself, by the monotonic clock."""
-        self._pauses: Sequence[Order] = ()
+        self.pauses: Sequence[Order] = ()
         """The pauses of types that are in force."""
         self.adopted: dict[int, Callable[[], None]] = {}
         """By token: attempts that hold permits which they have not asked for, and what returns these."""
@@ -44,14 +44,14 @@ class WorkerOrders:
         orders = [each for each in self.known.orders if each.until is None or each.until > now]
         ends = [each.until - self.known.now for each in orders if each.until is not None]
         self.ends = self._read_at + min(ends, default=inf)
-        self._pauses = [each for each in orders if each.kind == "pause" and each.type is not None]
+        self.pauses = [each for each in orders if each.kind == "pause" and each.type is not None]
         for bound, limit in self._types.obey(tuple(each for each in orders if each.kind == "limit")):
             self._adopt(bound, limit)
 
     def leave_out(self, rooms: dict[str, int], avoid: dict[str, frozenset[AvoidedLane]]) -> None:
         """Ask for nothing that a pause of a type holds. Its names are looked up each time: a worker may learn
         the type later."""
-        paused, avoided = paused_types(self._pauses, self._names)
+        paused, avoided = paused_types(self.pauses, self._names)
         rooms |= dict.fromkeys(paused, 0)
         avoid |= {name: avoid.get(name, frozenset()) | lanes for name, lanes in avoided.items()}
 
@@ -61,7 +61,7 @@ class WorkerOrders:
 
     def may_start(self, bound: BoundType, tenant: str) -> bool:
         """Whether no pause of a type holds items of this type and tenant."""
-        held = (each for each in self._pauses if each.type in bound.names)
+        held = (each for each in self.pauses if each.type in bound.names)
         return all(each.tenant not in (None, tenant) for each in held)
 
     # -- what ran before a limit was ordered -----------------------------------------------------------
