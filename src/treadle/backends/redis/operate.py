@@ -258,10 +258,11 @@ def _changed(
     what else there is to say of it."""
     if len(answer) == 1:
         return Changed(item_states(answer[0]))
-    id: str = named[answer[0] - 1]
-    if not answer[1]:
-        raise NotFound(id)
-    raise refused(id, STATUSES[answer[1]], *map(bool, answer[2:]))
+    place: int = answer[0]
+    status: bytes = answer[1]
+    if not status:
+        raise NotFound(named[place - 1])
+    raise refused(named[place - 1], STATUSES[status], *map(bool, answer[2:]))
 
 
 def pack_update(changes: ItemUpdate) -> bytes:
