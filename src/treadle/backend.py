@@ -555,7 +555,7 @@ class Backend(Protocol):
         """Return workflows in the order in which the newest root of each was submitted, newest first. Of a
         workflow without a root, no item is listed here. It has an outcome as a group has: `failed` if a death
         in it failed a group, `cancelled` if none did and an item is cancelled. The newest `MOST_COUNTED`
-        items of each are counted.
+        items of each are counted; fewer, with `capped`, if that takes too long.
 
         `limit` and `cursor` are as for `list`. All conditions are checked one by one. `reach`: about the most
         roots to look at."""

@@ -46,6 +46,15 @@ def register(commands: typer.Typer) -> None:
     operator_command(commands, "status")(status)
 
 
+MaxWaitOption = Annotated[
+    str, typer.Option("--max-wait", metavar="DURATION", help="how long a ready item may wait")
+]
+IgnoreOption = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="KIND", help=f"no problem: {', '.join(PROBLEM_KINDS)}"),
+]
+
+
 async def status(
     shell: Shell,
     by: Annotated[str, typer.Option("--by", help="a row for each queue, type or tenant")] = "queue",
@@ -53,13 +62,8 @@ async def status(
     every: Annotated[
         float, typer.Option("--every", min=0.2, help="seconds between two looks of --watch")
     ] = 2.0,
-    max_wait: Annotated[
-        str, typer.Option("--max-wait", metavar="DURATION", help="how long a ready item may wait")
-    ] = "5m",
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="KIND", help=f"no problem: {', '.join(PROBLEM_KINDS)}"),
-    ] = None,
+    max_wait: MaxWaitOption = "5m",
+    ignore: IgnoreOption = None,
 ) -> int | None:
     """Show how the store stands: problems, queues, workers.
 

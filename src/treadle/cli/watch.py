@@ -9,9 +9,10 @@ import typer
 
 from treadle.errors import InputError
 from treadle.operate.filters import names_in, read_duration
-from treadle.problems import PROBLEM_KINDS, Webhook
+from treadle.problems import Webhook
 
 from .shell import Shell, operator_command
+from .status import IgnoreOption, MaxWaitOption
 
 URL_VARIABLE: Final = "TREADLE_WEBHOOK_URL"
 SECRET_VARIABLE: Final = "TREADLE_WEBHOOK_SECRET"
@@ -30,13 +31,8 @@ async def watch(
     every: Annotated[
         str, typer.Option("--every", metavar="DURATION", help="how long to wait between two looks")
     ] = "15s",
-    max_wait: Annotated[
-        str, typer.Option("--max-wait", metavar="DURATION", help="how long a ready item may wait")
-    ] = "5m",
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="KIND", help=f"no problem: {', '.join(PROBLEM_KINDS)}"),
-    ] = None,
+    max_wait: MaxWaitOption = "5m",
+    ignore: IgnoreOption = None,
     once: Annotated[
         bool, typer.Option("--once", help="look once, tell what there is to tell, and end: for cron")
     ] = False,

@@ -17,8 +17,6 @@ from treadle.why import Reason, Why
 
 HIDDEN: Final = "treadle.problems."
 """How the names of schedules begin that are not those of users: see `treadle.operate.tell`."""
-
-
 DYING: Final = 2
 """Runs of a schedule in a row that died, from which on it is a problem."""
 

@@ -36,7 +36,9 @@ from .store_look import look_at
 from .webhook import EVERY, OnProblem, ProblemChange, Webhook, WebhookError
 
 NEEDS: Final = ("listing", "watching", "schedules")
+"""Capabilities of a store that can be watched."""
 LEASE: Final = 30.0
+"""Seconds for which a process has the right to look, or to tell a message."""
 PATIENCE: Final = 20.0
 """Seconds that a receiver may take. Less than the lease."""
 SHARE: Final = 20

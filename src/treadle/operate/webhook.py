@@ -65,7 +65,7 @@ class ProblemChange(msgspec.Struct, frozen=True, kw_only=True):
 
 OnProblem: TypeAlias = "Webhook | Callable[[ProblemChange], Awaitable[object] | object]"
 """Who is told of problems: a `Webhook`, or a function, which may be async. A function that raises, or takes
-longer than 20 seconds, is called again later."""
+longer than 20 seconds, is called again later, but not while it still runs in its thread."""
 
 
 def check_receiver(receiver: object) -> None:

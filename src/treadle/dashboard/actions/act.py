@@ -41,9 +41,9 @@ EXAMPLES: Final = 5
 CANARY: Final = 5
 """Proposed canary of a bulk action."""
 MOST_CAUSES: Final = 5
-
-
+"""Causes of death that are named, the most frequent."""
 TYPED: Final = ("reason", "rate", "canary", "open", "back", *FIELDS)
+"""What a visitor has typed, which a page that asks again shows."""
 
 
 class DeathCause(msgspec.Struct, frozen=True):
