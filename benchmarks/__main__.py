@@ -252,11 +252,13 @@ async def dashboards(opened: Stores, kinds: tuple[str, ...], quick: bool) -> dic
     ended, waiting = (20_000, 10_000) if quick else (operate.ENDED, operate.OPEN)
     found = await dashboard.pages(opened, kinds, ended, waiting, 5 if quick else dashboard.CALLS)
     title = f"pages of the dashboard, {ended:,} ended and {waiting:,} open items"
-    table = Table("backend", "page", "p50 ms", "p95 ms", title=title)
+    table = Table("backend", "page", "p50 ms", "p95 ms", "reads", title=title)
     for kind, (each, reads) in found.items():
-        for name, pair in each.items():
-            table.add_row(kind, name, *(f"{value:.1f}" for value in pair))
-        table.add_row(kind, f"{dashboard.TABS} tabs of the overview, reads per second", f"{reads:.2f}", "")
+        for name, (p50, p95, of_page) in each.items():
+            table.add_row(kind, name, f"{p50:.1f}", f"{p95:.1f}", f"{of_page:g}")
+        table.add_row(
+            kind, f"{dashboard.TABS} tabs of the overview, reads per second", f"{reads:.2f}", "", ""
+        )
         table.add_section()
     console.print(table)
     return {} if quick else {kind: {**each, "reads": reads} for kind, (each, reads) in found.items()}

@@ -35,6 +35,7 @@ from treadle.item import (
     Settlement,
     Submission,
 )
+from treadle.records import AttemptLog, LogLine
 from treadle.worker_info import WorkerInfo
 
 ENDED, OPEN = 1_000_000, 200_000
@@ -68,6 +69,11 @@ BATCH = 1_000
 PORTIONS = 10
 ERRORS = ("shop.errors.NotFound", "builtins.TimeoutError")
 """Each type dies of both."""
+LOG = msgspec.json.encode(
+    AttemptLog(
+        attempt=1, lines=tuple(LogLine(1.8e9 + n, "INFO", "shop.orders", f"order {n} sent") for n in range(3))
+    )
+)
 
 PG_NUMBERS = "select setval('treadle.number', (select last_value from treadle.number) + $1)"
 PG_ITEMS = """
@@ -115,6 +121,7 @@ class Filling:
         self._ended = ended
         self._open = open
         self._random = random.Random(1)
+        self._release = 0
         self.waiting: dict[str, list[str]] = {}
         """The ids of some open items, by what they wait for."""
 
@@ -127,6 +134,7 @@ class Filling:
                 progress.advance(task, self._ended // PORTIONS - dead)
                 await self._die(dead)
                 progress.advance(task, dead)
+            await self._group(self._ended // 100)
             async for count in self._wait():
                 progress.advance(task, count)
         await self._analyse()
@@ -137,9 +145,7 @@ class Filling:
             await asyncio.to_thread(self._succeed_in_sqlite, count, await self.store.now())
             return
         if self._kind == "redis":
-            await self._end(
-                count, lambda lease: Settlement(lease=lease, kind="success", result=b"123456", ran=0.01)
-            )
+            await self._end(count, _success)
             return
         connection = await asyncpg.connect(self.url)
         try:
@@ -167,18 +173,44 @@ class Filling:
 
     async def _end(self, count: int, settlement: Callable[[Lease], Settlement]) -> None:
         """Submit items, and settle them so."""
-        await alive(self.store, "undertaker")
+        await self._under_release()
         for start in range(0, count, BATCH):
             await self._submit([self._item() for _ in range(min(BATCH, count - start))])
-            demand = Demand(worker="undertaker", limit=BATCH, types=None)
-            while leases := (await self.store.claim(demand)).leases:
-                await self.store.settle([settlement(lease) for lease in leases])
+            await self._settle_ready(settlement)
+
+    async def _under_release(self) -> None:
+        """What is settled from now on, a worker of the next release settles."""
+        self._release += 1
+        await alive(self.store, f"undertaker{self._release}", release=f"2026.{self._release}")
+
+    async def _settle_ready(self, settlement: Callable[[Lease], Settlement]) -> None:
+        demand = Demand(worker=f"undertaker{self._release}", limit=BATCH, types=None)
+        while leases := (await self.store.claim(demand)).leases:
+            await self.store.settle([settlement(lease) for lease in leases])
 
     def _death(self, lease: Lease) -> Settlement:
         error = self._random.choice(ERRORS)
         failure = ErrorInfo(error, f"order {lease.id} is not known", "Traceback\n" * 20)
         mark = mark_of(lease.type, error)
-        return Settlement(lease=lease, kind="dead", reason="exhausted", failure=failure, mark=mark, ran=0.01)
+        return Settlement(
+            lease=lease, kind="dead", reason="exhausted", failure=failure, mark=mark, ran=0.01, log=LOG
+        )
+
+    async def _group(self, count: int) -> None:
+        """Groups of four, each in a workflow of its own. In some of them an item dies."""
+        await self._under_release()
+        for start in range(0, count, BATCH // 4):
+            some = range(min(BATCH // 4, count - start))
+            await self._submit([self._item(workflow=f"order-{start + n}") for n in some])
+            await self._settle_ready(self._with_members)
+
+    def _with_members(self, lease: Lease) -> Settlement:
+        if lease.parent is not None:
+            return self._death(lease) if self._random.random() < DEAD else _success(lease)
+        members = tuple(
+            self._item(tenant=lease.tenant, workflow=lease.workflow, parent=lease.id) for _ in range(3)
+        )
+        return Settlement(lease=lease, kind="success", children=members, ran=0.01)
 
     async def _wait(self) -> AsyncGenerator[int]:
         """Open items: three of four are ready, the others wait for an instant or for another item."""
@@ -242,11 +274,15 @@ async def filled(stores: Stores, kind: str, ended: int, open: int) -> AsyncGener
             await store.close()
 
 
-async def alive(store: Backend, worker: str) -> None:
+def _success(lease: Lease) -> Settlement:
+    return Settlement(lease=lease, kind="success", result=b"123456", ran=0.01)
+
+
+async def alive(store: Backend, worker: str, release: str = "") -> None:
     info = WorkerInfo(
         host="app-1", pid=4711, version="1.0", queues=tuple({*QUEUES.values()}), room=RUNNING, lease=3600.0
     )
-    beat = Heartbeat(worker=worker, lease=3600, types=TYPES, info=msgspec.json.encode(info))
+    beat = Heartbeat(worker=worker, lease=3600, types=TYPES, info=msgspec.json.encode(info), release=release)
     await store.beat(beat)
 
 
