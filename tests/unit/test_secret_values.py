@@ -22,7 +22,7 @@ from treadle import (
     WorkFailed,
     work,
 )
-from treadle.define.secret_values import SecretMask, holds_secret
+from treadle.define.secret_values import ALONE, ENDINGS, SECRET_NAMES, SecretMask, holds_secret
 from treadle.define.work_type import declared_types
 from treadle.operate.item_json import Values
 from treadle.operate.operator import core_of
@@ -347,3 +347,13 @@ async def test_the_failure_of_a_compensation_holds_another_one() -> None:
         (item, _) = (await app.list(type=undo.name)).items
         inner = app.values.item(item)["input"]["failure"]["input"]["failure"]
         assert inner["input"] == {"order": 1, "card": "***"}
+
+
+def test_texts_without_a_secret_name_are_told_by_a_word_of_each() -> None:
+    """A text is looked through only if it has one of these words: no name may be without one."""
+    own = ("iban", "κωδικός", "Straße nr", "x-no-2")
+    mask = SecretMask(own)
+    for name in (*SECRET_NAMES, *ALONE, *(f"my{end}" for end in ENDINGS), "iban", "X-No-2"):
+        for shown in (name, name.upper(), name.replace("_", "-")):
+            assert mask.masked_text(f"at 5: {shown}=hunter2, ok") == f"at 5: {shown}=***, ok", shown
+    assert mask.masked_text("order 5: paid=12") == "order 5: paid=12"

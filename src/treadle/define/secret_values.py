@@ -100,9 +100,7 @@ class SecretMask:
         wanted = {re.escape(_words(name)): None for name in (*SECRET_NAMES, *check_mask(names))}
         alone = (rf"\A{_words(name)}\Z" for name in ALONE)
         self._pattern = re.compile("|".join((*wanted, *alone, *(f"{end}_" for end in ENDINGS))))
-        hints = {_words(name).strip("_").rpartition("_")[2] for name in (*SECRET_NAMES, *ALONE, *names)}
-        self._hint = re.compile("|".join(map(re.escape, hints)), re.IGNORECASE)
-        """A text with a secret name in it has one of these words."""
+        self._hints = _hints((*SECRET_NAMES, *ALONE, *names))
         self._types_of = types_of
         self._is_secret_name = functools.lru_cache(maxsize=4096)(self._tells)
 
@@ -155,9 +153,18 @@ class SecretMask:
                 text = text.replace(secret, MASK)
         if "://" in text:
             text = _URL_PASSWORD.sub(rf"\1{MASK}@", text)
-        if ("=" in text or ":" in text) and self._hint.search(text):
+        if ("=" in text or ":" in text) and self._may_name_secret(text):
             text = _PAIR.sub(self._of_pair, text)
         return text
+
+    def _may_name_secret(self, text: str) -> bool:
+        """Whether one of the words is in a text. Most texts are done with this: a pattern takes 15 times as
+        long."""
+        folded = text.casefold()
+        for hint in self._hints:  # noqa: SIM110  a generator takes twice as long
+            if hint in folded:
+                return True
+        return False
 
     def _of_pair(self, pair: re.Match[str]) -> str:
         return f"{pair[1]}{pair[2]}{MASK}" if self.is_secret_name(pair[1]) else pair[0]
@@ -182,6 +189,14 @@ class SecretMask:
 
     def _tells(self, name: str) -> bool:
         return self._pattern.search(_words(name)) is not None
+
+
+def _hints(names: Iterable[str]) -> tuple[str, ...]:
+    """Words of which a text has one if it has one of these names. One that has another in it is left out."""
+    parts = ([word.casefold() for word in _words(name).strip("_").split("_")] for name in names)
+    # The last word, unless it is in many others: `id`.
+    words = {each[-1] if len(each[-1]) > 2 else max(each, key=len) for each in parts}
+    return tuple(sorted(word for word in words if not any(one in word for one in words - {word})))
 
 
 def _hidden(value: Any, shown: Any) -> Iterator[str]:

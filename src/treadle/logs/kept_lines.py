@@ -7,8 +7,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -31,6 +32,10 @@ LONGEST_NAME: Final = 300
 
 _encode: Final = msgspec.json.Encoder().encode
 
+KeptLine: TypeAlias = tuple[float, str, str, str]
+"""When it was logged, the level, the name of the logger, and the text. All lines of an attempt are encoded at
+once, when they are stored."""
+
 
 class LogReceiver(Protocol):
     """A call of a handler, which keeps what is logged in it."""
@@ -51,8 +56,9 @@ class KeptLines:
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
-        self._lines: deque[bytes] = deque()
+        self._lines: deque[KeptLine] = deque()
         self._size = 0
+        """Characters of them: not more than their bytes."""
         self._count = 0
         """Records so far, with those that are no longer kept."""
         self._lock = threading.Lock()
@@ -60,13 +66,21 @@ class KeptLines:
         """Whether one came since the store was told."""
 
     def add(self, record: logging.LogRecord) -> None:
-        line = _line(record, cut(self._mask(text_of(record))))
+        # Lines come by the thousand: what is rare is asked for without a call.
+        text = self._mask(text_of(record))
+        if len(text) > BEGINNING + END:
+            text = cut(text)
+        level: object = record.levelname
+        logger: object = record.name
+        if type(level) is not str or type(logger) is not str:
+            level, logger = str(level), str(logger)
+        line = (record.created, level[:LONGEST_NAME], logger[:LONGEST_NAME], text)
         with self._lock:
             self._lines.append(line)
             self._count += 1
-            self._size += len(line) + 1
+            self._size += len(text)
             while len(self._lines) > MOST_LINES or self._size > MOST_BYTES:
-                self._size -= len(self._lines.popleft()) + 1
+                self._size -= len(self._lines.popleft()[3])
             self.has_news = True
 
     def encoded(self, attempt: int, shared_by: int = 1) -> bytes:
@@ -75,23 +89,30 @@ class KeptLines:
         with self._lock:
             lines, count = [*self._lines], self._count
             self.has_news = False
-        if shared_by > 1:
-            room = max(LEAST_BYTES, MOST_BYTES // shared_by)
-            while len(lines) > 1 and sum(map(len, lines)) > room:
-                del lines[0]
-        head = _encode({"attempt": attempt, "left_out": count - len(lines)})
-        return b"".join((head[:-1], b',"lines":[', b",".join(lines), b"]}"))
+        room = MOST_BYTES if shared_by == 1 else max(LEAST_BYTES, MOST_BYTES // shared_by)
+        with suppress(UnicodeEncodeError):  # half of a character
+            log = _encode({"attempt": attempt, "left_out": count - len(lines), "lines": lines})
+            if len(log) <= room:
+                return log
+        encoded = [_line(line) for line in lines]
+        size = sum(len(line) + 1 for line in encoded)
+        left_out = 0
+        while size > room and left_out < len(encoded) - 1:
+            size -= len(encoded[left_out]) + 1
+            left_out += 1
+        head = _encode({"attempt": attempt, "left_out": count - len(encoded) + left_out})
+        return b"".join((head[:-1], b',"lines":[', b",".join(encoded[left_out:]), b"]}"))
 
 
-def _line(record: logging.LogRecord, text: str) -> bytes:
-    level, logger = (str(name)[:LONGEST_NAME] for name in (record.levelname, record.name))
+def _line(line: KeptLine) -> bytes:
+    at, level, logger, text = line
     try:
-        line = _encode((record.created, level, logger, text))
+        encoded = _encode(line)
     except UnicodeEncodeError:  # half of a character
         words = (each.encode("utf-8", "replace").decode() for each in (level, logger, text))
-        line = _encode((record.created, *words))
+        encoded = _encode((at, *words))
     # Escaped characters take six bytes.
-    return line if len(line) < MOST_BYTES else _line(record, cut(text, len(text) // 2))
+    return encoded if len(encoded) < MOST_BYTES else _line((at, level, logger, cut(text, len(text) // 2)))
 
 
 def text_of(record: logging.LogRecord) -> str:
@@ -105,7 +126,8 @@ def text_of(record: logging.LogRecord) -> str:
         text = f"{text}\n{record.exc_text}"
     elif record.exc_info and record.exc_info[1] is not None:
         text = f"{text}\n{traceback_of(record.exc_info[1], whole=True)}"
-    return cut(text, BEGINNING + END + 2 * SPARE)
+    most = BEGINNING + END + 2 * SPARE
+    return text if len(text) <= most else cut(text, most)
 
 
 def cut(text: str, most: int = BEGINNING + END) -> str:
