@@ -397,6 +397,9 @@ _WAITING = (BLOCKED, SCHEDULED, doomed(BLOCKED), doomed(SCHEDULED), doomed(READY
 COUNTING_SECONDS: Final = 0.3
 """Seconds for which an overview counts open items, and dead ones."""
 _PORTION = 5_000
+_LONG_PORTION = 50_000
+"""Of a large table: each portion answers with all labels that it has, so a few long ones are cheaper."""
+_FEW_PORTIONS = 8
 _MOST_PORTIONS = 1_000
 
 # How many items are looked at along indexes, in all.
@@ -459,8 +462,9 @@ class _Counts:
         first, last = _numbers(self._tx, kind)
         if first is None or last is None:
             return True
-        size = max(_PORTION, ceil((last - first + 1) / _MOST_PORTIONS))
-        portions, done = ceil((last - first + 1) / size), 0
+        span = last - first + 1
+        size = max(_PORTION, min(_LONG_PORTION, ceil(span / _FEW_PORTIONS)), ceil(span / _MOST_PORTIONS))
+        portions, done = ceil(span / size), 0
         seen: Counter[tuple[str, int, str, str]] = Counter()
         until = time.monotonic() + seconds
         for place in _spread(portions):

@@ -158,14 +158,14 @@ SELECT (SELECT min(no) FROM treadle_open), (SELECT max(no) FROM treadle_open)
 
 -- :name open
 SELECT queue, status, tenant, type, count(*) FROM treadle_open NOT INDEXED
-WHERE no >= ? AND no <= ? AND tenant >= ? AND tenant <= ? GROUP BY 1, 2, 3, 4
+WHERE no >= ? AND no <= ? AND tenant >= ? AND tenant <= ? GROUP BY 4, 3, 1, 2
 
 -- :name dead_numbers
 SELECT (SELECT min(no) FROM treadle_dead), (SELECT max(no) FROM treadle_dead)
 
 -- :name dead
 SELECT queue, 11, tenant, type, count(*) FROM treadle_dead NOT INDEXED
-WHERE no >= ? AND no <= ? AND tenant >= ? AND tenant <= ? GROUP BY 1, 3, 4
+WHERE no >= ? AND no <= ? AND tenant >= ? AND tenant <= ? GROUP BY 4, 3, 1
 
 -- Items that are blocked, scheduled or doomed, by their status. The index is in the order of the groups, so nothing is
 -- sorted.

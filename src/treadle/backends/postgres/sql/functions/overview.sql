@@ -29,7 +29,9 @@ declare
   few_portions constant int := 4;
   most_seen constant int := 50000;  -- rows of the answer: there may be a tenant for each item
   pages int := pg_relation_size('treadle.open_item') / current_setting('block_size')::int;
-  size int := greatest(40, pages / 1000);
+  -- Each portion answers with all labels that it has, so a few long ones are cheaper than many short ones: a tenth with
+  -- 200,000 items of a thousand labels. If there is no time, what is read at least is short.
+  size int := greatest(40, pages / 1000, case when p_seconds > 0 then least(pages / 8 + 1, 2000) end);
   portions int := greatest(1, ceil(pages::float8 / size));
   stride int := ceil(portions * 0.618);
   stop_at timestamptz := clock_timestamp() + p_seconds * interval '1 second';
