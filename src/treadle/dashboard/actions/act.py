@@ -34,7 +34,8 @@ MOST_AT_ONCE: Final = 100
 """The most items that are changed at once. More are a bulk action, and need a reason."""
 MOST_NAMED: Final = 2000
 """The most items that can be chosen one by one."""
-COUNT_SECONDS: Final = 2.0
+COUNT_SECONDS: Final = 0.05
+"""Seconds for which items are counted. The page says so if there are more."""
 REACH: Final = 20_000
 """Items that are looked at, at most, to count and to show examples."""
 EXAMPLES: Final = 5
