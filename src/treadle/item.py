@@ -983,8 +983,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
 
     def holds(self, queue: str, type: str, tenant: str) -> bool:
         """Whether it is a pause of these items."""
-        asked = ((self.queue, queue), (self.type, type), (self.tenant, tenant))
-        return self.kind == "pause" and all(mine in (None, theirs) for mine, theirs in asked)
+        return (
+            self.kind == "pause"
+            and self.queue in (None, queue)
+            and self.type in (None, type)
+            and self.tenant in (None, tenant)
+        )
 
 
 class Orders(msgspec.Struct, frozen=True, gc=False):

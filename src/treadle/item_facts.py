@@ -108,10 +108,17 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unserved: tuple[UnservedType, ...] = ()
     paused: tuple[Order, ...] = ()
     """The pauses in force. A client reads them, a backend leaves them out."""
+    limits: tuple[Order, ...] = ()
+    """The limits that are ordered: as `paused`."""
     workers: tuple[WorkerState, ...] = ()
     releases: tuple[Release, ...] = ()
     """Those of which a worker was registered, the newest first: the one whose first worker began last. At
     most `KEPT_RELEASES`."""
+
+    @property
+    def orders(self) -> tuple[Order, ...]:
+        """All orders in force."""
+        return self.limits + self.paused
 
     def holds(self, count: Count) -> bool:
         """Whether a pause holds these items back."""

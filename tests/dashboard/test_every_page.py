@@ -106,6 +106,20 @@ async def test_every_page_for_every_visitor(all_pages: Everything) -> None:
     assert {path: count for path, count in few.items() if count > MOST_CALLS} == {}
 
 
+async def test_pages_read_the_overview_and_the_orders_once(memory_store: Callable[[], Backend]) -> None:
+    all_pages = Everything(memory_store)
+    await all_pages.open()
+    await all_pages.grow()
+    shown = [path for path in all_pages.paths if re.fullmatch(r"/|/(queues|types)(/[^/]+)?|/tenants", path)]
+    assert len(shown) >= 6
+    async with visit(all_pages.app) as client:
+        for path in shown:
+            all_pages.counting.reset()
+            assert (await client.get(path)).status_code == 200
+            calls = all_pages.counting.calls
+            assert (calls["overview"], calls["orders"]) == (1, 1), path
+
+
 def visit(app: Treadle) -> httpx.AsyncClient:
     """A browser whose visitor is named by a header."""
     transport = httpx.ASGITransport(dashboard(app, access=lambda request: ACCESS[request.headers["x-name"]]))

@@ -62,7 +62,7 @@ async def test_an_item_that_ends_workers_is_found_behind_any_number_of_others() 
     backend.reset()
     found = await app.problems(quick=True)
     assert (found[0].kind, found[0].refs) == ("killing", ("poison",))
-    assert backend.total() <= 6
+    assert backend.total() - backend.calls["publish"] <= 6  # `trigger` publishes beside it
     await app.close()
 
 

@@ -97,20 +97,26 @@ class Observer:
         workers = seen_workers(await self._core.backend.workers(), self._tenant)
         return sorted(workers, key=lambda worker: worker.id)
 
-    async def limits(self, names: Sequence[str] | None = None, *, count: int = 500) -> list[LimitUse]:
+    async def limits(
+        self, names: Sequence[str] | None = None, *, count: int = 500, overview: Overview | None = None
+    ) -> list[LimitUse]:
         """Return how far the fleet-wide limits are used that are in use now, by name: those named, or the
         first `count`; and those that were ordered (`set_limit`), with the order and what the code says. The
         store does not know how much `slots` allow: live workers say what their code has, or else the code of
         the type does, if it is here. A client of one tenant gets no limits of other tenants, and is not told
-        who holds those that all share."""
+        who holds those that all share.
+
+        overview: what `overview()` of this client has just returned. Then orders and workers are not read
+            again. A client of one tenant reads the workers again all the same.
+        """
         if names is not None:
             names = check_list(names, "names", "'mail'")
         await self._begin_read()
         from treadle.engine.declared_limits import uses_in_force  # few programs need it
 
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
-        fleet = await self._live() if any(use.limit is None for use in found) else []
-        orders = await read_orders(self._core.backend, self._tenant)
+        fleet = await self._live(overview) if any(use.limit is None for use in found) else []
+        orders = await read_orders(self._core.backend, self._tenant) if overview is None else overview.orders
         shown = uses_in_force(self._core, found, fleet, orders)
         wanted = shown if names is None else [use for use in shown if use.name in names]
         return sorted(wanted, key=lambda use: use.name)
@@ -125,8 +131,10 @@ class Observer:
         owners = {owner_and_window(start)[0] for start in declared}
         return name in owners or declared_rule(declared, name) is not None
 
-    async def _live(self) -> list[WorkerState]:
+    async def _live(self, overview: Overview | None) -> list[WorkerState]:
         backend = self._core.backend
+        if overview is not None and self._tenant is None:
+            return Fleet(overview.workers, overview.now).taking
         if "listing" not in backend.capabilities:
             return []
         return Fleet(await backend.workers(), await backend.now()).taking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -102,20 +103,16 @@ async def look_at(
     stored = await read_overview(backend, tenant)
     overview = replace(stored, workers=seen_workers(stored.workers, tenant))
     fleet = WorkerFleet(overview.workers, overview.now)
-    stuck, unseen = await _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None)
-    items = await _read_items(backend, tenant, overview, fleet)
-    schedules: tuple[ScheduleState, ...] = ()
-    dying: list[ScheduleRun] = []
-    if "schedules" in backend.capabilities:
-        reader = StoredSchedules(core, tenant)
-        rows = await reader.rows()
-        runs = await reader.runs(rows, DYING + 1)
-        errors = {name: those[0].error for name, those in runs.items()}
-        states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
-        schedules = tuple(each for each in states if not each.ended)
-        dying = reader.dying(schedules, runs)
     given = without_messages(overview)
-    given = replace(given, ages=await _read_ages(backend, tenant, given, fleet, max_wait))
+    # At the same time, in a store that can do that.
+    (stuck, unseen), items, (schedules, dying), ages, marks = await asyncio.gather(
+        _read_stuck(backend, tenant, overview, max_wait, QUICK_REACH if quick else None),
+        _read_items(backend, tenant, overview, fleet),
+        _read_schedules(core, tenant, stored),
+        _read_ages(backend, tenant, given, fleet, max_wait),
+        _read_marks(backend, tenant, given),
+    )
+    given = replace(given, ages=ages)
     floods = sorted(find_floods(given, fleet), key=lambda each: -each.items)[:LATE_LOOKED_AT]
     found = find_problems(
         given,
@@ -125,11 +122,26 @@ async def look_at(
         items=items,
         schedules=schedules,
         dying=dying,
-        marks=await _read_marks(backend, tenant, given),
+        marks=marks,
         waits={each.queue: await _others_waited(backend, tenant, given, each) for each in floods},
         tenant=tenant,
     )
     return StoreLook(overview, fleet, tuple(found), schedules, unseen)
+
+
+async def _read_schedules(
+    core: Core, tenant: str | None, stored: Overview
+) -> tuple[tuple[ScheduleState, ...], list[ScheduleRun]]:
+    """The schedules that have not ended, and runs of those whose items die."""
+    if "schedules" not in core.backend.capabilities:
+        return (), []
+    reader = StoredSchedules(core, tenant)
+    rows = await reader.rows()
+    runs = await reader.runs(rows, DYING + 1)
+    errors = {name: those[0].error for name, those in runs.items()}
+    states = reader.states(rows, Fleet(stored.workers, stored.now), stored.now, errors)
+    schedules = tuple(each for each in states if not each.ended)
+    return schedules, reader.dying(schedules, runs)
 
 
 def without_messages(overview: Overview) -> Overview:
@@ -141,25 +153,26 @@ def without_messages(overview: Overview) -> Overview:
     )
 
 
-async def count_scheduled(backend: Backend, tenant: str | None) -> ScheduledParts:
-    """How many of the scheduled items are suspended, and how many are held, by three reads at most."""
+async def count_scheduled(
+    backend: Backend, tenant: str | None, most: int = SCHEDULED_LOOKED_AT
+) -> ScheduledParts:
+    """How many of the scheduled items are suspended, and how many are held, by three reads at most. most:
+    items of each read."""
     if "operating" not in backend.capabilities:
-        return ScheduledParts(await _count_suspended(backend, tenant))
+        return ScheduledParts(await _count_suspended(backend, tenant, most))
     where = Filter(tenant=tenant, held=True)
-    held = await backend.list(where, limit=SCHEDULED_LOOKED_AT, reach=QUICK_REACH)
+    held = await backend.list(where, limit=most, reach=QUICK_REACH)
     found = ScheduledPart(len(held.items), held.cursor is not None)
-    return ScheduledParts(await _count_suspended(backend, tenant), found)
+    return ScheduledParts(await _count_suspended(backend, tenant, most), found)
 
 
-async def _count_suspended(backend: Backend, tenant: str | None) -> ScheduledPart:
+async def _count_suspended(backend: Backend, tenant: str | None, most: int) -> ScheduledPart:
     if "steps" not in backend.capabilities:
         return ScheduledPart()
     where, seen = Filter(tenant=tenant, status=("scheduled",)), dict[tuple[str, str], bool]()
     looked_at, more = 0, True
     for oldest_first in (False, True):
-        page = await backend.list(
-            where, limit=SCHEDULED_LOOKED_AT, oldest_first=oldest_first, reach=QUICK_REACH
-        )
+        page = await backend.list(where, limit=most, oldest_first=oldest_first, reach=QUICK_REACH)
         looked_at += len(page.items)
         seen |= {(each.tenant, each.id): each.suspended for each in page.items}
         # If the newest and the oldest have met, there are no others between them.

@@ -67,10 +67,14 @@ async def read_orders(backend: Backend, tenant: str | None) -> tuple[Order, ...]
 
 
 async def read_overview(backend: Backend, tenant: str | None = None, *, quick: bool = False) -> Overview:
-    """How the store stands, with the pauses, and with all workers."""
+    """How the store stands, with the orders, and with all workers."""
     overview = await backend.overview(tenant=tenant, quick=quick)
     orders = await read_orders(backend, tenant)
-    return replace(overview, paused=tuple(each for each in orders if each.kind == "pause"))
+    return replace(
+        overview,
+        paused=tuple(each for each in orders if each.kind == "pause"),
+        limits=tuple(each for each in orders if each.kind == "limit"),
+    )
 
 
 def paused_queues(pauses: Iterable[Order]) -> set[str]:

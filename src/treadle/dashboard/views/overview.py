@@ -36,6 +36,9 @@ from treadle.problems import Problem, ProblemKind
 from .limits import limit_rows
 
 MOST_QUEUES: Final = 12
+SCHEDULED_LOOKED_AT: Final = 200
+"""The newest and the oldest scheduled items that are looked at for suspended ones. More are not counted: the
+page says so."""
 _HOLD: Final = re.compile(r"(treadle hold .+?)\. To give it up")
 BEYOND_STATUS: Final = ("backlog", "paused_for", "worker_count", "rate")
 """Facts of a queue that its own page has."""
@@ -85,12 +88,11 @@ class OverviewPage(msgspec.Struct, frozen=True):
 
 async def read(visit: Visit) -> OverviewPage:
     span = span_of(visit)
-    look, throughput, uses = await asyncio.gather(
-        visit.in_time(visit.client.look(quick=True)),
-        read_throughput(visit, span),
-        visit.in_time(visit.client.limits()),
+    look, throughput, scheduled = await asyncio.gather(
+        visit.in_time(visit.client.look(quick=True)), read_throughput(visit, span), _scheduled(visit)
     )
     overview = None if look is None else look.overview
+    uses = await visit.in_time(visit.client.limits(overview=overview))
     states = [] if overview is None else shown_queues(queue_states(overview, None))
     depth = None if overview is None else depths(overview.counts, lambda count: "").get("", Depth())
     queues = [each for each in states if each.depth.counts or each.paused or each.paused_for]
@@ -105,14 +107,13 @@ async def read(visit: Visit) -> OverviewPage:
         workers=0 if overview is None else len(overview.workers),
         full_limits=[row.owner or row.name for row in limit_rows(uses or (), ()) if row.reached],
         throughput=throughput,
-        scheduled=await _scheduled(visit, depth),
+        scheduled=scheduled,
     )
 
 
-async def _scheduled(visit: Visit, depth: Depth | None) -> ScheduledParts:
-    if depth is None or not depth.of("scheduled"):
-        return ScheduledParts()
-    found = await visit.in_time(count_scheduled(visit.client.backend, visit.tenant))
+async def _scheduled(visit: Visit) -> ScheduledParts:
+    await visit.client.connect()
+    found = await visit.in_time(count_scheduled(visit.client.backend, visit.tenant, SCHEDULED_LOOKED_AT))
     unknown = ScheduledPart(more=True)
     return ScheduledParts(unknown, unknown) if found is None else found
 

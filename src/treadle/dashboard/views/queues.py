@@ -33,7 +33,7 @@ from treadle.dashboard.throughput import (
 )
 from treadle.dashboard.views import Pages, View, page_of, pages_json
 from treadle.dashboard.visit import Visit
-from treadle.item_facts import Overview
+from treadle.item_facts import LimitUse, Overview
 from treadle.operate.fleet_json import reason_json
 from treadle.records import Line, QueueBacklog
 from treadle.store.fleet import Fleet
@@ -91,12 +91,11 @@ async def read_all(visit: Visit) -> QueuesPage:
 async def read_one(visit: Visit) -> QueuePage:
     name, span = check_name(visit.part("queue"), field="queue"), span_of(visit)
     client = visit.client
-    (overview, why, backlogs), throughput, history, lines, uses = await asyncio.gather(
-        _overview_and_why(visit, name),
+    (overview, why, backlogs, uses), throughput, history, lines = await asyncio.gather(
+        _read_with_overview(visit, name),
         read_throughput(visit, span, queue=name),
         read_history(visit, span, name),
         visit.in_time(client.lines(name, count=MOST_LINES + 1)),
-        visit.in_time(client.limits()),
     )
     overview = overview or Overview(now=0.0)
     states = queue_states(overview, None, declared_queues(visit), backlogs)
@@ -131,12 +130,19 @@ def _is_used(state: QueueState) -> bool:
     return bool(state.depth.counts or state.paused or state.paused_for)
 
 
-async def _overview_and_why(
+async def _read_with_overview(
     visit: Visit, name: str
-) -> tuple[Overview | None, Why | None, Sequence[QueueBacklog]]:
+) -> tuple[Overview | None, Why | None, Sequence[QueueBacklog], list[LimitUse] | None]:
+    """What is read with the overview, so that orders and workers are read once."""
     overview = await visit.in_time(visit.client.overview())
-    why = await visit.in_time(visit.client.why_queue(name, overview=overview))
-    return overview, why, await backlogs_of(visit, overview)
+    return (
+        overview,
+        *await asyncio.gather(
+            visit.in_time(visit.client.why_queue(name, overview=overview)),
+            backlogs_of(visit, overview),
+            visit.in_time(visit.client.limits(overview=overview)),
+        ),
+    )
 
 
 def _types(overview: Overview, queue: str) -> dict[str, Depth]:

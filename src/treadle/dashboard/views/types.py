@@ -146,11 +146,10 @@ def code_of(type: AnyWorkType | None) -> Code:
 
 async def read_one(visit: Visit) -> TypePage:
     name, span = check_name(visit.part("type"), field="type"), span_of(visit)
-    overview, throughput, uses = await asyncio.gather(
-        visit.client.overview(),
-        read_throughput(visit, span, type=name),
-        visit.in_time(visit.client.limits()),
+    overview, throughput = await asyncio.gather(
+        visit.client.overview(), read_throughput(visit, span, type=name)
     )
+    uses = await visit.in_time(visit.client.limits(overview=overview))
     own, fleet = not is_built_in(name), Fleet(overview.workers, overview.now)
     type = visit.client.types.get(name) if own else None
     state = next((each for each in type_states(visit, overview, None) if each.name == name), None)

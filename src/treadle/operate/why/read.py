@@ -168,9 +168,15 @@ def _about(name: str, facts: ItemFacts | GroupFacts | NoItem, viewer: str | None
 
 
 async def _read(
-    core: Core, id: str, tenant: str | None, *, viewer: str | None
+    core: Core,
+    id: str,
+    tenant: str | None,
+    *,
+    viewer: str | None,
+    orders: Sequence[Order] | None = None,
 ) -> ItemFacts | GroupFacts | NoItem:
-    """viewer: the tenant whose client asks. None: one that sees all tenants."""
+    """viewer: the tenant whose client asks. None: one that sees all tenants. orders: those in force, as far
+    as the viewer sees them. None: they are read."""
     backend = core.backend
     explained = await backend.explain(id, tenant=tenant)
     if explained is None:
@@ -183,7 +189,10 @@ async def _read(
         found = await _read_group(backend, id, item.tenant)
         if found is not None and (found.open or (found.cause is not None and found.cause.id != id)):
             group = found
-    orders = () if item.status in TERMINAL else await read_orders(backend, viewer)
+    if item.status in TERMINAL:
+        orders = ()
+    elif orders is None:
+        orders = await read_orders(backend, viewer)
     recorded = await _read_recorded(backend, item)
     causes = await _read_causes(backend, item) or await _read_dead_children(backend, item, recorded)
     waits = tuple(step for step in recorded.steps if not is_over(step, explained.now))
@@ -404,7 +413,7 @@ async def why_queue(core: Core, name: str, tenant: str | None, overview: Overvie
     )
     reasons = _reasons_for(facts, tenant)
     if ready and not any(each.kind in HELD_UP for each in reasons):
-        reasons += await _oldest_of(core, name, tenant, reasons)
+        reasons += await _oldest_of(core, name, tenant, reasons, overview.orders)
     return Why(id=name, status=_queue_status(facts, reasons), reasons=tuple(reasons))
 
 
@@ -434,12 +443,14 @@ async def _oldest(core: Core, queue: str, tenant: str | None, type: str | None =
     return page.items[0] if page.items else None
 
 
-async def _oldest_of(core: Core, queue: str, tenant: str | None, known: Sequence[Reason]) -> list[Reason]:
+async def _oldest_of(
+    core: Core, queue: str, tenant: str | None, known: Sequence[Reason], orders: Sequence[Order]
+) -> list[Reason]:
     """The reasons of the oldest ready item of a queue."""
     item = await _oldest(core, queue, tenant)
     if item is None:
         return []
-    facts = await _read(core, item.id, item.tenant, viewer=tenant)
+    facts = await _read(core, item.id, item.tenant, viewer=tenant, orders=orders)
     said = {(each.kind, each.refs) for each in known}
     return [
         each
