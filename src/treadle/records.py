@@ -51,6 +51,9 @@ class Stat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retried: int = 0
     dead: int = 0
     cancelled: int = 0
+    lost: int = 0
+    """Attempts that began, and whose workers died or stopped answering. Each is counted when the item begins
+    again, or dies of it, and is in neither `failed` nor `run`."""
     wait: tuple[int, ...] = ()
     """How long items were ready before they began: the counts of a histogram, one for each bound of
     `treadle.metrics.names.SECONDS` and one more. Empty: no values."""

@@ -137,7 +137,7 @@ def test_migrate_finds_the_store_as_other_commands_do(tmp_path: Path, store: Sto
     missing = call("status", "--url", url)
     assert missing.code == 1
     assert f"there is no file {tmp_path / 'new.db'}: check the path" in missing.err
-    assert call("migrate", env={"TREADLE_URL": url}).out == f"the schema of {url} is made, version 9\n"
+    assert call("migrate", env={"TREADLE_URL": url}).out == f"the schema of {url} is made, version 10\n"
     assert call("migrate", url).out == f"the schema of {url} is up to date\n"
     for arguments in ((), (url, "--url", url), (url, "--app", APP)):
         refused = call("migrate", *arguments)

@@ -74,15 +74,20 @@ async def test_rates_are_over_the_time_in_which_there_were_statistics(
     minute = await app.backend.now() // 60 * 60
     long_ago = Stat(at=minute - 7200, type="t", queue="q", started=5)
     run = (0,) * 12 + (1,)
-    await app.backend.add_stats([Stat(at=minute - 600, type="t", queue="q", started=100, run=run), long_ago])
+    await app.backend.add_stats(
+        [Stat(at=minute - 600, type="t", queue="q", started=100, lost=3, run=run), long_ago]
+    )
     page = await visitor(app).get("/types", headers={"accept": "application/json"})
     (rate,) = [each["rate"] for each in page.json()["types"]]
     assert 600 <= rate["over"] < 720
     assert 8 < rate["started"] <= 10
-    assert (rate["run_max"], rate["wait_max"]) == (30.0, None)
+    assert (rate["run_max"], rate["wait_max"], rate["lost"]) == (30.0, None, 3)
     text = (await visitor(app).get("/types")).text
     assert re.search("rates and times of the last 1[01] min<", text)  # the minute that is running counts too
     assert "≤ 30 s" in text
+    assert '<span class="status failed">3</span>' in text
+    for path in ("/", "/types/t", "/queues/q"):
+        assert 'lost attempts <span class="status failed">3</span>' in (await visitor(app).get(path)).text
 
 
 def test_quantiles_are_estimates() -> None:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.engine.kit import PATIENCE, Errors, MakeApp, until
-from treadle import MemoryBackend, Retry, Treadle, Worker, work
+from tests.engine.kit import PATIENCE, Barrier, Errors, MakeApp, until, until_status
+from treadle import Context, MemoryBackend, Retry, Treadle, Worker, work
 from treadle.base.timing import SystemClock
 from treadle.engine.upkeep.statistics import INTERVAL
 from treadle.errors import InputError, UnsupportedError, WorkFailed
@@ -53,6 +53,33 @@ async def test_what_a_worker_counted_is_in_the_store_when_it_has_stopped(make_ap
     assert (sum(whole.wait), sum(whole.run), len(SECONDS) + 1 >= len(whole.run)) == (8, 8, True)
     assert await reader.statistics(began - 60, queue="other") == []
     assert await reader.tenant("x").statistics(began - 60) == []
+
+
+async def test_lost_attempts_are_counted_when_the_item_begins_again_or_dies_of_them(
+    make_app: MakeApp,
+) -> None:
+    """A killed worker cannot count: the next that has the item does, under the item's queue."""
+    barriers = [Barrier(), Barrier()]
+
+    @work(name="killer", queue="mail", retry=Retry(attempts=1, max_losses=1))
+    async def killer(ctx: Context) -> None:
+        await barriers[ctx.attempt - 1].wait()
+
+    handle = await make_app(killer).enqueue(killer())
+    for n, barrier in enumerate(barriers):
+        app = make_app(killer, worker_id=f"w-{n}")
+        await app.start()
+        await barrier.reached()
+        await app.worker._runtime.loops.end("renew", "claim")  # type: ignore[union-attr]
+        assert await app.backend.remove_worker(f"w-{n}") == 1
+        await app.stop(drain=0)
+    async with make_app(killer) as app:
+        await until_status(app, handle.id, "scheduled", "dead")
+        await app.trigger(handle.id)
+        with pytest.raises(WorkFailed):
+            await handle.result(PATIENCE)
+    (stat,) = await make_app().statistics(time.time() - HOUR, step=HOUR, by="queue", queue="mail")
+    assert (stat.started, stat.lost, stat.dead, stat.failed) == (2, 2, 1, 0)
 
 
 async def test_changes_are_sent_at_intervals_by_one_worker_of_a_process(clock: ManualClock) -> None:

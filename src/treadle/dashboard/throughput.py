@@ -50,6 +50,8 @@ class Throughput(RunTimes, frozen=True, kw_only=True):
     """Failed attempts after which the item waits for another one."""
     dead: int
     """Items, also those that died without an attempt."""
+    lost: int
+    """Attempts whose workers died or stopped answering: `run_max` and the others leave them out."""
 
 
 class Rate(RunTimes, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ class Rate(RunTimes, frozen=True, kw_only=True):
     """Attempts that ended, in all."""
     failed: int
     """Attempts of these that failed."""
+    lost: int
+    """Attempts whose workers died or stopped answering: as in `Throughput`."""
     over: float
     """Seconds in which they were counted: the whole span, or less if counting began later."""
 
@@ -100,6 +104,7 @@ def throughput_of(span: str, since: float, until: float, step: int, stats: Seque
         failed=sum(each.failed for each in stats),
         retried=sum(each.retried for each in stats),
         dead=sum(each.dead for each in stats),
+        lost=sum(each.lost for each in stats),
         **run_times(stats),
     )
 
@@ -131,6 +136,7 @@ def rate_of(stat: Stat, over: float) -> Rate:
         ended=(stat.succeeded + stat.dead + stat.cancelled) / minutes,
         attempts=stat.succeeded + stat.failed,
         failed=stat.failed,
+        lost=stat.lost,
         **run_times((stat,)),
     )
 

@@ -123,6 +123,7 @@ class QueueMetrics:
         "cancelled",
         "dead",
         "failed",
+        "lost",
         "retried",
         "run",
         "started",
@@ -133,6 +134,8 @@ class QueueMetrics:
 
     def __init__(self) -> None:
         self.started = self.succeeded = self.failed = self.retried = self.dead = self.cancelled = 0
+        self.lost = 0
+        """Attempts of workers that died: counted by the next worker that had their items."""
         self.wait, self.run, self.total = Histogram(SECONDS), Histogram(SECONDS), Histogram(SECONDS)
         self.attempts = Histogram(NUMBERS)
 
@@ -267,6 +270,10 @@ class TypeMetrics:
         if self.changed is not None:
             self.changed(self)
 
+    def began_again(self, queue: str) -> None:
+        """The attempt of this item that began is one after a loss."""
+        (self.queues.get(queue) or self._of(queue)).lost += 1
+
     def succeeded_in(
         self,
         ran: float | None,
@@ -316,6 +323,8 @@ class TypeMetrics:
         of_queue.dead += 1
         if reason == "expired":
             self.expired += 1
+        elif reason == "lease_lost":
+            of_queue.lost += 1
         elif ran is not None:
             of_queue.failed += 1
             self.last_failed_at = self._now()

@@ -36,7 +36,7 @@ _HEAD = re.compile(
 )
 _PIN: Final = " set search_path = pg_catalog, pg_temp"
 
-VERSION: Final = 9
+VERSION: Final = 10
 
 _sql = statements("schema")
 

@@ -11,6 +11,7 @@ from treadle.item import Changed
 from treadle.records import AuditEntry, AuditPage, BacklogSample, Stat, StatsBy
 from treadle.store.rules.listing import page_size
 from treadle.store.rules.records import (
+    COUNTERS,
     STEPS,
     NotedChange,
     audit_page,
@@ -92,7 +93,7 @@ def add_stats(tx: Tx, stats: Sequence[Stat]) -> None:
         [
             (
                 *(step, int(at), type, queue),
-                *(stat.started, stat.succeeded, stat.failed, stat.retried, stat.dead, stat.cancelled),
+                *(getattr(stat, name) for name in COUNTERS),
                 blob(encode_histogram(stat.wait)),
                 blob(encode_histogram(stat.run)),
             )

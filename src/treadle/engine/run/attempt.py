@@ -246,6 +246,8 @@ class AttemptRunner:
         lease, bound = held.lease, held.bound
         waited = lease.claimed_at + (started - held.sent) - (lease.ready_at or lease.due_at)
         bound.metrics.began(waited, lease.queue)
+        if lease.losses:
+            bound.metrics.began_again(lease.queue)
         hooks = self._hooks
         if (hooks.on_event is not None or hooks.by_type) and hooks.listening(lease.type):
             if lease.resumes:

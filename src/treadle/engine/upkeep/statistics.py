@@ -120,6 +120,7 @@ def _counters(counted: QueueMetrics) -> tuple[int, ...]:
         counted.retried,
         counted.dead,
         counted.cancelled,
+        counted.lost,
     )
 
 

@@ -105,7 +105,7 @@ StatKey: TypeAlias = tuple[int, float, str, str]
 
 STEPS: Final = {MINUTE: KEPT_MINUTES, QUARTER: KEPT_MINUTES, HOUR: KEPT_HOURS}
 """Lengths that are stored, and for how many seconds each is kept."""
-COUNTERS: Final = ("started", "succeeded", "failed", "retried", "dead", "cancelled")
+COUNTERS: Final = ("started", "succeeded", "failed", "retried", "dead", "cancelled", "lost")
 
 
 def rows_to_add(stats: Iterable[Stat]) -> list[tuple[StatKey, Stat]]:

@@ -51,10 +51,13 @@ class StatisticsCases:
             retried=1,
             dead=1,
             cancelled=4,
+            lost=5,
             wait=(1, 0, big),
             run=(0, 2),
         )
-        await backend.add_stats([first, Stat(at=at(59), type="a", queue="q", started=1, run=(1, 0, 0, 5))])
+        await backend.add_stats(
+            [first, Stat(at=at(59), type="a", queue="q", started=1, lost=1, run=(1, 0, 0, 5))]
+        )
         await backend.add_stats([Stat(at=at(60), type="a", queue="q", started=5, wait=(0, 1))])
         await backend.add_stats([Stat(at=at(59), type="a", queue="q", succeeded=big, wait=(2, 0, 1, 7))])
         await backend.add_stats([])
@@ -66,6 +69,7 @@ class StatisticsCases:
             retried=1,
             dead=1,
             cancelled=4,
+            lost=6,
             wait=(3, 0, big + 1, 7),
             run=(1, 2, 0, 5),
         )

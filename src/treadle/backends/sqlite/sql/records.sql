@@ -27,19 +27,20 @@ SELECT no, at, actor, verb, tenant, ids, count, about, reason, address, bulk FRO
 
 -- :name add
 INSERT INTO treadle_stat AS s
-    (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, wait, run)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, lost, wait, run)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (step, at, type, queue) DO UPDATE SET
     started = s.started + excluded.started, succeeded = s.succeeded + excluded.succeeded,
     failed = s.failed + excluded.failed, retried = s.retried + excluded.retried,
     dead = s.dead + excluded.dead, cancelled = s.cancelled + excluded.cancelled,
+    lost = s.lost + excluded.lost,
     wait = treadle_add(s.wait, excluded.wait), run = treadle_add(s.run, excluded.run)
 
 -- Parameters: rows of which step, since, until, type, queue, step of the groups. The table is in the order of the
 -- instants, so only types and queues are sorted.
 -- :name by_time
 SELECT at / ?6 * ?6, '', sum(started), sum(succeeded), sum(failed), sum(retried), sum(dead), sum(cancelled),
-    treadle_sum(wait), treadle_sum(run)
+    sum(lost), treadle_sum(wait), treadle_sum(run)
 FROM treadle_stat
 WHERE step = ?1 AND at >= ?2 AND at < coalesce(?3, 9e999)
     AND (?4 IS NULL OR type = ?4) AND (?5 IS NULL OR queue = ?5)
@@ -47,7 +48,7 @@ GROUP BY 1 ORDER BY 1
 
 -- :name by_type
 SELECT ?6, type, sum(started), sum(succeeded), sum(failed), sum(retried), sum(dead), sum(cancelled),
-    treadle_sum(wait), treadle_sum(run)
+    sum(lost), treadle_sum(wait), treadle_sum(run)
 FROM treadle_stat
 WHERE step = ?1 AND at >= ?2 AND at < coalesce(?3, 9e999)
     AND (?4 IS NULL OR type = ?4) AND (?5 IS NULL OR queue = ?5)
@@ -55,7 +56,7 @@ GROUP BY type ORDER BY type
 
 -- :name by_queue
 SELECT ?6, queue, sum(started), sum(succeeded), sum(failed), sum(retried), sum(dead), sum(cancelled),
-    treadle_sum(wait), treadle_sum(run)
+    sum(lost), treadle_sum(wait), treadle_sum(run)
 FROM treadle_stat
 WHERE step = ?1 AND at >= ?2 AND at < coalesce(?3, 9e999)
     AND (?4 IS NULL OR type = ?4) AND (?5 IS NULL OR queue = ?5)

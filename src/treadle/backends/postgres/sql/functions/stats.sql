@@ -3,20 +3,21 @@
 -- Add rows, given in the order of the key: processes that do so at once wait for each other, and do not deadlock.
 create or replace function treadle.add_stats(
   p_step int[], p_at float8[], p_type text[], p_queue text[], p_started bigint[], p_succeeded bigint[],
-  p_failed bigint[], p_retried bigint[], p_dead bigint[], p_cancelled bigint[], p_wait numeric[], p_run numeric[])
+  p_failed bigint[], p_retried bigint[], p_dead bigint[], p_cancelled bigint[],
+  p_lost bigint[], p_wait numeric[], p_run numeric[])
 returns void
 language plpgsql
 set jit = off set enable_seqscan = off set lock_timeout = '2s'
 as $$
 begin
   insert into treadle.stat as s
-      (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, wait, run)
+      (step, at, type, queue, started, succeeded, failed, retried, dead, cancelled, lost, wait, run)
     select * from unnest(p_step, p_at, p_type, p_queue, p_started, p_succeeded, p_failed, p_retried, p_dead,
-      p_cancelled, p_wait, p_run)
+      p_cancelled, p_lost, p_wait, p_run)
     on conflict (step, at, type, queue) do update set
       started = s.started + excluded.started, succeeded = s.succeeded + excluded.succeeded,
       failed = s.failed + excluded.failed, retried = s.retried + excluded.retried,
-      dead = s.dead + excluded.dead, cancelled = s.cancelled + excluded.cancelled,
+      dead = s.dead + excluded.dead, cancelled = s.cancelled + excluded.cancelled, lost = s.lost + excluded.lost,
       wait = s.wait + excluded.wait, run = s.run + excluded.run;
 end $$;
 
@@ -25,7 +26,7 @@ create or replace function treadle.read_stats(
   p_kept int, p_since float8, p_until float8, p_type text, p_queue text, p_step int, p_by text)
 returns table (
   at float8, name text, started bigint, succeeded bigint, failed bigint, retried bigint, dead bigint,
-  cancelled bigint, wait text, run text)
+  cancelled bigint, lost bigint, wait text, run text)
 language plpgsql stable
 set jit = off
 as $$
@@ -33,11 +34,12 @@ as $$
 begin
   return query
     select x.at, x.name, sum(x.started)::bigint, sum(x.succeeded)::bigint, sum(x.failed)::bigint,
-      sum(x.retried)::bigint, sum(x.dead)::bigint, sum(x.cancelled)::bigint, sum(x.wait)::text, sum(x.run)::text
+      sum(x.retried)::bigint, sum(x.dead)::bigint, sum(x.cancelled)::bigint, sum(x.lost)::bigint,
+      sum(x.wait)::text, sum(x.run)::text
     from (
       select case when p_by = 'time' then floor(s.at / p_step) * p_step else p_since end as at,
         case p_by when 'type' then s.type when 'queue' then s.queue else '' end as name,
-        s.started, s.succeeded, s.failed, s.retried, s.dead, s.cancelled, s.wait, s.run
+        s.started, s.succeeded, s.failed, s.retried, s.dead, s.cancelled, s.lost, s.wait, s.run
       from treadle.stat s
       where s.step = p_kept and s.at >= p_since and s.at < coalesce(p_until, 'infinity')
         and (p_type is null or s.type = p_type) and (p_queue is null or s.queue = p_queue)) x

@@ -1,7 +1,7 @@
 -- uses: clock store
 -- Stats: what workers counted, by minute, quarter and hour, and samples of the backlog.
 --
---   stats     step(1) at(8) type 0 queue -> a list of six counters, how many counts of `wait` there are, these,
+--   stats     step(1) at(8) type 0 queue -> a list of seven counters, how many counts of `wait` there are, these,
 --             and the counts of `run`. step: m, q or h
 --             step(1) at(8) queue -> a sample, of which only Python knows the bytes. step: M, Q or H
 --   stats_at  the same names, in order
@@ -10,7 +10,7 @@ local Stats = {}
 
 do
   local KEPT = {m = 86400, q = 86400, h = 90 * 86400, M = 86400, Q = 86400, H = 90 * 86400} -- by step: STEPS in treadle.store.rules.records
-  local COUNTERS = 6
+  local COUNTERS = 7
 
   -- Add two lists of counts of a histogram, which begin after these places.
   local function add_histograms(sums, a, after_a, many_a, b, after_b, many_b)
