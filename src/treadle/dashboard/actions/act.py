@@ -41,6 +41,8 @@ REACH: Final = 20_000
 EXAMPLES: Final = 5
 CANARY: Final = 5
 """Proposed canary of a bulk action."""
+CANARY_FOR: Final = ("requeue", "trigger")
+"""Verbs after which items run at once. After an update they may run next week."""
 MOST_CAUSES: Final = 5
 """Causes of death that are named, the most frequent."""
 TYPED: Final = ("reason", "rate", "canary", "open", "back", *FIELDS)
@@ -111,7 +113,7 @@ async def _ask(visit: Visit, page: ActPage, error: InputError | ConflictError | 
 def _page(visit: Visit, verb: ActionVerb, chosen: Chosen, form: Form) -> ActPage:
     is_bulk, has_canary = chosen.filter is not None or chosen.is_large, VERBS[verb].canary
     typed = {name: form.get(name) or visit.query(name) for name in TYPED}
-    if visit.request.method != "POST" and is_bulk and has_canary and chosen.count > CANARY:
+    if visit.request.method != "POST" and is_bulk and verb in CANARY_FOR and chosen.count > CANARY:
         typed["canary"] = typed["canary"] or str(CANARY)
     return ActPage(
         verb=verb,
