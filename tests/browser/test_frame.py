@@ -65,6 +65,17 @@ def test_every_page_in_both_schemes_fits_on_its_screen(
     assert low <= background(page) <= high
 
 
+def test_on_a_phone_the_menu_shows_the_entry_of_the_page(site: Site, open_page: OpenPage) -> None:
+    """Also when the counts have come, which make entries before it wider."""
+    from playwright.sync_api import expect
+
+    page = open_page(site.url(), viewport=PHONE)
+    for entry in (PAGES[0], PAGES[len(PAGES) // 2], PAGES[-1]):
+        page.goto(site.url(entry.path))
+        expect(page.locator(".menu [data-count]").first).to_be_visible()
+        expect(page.locator(".menu [aria-current]")).to_be_in_viewport(ratio=1)
+
+
 def test_the_switch_wins_over_the_scheme_of_the_system(site: Site, open_page: OpenPage) -> None:
     page = open_page(site.url(), color_scheme="light")
     page.get_by_role("button", name="change to dark").click()

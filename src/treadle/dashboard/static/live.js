@@ -169,8 +169,14 @@
     tell("asks");
     setTimeout(listen, tabs ? 100 : 0);
   }
+  // On a narrow screen the menu is a line that scrolls: to the entry of this page.
+  const showEntry = () => {
+    const menu = document.querySelector(".menu"), entry = menu?.querySelector("[aria-current]");
+    if (entry) menu.scrollLeft = entry.offsetLeft + entry.offsetWidth / 2 - menu.clientWidth / 2;
+  };
+  showEntry();
   // How many problems and dead items there are, beside the entries of the menu.
-  let counted = 0;
+  let counted = 0, shown = false;
   async function count() {
     if (document.hidden || paused || Date.now() - counted < 20000) return;
     counted = Date.now();
@@ -182,6 +188,8 @@
         if (found) { link.dataset.count = found; link.setAttribute("aria-description", `${found} to look at`); }
         else { delete link.dataset.count; link.removeAttribute("aria-description"); }
       }
+      if (!shown) showEntry();  // with these it is elsewhere
+      shown = true;
     } catch { /* the page itself says that nothing answers */ }
   }
   (function look() {
