@@ -1,4 +1,4 @@
-"""Addresses: where pages are, and names as parts of paths."""
+"""Addresses: where pages are, names as parts of paths, and ids as they are shown."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from treadle.operate.filters import filter_word
 from .access import Access
 
 _INSIDE: Final = re.compile(r"(/(?:[^/?#][^?#]*)?)(?:\?[^#]*)?")
+_MADE: Final = re.compile(r"[0-9a-f]{32}")
+"""Ids that treadle makes: see `id_generator`."""
 _ESCAPED: Final = re.compile(r"[~/\\\\]|^\.{1,2}$")
 
 
@@ -28,6 +30,11 @@ def segment(name: str) -> str:
 def name_of(part: str) -> str:
     """The name that a part of a path stands for."""
     return re.sub(r"~([0-9A-F]{2})", lambda found: chr(int(found[1], 16)), part)
+
+
+def short_id(id: str) -> str:
+    """An id that treadle made, by its end: ids of one time begin alike. Others are shown whole."""
+    return f"…{id[-8:]}" if _MADE.fullmatch(id) else id
 
 
 def chosen_id(id: str, tenant: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +19,7 @@ from treadle.operate.filters import filter_word
 from treadle.why import Reason, ReasonKind
 
 from . import charts, timeline
-from .addresses import chosen_id, segment
+from .addresses import chosen_id, segment, short_id
 from .backlog import DEPTHS, WAITS
 from .steps import NEVER_WORDS
 from .visit import Visit
@@ -60,10 +59,6 @@ SHAPES: Final = {
     "skipped": "–",
 }
 """Statuses differ by word and shape. The colour only repeats it."""
-
-
-_MADE: Final = re.compile(r"[0-9a-f]{32}")
-"""Ids that treadle makes: see `id_generator`."""
 
 
 def when(at: float | None, *, now: Callable[[], float]) -> Markup | str:
@@ -165,11 +160,6 @@ def status(word: str) -> Markup:
 def shape(word: str) -> str:
     """The shape of a status alone, for pictures."""
     return SHAPES.get(word, "·")
-
-
-def short_id(id: str) -> str:
-    """An id that treadle made, by its end: ids of one time begin alike. Others are shown whole."""
-    return f"…{id[-8:]}" if _MADE.fullmatch(id) else id
 
 
 def as_json(value: object) -> str:

@@ -12,6 +12,7 @@ from treadle.base.wording import duration, error_line, plain
 from treadle.item import NEVER, Attempt, ItemState, Status
 from treadle.store.rules.watching import died_unrun
 
+from .addresses import short_id
 from .steps import ShownStep
 
 WIDTH: Final = 1000
@@ -183,7 +184,7 @@ def _requeued(after: float) -> Moment:
 
 
 def _by(state: ItemState) -> str:
-    return f" on {plain(state.worker)}" if state.worker else ""
+    return f" on {plain(short_id(state.worker))}" if state.worker else ""
 
 
 def _long(since: float, until: float) -> str:
