@@ -54,6 +54,13 @@ class TypeState(msgspec.Struct, frozen=True):
     unserved: UnservedType | None = None
     """Ready items that no worker takes."""
     rate: Rate | None = None
+    pauses: list[Order] = []
+    """Those of this type that are in force."""
+
+    @property
+    def paused_for(self) -> list[str]:
+        """Tenants for which alone it is paused."""
+        return sorted(each.tenant for each in self.pauses if each.tenant is not None)
 
 
 class TypesPage(msgspec.Struct, frozen=True):
@@ -91,8 +98,6 @@ class TypePage(msgspec.Struct, frozen=True):
     """Visitors of single tenants are told only how many there are."""
     misfits: str = ""
     """That workers could not decode arguments of its items. Empty: none says so."""
-    pauses: list[Order] = []
-    """Those of this type that are in force."""
 
 
 async def read_all(visit: Visit) -> TypesPage:
@@ -117,7 +122,11 @@ def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None)
     unserved = {each.type: each for each in overview.unserved}
     fleet = Fleet(overview.workers, overview.now)
     served = {type for worker in fleet.live for type in worker.types or ()}
-    names = {*visit.client.types, *served, *found, *unserved, *(rates or ())}
+    pauses: dict[str, list[Order]] = {}
+    for order in overview.paused:
+        if order.type is not None:
+            pauses.setdefault(order.type, []).append(order)
+    names = {*visit.client.types, *served, *found, *unserved, *pauses, *(rates or ())}
     states = [
         TypeState(
             name=name,
@@ -126,6 +135,7 @@ def type_states(visit: Visit, overview: Overview, rates: dict[str, Rate] | None)
             workers=len(fleet.serving(type=name)),
             unserved=unserved.get(name),
             rate=(rates or {}).get(name),
+            pauses=pauses.get(name, []),
         )
         for name in names
         if name in found or not is_built_in(name)
@@ -171,7 +181,6 @@ async def read_one(visit: Visit) -> TypePage:
         workers=[worker_row(fleet, worker) for worker in serving[:most]],
         more_workers=max(0, len(serving) - most),
         misfits=_misfits(visit, name, serving),
-        pauses=[order for order in overview.paused if order.type == name],
     )
 
 
@@ -278,7 +287,6 @@ def one_json(visit: Visit, page: TypePage) -> dict[str, Any]:
         "facts": page.facts,
         "throughput": throughput_json(page.throughput),
         "limits": rows_json(page.limits),
-        "paused": [order_json(each) for each in page.pauses],
         "queues": [{"queue": queue, **depth_json(depth)} for queue, depth in page.queues.items()],
         "workers": [row_json(visit, each) for each in page.workers],
         "more_workers": page.more_workers,
@@ -294,6 +302,7 @@ def type_json(state: TypeState) -> dict[str, Any]:
         "worker_count": state.workers,
         "unserved": None if state.unserved is None else unserved_json(state.unserved),
         "rate": state.rate,
+        "paused": [order_json(each) for each in state.pauses],
     }
 
 
