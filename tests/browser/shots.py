@@ -122,6 +122,9 @@ def pages_of(site: Site) -> dict[str, str]:
         "type": "/types/mail.send",
         "bulk action": f"/bulk/{site.call(app.bulk.list())[0].id}",
         "ask": "/act/requeue?q=status:dead",
+        "hold": "/act/hold?q=queue:newsletter",
+        "update": "/act/update?q=queue:newsletter",
+        "workflows": "/workflows",
         "enqueue": "/types/mail.send/enqueue",
         "group": f"/groups/{group}?of={order.tenant}",
     }
