@@ -53,7 +53,8 @@ class Stat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cancelled: int = 0
     lost: int = 0
     """Attempts that began, and whose workers died or stopped answering. Each is counted when the item begins
-    again, or dies of it, and is in neither `failed` nor `run`."""
+    again, or dies of it, and is in neither `failed` nor `run`. If that attempt is given back, because its
+    worker stops, the next one counts it once more."""
     wait: tuple[int, ...] = ()
     """How long items were ready before they began: the counts of a histogram, one for each bound of
     `treadle.metrics.names.SECONDS` and one more. Empty: no values."""
