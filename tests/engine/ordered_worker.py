@@ -1,6 +1,7 @@
 """A worker process that obeys orders: `python -m tests.engine.ordered_worker URL FILE`.
 
-It appends a line to the file whenever a handler begins: when, its type and what it was given.
+It appends a line to the file whenever a handler begins: when, its type and what it was given. Its handlers
+wait, so four workers leave the cores free: an order must not come late only because these are full.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import sys
 import time
 
 from treadle import Treadle, work
-from treadle.doers import concurrency, rate_limited
+from treadle.doers import balanced, concurrency, rate_limited
 
+TAKES = 0.1
+"""Seconds that a handler takes."""
+AT_ONCE = 8
+"""How many items of a type without a doer run at once in a worker."""
 FILE = sys.argv[2] if len(sys.argv) > 2 else ""
 
 
@@ -25,26 +30,26 @@ def note(type: str, n: int) -> None:
 @work(name="free")
 async def free(n: int) -> None:
     note("free", n)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(TAKES)
 
 
-@work(name="rated", doer=rate_limited(100_000, 1.0))
+@work(name="rated", doer=rate_limited(200, 1.0))
 async def rated(n: int) -> None:
     note("rated", n)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(TAKES)
 
 
-@work(name="slotted", doer=concurrency(40))
+@work(name="slotted", doer=concurrency(20))
 async def slotted(n: int) -> None:
     note("slotted", n)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(TAKES)
 
 
 TYPES = [free, rated, slotted]
 
 
 async def main(url: str) -> None:
-    await Treadle(url, work=TYPES).worker.run()
+    await Treadle(url, work=TYPES, doer=balanced(AT_ONCE)).worker.run()
 
 
 if __name__ == "__main__":

@@ -13,15 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.engine import ordered_worker
-from tests.engine.ordered_worker import TYPES, free, rated
+from tests.engine.ordered_worker import AT_ONCE, TAKES, TYPES, free, rated
 from treadle import Treadle
 from treadle.backends.memory import MemoryBackend
+from treadle.doers import balanced
 
 WORKERS = 4
 SECOND = 1.0
 """Within this an order is to be obeyed."""
 LOOKED_AT = 1.5
 """Seconds for which is looked whether it is."""
+MANY = 1600
+"""Items of each type: the quickest needs five seconds for them."""
 
 
 @contextmanager
@@ -55,14 +58,13 @@ async def begun(file: Path, *types: str) -> None:
 async def fill(app: Treadle, count: int) -> None:
     """Enqueue items of each type, in turn. None starts before all are there."""
     await app.pause("default")
-    for first in range(0, count, 1000):
-        await app.enqueue_many([type(n) for n in range(first, first + 1000) for type in TYPES])
+    await app.enqueue_many([type(n) for n in range(count) for type in TYPES])
     await app.resume("default")
 
 
 async def drains(app: Treadle, file: Path) -> None:
     """Orders of each kind, one after the other, while all types drain."""
-    await fill(app, 4000)
+    await fill(app, MANY)
     await begun(file, "free", "rated", "slotted")
 
     await app.by("ann").pause(type="free")
@@ -86,7 +88,7 @@ async def left(app: Treadle, type: str) -> bool:
 
 async def limits(app: Treadle, file: Path) -> None:
     """Limits of code are lowered, and a type without one is limited."""
-    await fill(app, 3000)
+    await fill(app, MANY)
     await begun(file, "free", "rated", "slotted")
     await app.set_limit("rated", 3, 1.0)
     await app.set_limit("slotted", 1)
@@ -95,8 +97,8 @@ async def limits(app: Treadle, file: Path) -> None:
     await asyncio.sleep(SECOND + 2.0)
     seen = time.time() - at - SECOND
     assert starts(file, "rated", at + SECOND, time.time()) <= 3 * seen + 3 + 1
-    assert starts(file, "slotted", at + SECOND, time.time()) <= seen / 0.05 + 1
-    assert starts(file, "free", at + SECOND, time.time()) <= seen / 0.01 + 1
+    assert starts(file, "slotted", at + SECOND, time.time()) <= seen / TAKES + 1
+    assert starts(file, "free", at + SECOND, time.time()) <= seen / TAKES + 1
     assert {use.limit for use in await app.limits() if use.order is not None} == {3, 1}
 
 
@@ -140,7 +142,7 @@ async def test_four_workers_on_memory_obey_within_a_second(
     file = tmp_path / "memory"
     monkeypatch.setattr(ordered_worker, "FILE", str(file))
     backend = MemoryBackend()
-    apps = [Treadle(backend, work=TYPES) for _ in range(WORKERS)]
+    apps = [Treadle(backend, work=TYPES, doer=balanced(AT_ONCE)) for _ in range(WORKERS)]
     for app in apps:
         await app.start()
     try:
