@@ -20,6 +20,9 @@ from treadle.backend import Backend
 
 pytestmark = pytest.mark.every_store
 
+LONG = 10 * PATIENCE
+"""A lease that does not end during a test."""
+
 
 class Parts:
     """Members of a group that append their names, on one of two workers. Each waits until the test lets it
@@ -119,9 +122,10 @@ async def stack() -> AsyncGenerator[AsyncExitStack]:
 async def test_what_was_folded_from_a_forgotten_value_is_folded_again(
     place: Place, stack: AsyncExitStack
 ) -> None:
-    """The second worker has folded `x2`, and the store has forgotten it. Others fold on, and then it does."""
+    """The second worker has folded `x2`, and the store has forgotten it. Others fold on, and then it does.
+    No lease ends meanwhile: `x2` would run once more."""
     parts = Parts()
-    first, second = (place.app(*parts.types, queues=[queue]) for queue in ("one", "two"))
+    first, second = (place.app(*parts.types, queues=[queue], lease=LONG) for queue in ("one", "two"))
     for app in (first, second):
         await app.start()
         stack.push_async_callback(app.stop, drain=0)
