@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # With these set pytest shows the whole difference of unequal values. For two histories of a
         # thousand answers that takes minutes, exceeds the test's time limit, and ends the run.
         os.environ.pop(name, None)
+    _forget_main()
     # A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     run = config.stash[RUN] = Run.begin()
@@ -47,6 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[BUDGET] = Budget(run.directory, config.option.jobs)
     NO_PROCESSES.install()
     config.pluginmanager.register(NO_PROCESSES)
+
+
+def _forget_main() -> None:
+    """A process that `multiprocessing` spawns imports the main module of its parent. Here that is pytest,
+    which takes as long as treadle itself, and no test needs it there."""
+    main = sys.modules["__main__"]
+    main.__spec__ = None
+    vars(main).pop("__file__", None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -5,6 +5,8 @@ empty. To collect 18,000 tests takes 10 s of processor time, which pytest-xdist 
 
 The queue is a pipe that is filled before the fork: a read of one number is atomic. A number is the place of a
 chunk, a few tests of one module. Chunks with servers and processes come first, because they take longest.
+Tests that share what is set up once stay together: those of a module with a fixture of its own, and all that
+use the browser.
 """
 
 from __future__ import annotations
@@ -52,16 +54,33 @@ def chunks_of(items: list[pytest.Item]) -> list[Chunk]:
     chunks: list[Chunk] = []
     for item in items:
         last = chunks[-1] if chunks else []
-        if last and last[0].path == item.path and (shares_servers(item) or len(last) < CHUNK[tier_of(item)]):
+        if last and fits(item, last):
             last.append(item)
         else:
             chunks.append([item])
-    return sorted(chunks, key=lambda chunk: tier_of(chunk[0]) == "quick")
+    return sorted(chunks, key=lambda chunk: (not uses_browser(chunk[0]), tier_of(chunk[0]) == "quick"))
 
 
-def shares_servers(item: pytest.Item) -> bool:
-    """Whether a test uses servers of its module, which each process would start anew."""
-    return "valkey_home" in uses_of(item)
+def fits(item: pytest.Item, chunk: Chunk) -> bool:
+    """Whether a test belongs to the chunk of the tests before it."""
+    first = chunk[0]
+    if uses_browser(item) or uses_browser(first):
+        return uses_browser(item) and uses_browser(first)
+    is_short = len(chunk) < CHUNK[tier_of(item)]
+    return first.path == item.path and (is_short or (shares_fixture(item) and shares_fixture(first)))
+
+
+def uses_browser(item: pytest.Item) -> bool:
+    """Whether a test opens pages. To start a browser takes longer than most of these tests."""
+    return "browser" in uses_of(item)
+
+
+def shares_fixture(item: pytest.Item) -> bool:
+    """Whether a test uses a fixture of its module, which each process would set up anew."""
+    found: Any = getattr(item, "_fixtureinfo", None)
+    return found is not None and any(
+        each[-1].scope == "module" for each in found.name2fixturedefs.values() if each
+    )
 
 
 class Queue:
@@ -241,6 +260,8 @@ class Worker:
             capture.suspend_global_capture()
         reporter: Any = plugins.get_plugin("terminalreporter")
         reporter._tw._file = Path(os.devnull).open("w")  # noqa: SIM115  until the process ends
+        plugins.unregister(reporter)
+        plugins.register(Silent(reporter), "terminalreporter")
         plugins.register(self)
 
     def _run(self, first: Chunk) -> None:
@@ -266,8 +287,25 @@ class Worker:
         self._send("started", nodeid, location)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Report what the parent shows. Of a set-up or a tear-down that passed that is at most its time."""
         config = self._session.config
+        options = config.option
+        is_timed = options.durations is not None or getattr(options, "xmlpath", None)
+        if report.passed and report.when != "call" and not is_timed:
+            return
         self._send("report", config.hook.pytest_report_to_serializable(config=config, report=report))
 
     def pytest_runtest_logfinish(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         self._send("finished", nodeid, location)
+
+
+class Silent:
+    """The terminal of a child: it has no hooks, so it shows nothing, and other plugins find it."""
+
+    def __init__(self, reporter: Any) -> None:
+        self._reporter = reporter
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("pytest_"):
+            raise AttributeError(name)
+        return getattr(self._reporter, name)

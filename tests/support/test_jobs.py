@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,24 @@ def test_it(n):
     print("shown of", n)
     assert n != 7
 """
+SHARING = """
+import os, pathlib, pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    with pathlib.Path("made").open("a") as file:
+        print(os.getpid(), file=file)
+
+@pytest.mark.parametrize("n", range(60))
+def test_with_it(n, shared):
+    with pathlib.Path("ran").open("a") as file:
+        print(n, os.getpid(), file=file)
+
+@pytest.mark.parametrize("n", range(60))
+def test_without_it(n):
+    with pathlib.Path("ran").open("a") as file:
+        print(60 + n, os.getpid(), file=file)
+"""
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -74,6 +93,21 @@ def test_every_test_runs_once_in_one_of_the_processes(tmp_path: Path) -> None:
     assert len({pid for _, pid in ran}) > 1
 
 
+def test_a_fixture_of_a_module_is_set_up_in_one_process(tmp_path: Path) -> None:
+    done = run(tmp_path, SHARING)
+    assert re.search(r"\b120 passed", done.stdout), done.stdout + done.stderr
+    assert len((tmp_path / "made").read_text().splitlines()) == 1
+    ran = [line.split() for line in (tmp_path / "ran").read_text().splitlines()]
+    assert sorted(int(n) for n, _ in ran) == list(range(120))
+    assert len({pid for _, pid in ran}) > 1
+
+
+def test_times_of_set_ups_are_reported_if_asked(tmp_path: Path) -> None:
+    """Otherwise only the results are."""
+    assert "setup" in run(tmp_path, SHARING, "--durations", "0", "-vv").stdout
+    assert "setup" not in run(tmp_path, SHARING, "-vv").stdout
+
+
 def test_a_process_that_dies_fails_its_test_only(tmp_path: Path) -> None:
     """Another process runs the tests that it had taken."""
     done = run(tmp_path, DYING)
@@ -89,3 +123,9 @@ def test_the_first_failure_ends_the_run_if_asked(tmp_path: Path) -> None:
     assert re.search(r"\b1 failed, \d+ passed", done.stdout), done.stdout + done.stderr
     assert re.findall(r"shown of \d+", done.stdout) == ["shown of 7"]
     assert "stopping after 1 failures" in done.stdout
+
+
+def test_a_process_that_a_test_spawns_does_not_import_pytest() -> None:
+    """It would import the main module of its parent, which takes as long as treadle itself."""
+    with get_context("spawn").Pool(1) as pool:
+        assert pool.apply(eval, ("'_pytest' in __import__('sys').modules",)) is False
