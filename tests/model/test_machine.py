@@ -11,6 +11,7 @@ from tests.mutants.hunt import MUTANTS
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("checks_tests")
 @pytest.mark.parametrize("name", ["get_leaks", "attempt_not_counted"])
 def test_a_planted_bug_makes_the_machine_fail(name: str) -> None:
     quick = settings(PROFILE, max_examples=40, phases=(Phase.generate,))

@@ -64,6 +64,7 @@ def test_no_seed_of_many_violates_an_invariant(block: int, run_directory: Path) 
         assert not missing(total, BLOCK * BLOCKS)
 
 
+@pytest.mark.usefixtures("checks_tests")
 @pytest.mark.parametrize("seed", [1, 7, 23])
 def test_a_seed_gives_the_same_history_twice(seed: int) -> None:
     first, second = Simulation(seed), Simulation(seed)
@@ -94,6 +95,7 @@ def _history_in_process(seed: int, hash_seed: str) -> str:
     return done.stdout.split()[-1]
 
 
+@pytest.mark.usefixtures("checks_tests")
 def test_a_planted_bug_is_found_reduced_and_reported() -> None:
     """The reduced seed has few actions, and the report says how to replay it."""
     with MUTANTS["again_is_stale"].planted():

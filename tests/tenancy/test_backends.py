@@ -83,6 +83,7 @@ async def test_the_programs_use_every_verb_and_reach_every_status() -> None:
 # -- a leak in any verb is found --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("checks_tests")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "verb",

@@ -314,6 +314,7 @@ async def test_a_client_gets_the_same_answers_beside_another_tenant(new_store: N
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.usefixtures("checks_tests")
 @pytest.mark.parametrize("verb", ["get", "list", "cancel", "complete", "delete", "order"])
 async def test_a_leak_in_one_verb_is_found_by_clients(verb: str) -> None:
     """Otherwise the comparison would prove nothing."""
