@@ -506,7 +506,8 @@ CHANGES = {
     "a temporary table": ("create temp table secret (n int)", "select to_regclass('pg_temp.secret')", None),
     "an advisory lock": (
         "select pg_advisory_lock(77)",
-        "select count(*) from pg_locks where locktype = 'advisory' and objid = 77",
+        "select count(*) from pg_locks join pg_database d on d.oid = database "
+        "where locktype = 'advisory' and objid = 77 and datname = current_database()",
         0,
     ),
     "a role": ("set role pg_monitor", "select current_user = session_user", True),
