@@ -6,8 +6,8 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -102,7 +102,8 @@ async def limits(app: Treadle, file: Path) -> None:
     assert {use.limit for use in await app.limits() if use.order is not None} == {3, 1}
 
 
-async def restarts(app: Treadle, url: str, file: Path) -> None:
+@asynccontextmanager
+async def starts_later(app: Treadle, url: str, file: Path) -> AsyncGenerator[None]:
     """Workers that start later, and a client of another process, know the orders."""
     await app.pause(type="free")
     await app.enqueue_many([free(n) for n in range(50)])
@@ -114,6 +115,7 @@ async def restarts(app: Treadle, url: str, file: Path) -> None:
         assert starts(file, "free", at, time.time() + 9) == 0
         await app.resume(type="free")
         await begun(file, "free")
+        yield
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
@@ -127,11 +129,10 @@ async def test_four_processes_obey_within_a_second(
     app = Treadle(url, work=TYPES)
     await app.connect()
     try:
-        await restarts(app, url, tmp_path / "restarts")
-        for check in (drains, limits):
-            file = tmp_path / check.__name__
-            with fleet(url, file):
-                await check(app, file)
+        file = tmp_path / "starts"
+        async with starts_later(app, url, file):
+            await drains(app, file)
+            await limits(app, file)
     finally:
         await app.close()
 
