@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from treadle.base.wording import duration
+from treadle.bulk_action import BULK_TYPE
 from treadle.item import (
     GROUP_MARK,
     Attempt,
@@ -404,6 +405,17 @@ def test_a_worker_says_that_it_is_full_for_a_moment_longer_than_its_limit_is_rea
     assert kinds(facts("ready", worker(**full), limits=passed[1:])) == ["next"]
     assert kinds(facts("ready", worker(**full, rooms={"mail.send": 3}), limits=passed)) == ["worker_full"]
     assert kinds(facts("ready", worker(full=True))) == ["worker_full"]
+
+
+def test_a_portion_of_a_bulk_action_needs_no_room() -> None:
+    """An item on trial and back-pressure keep it away all the same."""
+    full = worker(running=4, room=4, full=True, types=(BULK_TYPE,))
+    assert kinds(facts("ready", full, type=BULK_TYPE)) == ["next"]
+    trial = WorkerTrial("killer", "default", 3, 1, NOW + 5)
+    tried = worker(running=4, room=4, full=True, types=(BULK_TYPE,), trial=trial)
+    assert kinds(facts("ready", tried, type=BULK_TYPE)) == ["trial"]
+    pressed = worker(full=True, types=(BULK_TYPE,), pressed_until=NOW + 5)
+    assert kinds(facts("ready", pressed, type=BULK_TYPE)) == ["pressed"]
 
 
 def test_a_full_worker_is_perhaps_at_a_limit_that_is_not_known() -> None:

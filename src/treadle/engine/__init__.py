@@ -23,6 +23,7 @@
 | | submitter | items of many callers become one write |
 | run | runtime | the parts of one running worker, put together |
 | | claim, dispatch, batch | ask for work when there is room; hand it to doers; collect batches |
+| | portion_claims | ask for portions of bulk actions although no doer has room |
 | | permits | what the engine does for doers with limits; what the worker holds of them |
 | | isolation | lost items run beside ever fewer others |
 | | orders | what operators have ordered for the fleet, as this worker obeys it |

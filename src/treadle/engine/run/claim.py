@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from treadle.base.timing import seconds
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
 from treadle.engine.guarded_telemetry import NOTHING
 from treadle.engine.settings import WorkerSettings
@@ -27,6 +29,7 @@ from .bound_types import BoundTypes
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatLoop
 from .held import HeldLeases
+from .portion_claims import PortionClaims
 from .worker_report import WorkerReport
 
 IDLE_AFTER = 3
@@ -94,10 +97,14 @@ class Claimer:
         self._nothing = 0
         """The number, counted from 1, of the last claim that found nothing."""
         self._claimed = asyncio.Event()
+        every = settings.poll_interval * (1.0 - JITTER)  # no poll comes earlier
+        self._portions = PortionClaims(worker, types, dispatcher, settings.clock, every, self._send)
 
     def receive(self, wake: Wake) -> None:
         """Claim, if this worker could run what the wake-up tells of."""
         if wake.everything or (wake.ready and _could_run(wake, self._queues, self._types)):
+            if BULK_TYPE in wake.types:
+                self._portions.named += 1
             self.wake()
 
     def wake(self) -> None:
@@ -186,7 +193,7 @@ class Claimer:
         finally:
             self.recovering = False
         if self._has_unknown and leases and not lost:
-            self._log_unknown(leases)
+            _log_unknown(self._core.hooks.outage.name, leases)
         self._dispatcher.take(tuple(leases), sent)
         self._answer_lost = self._has_unknown = False
         if not lost and not due:
@@ -201,14 +208,6 @@ class Claimer:
     def _ask_is_due(self) -> bool:
         return self._ask_again is not None and self._clock.monotonic() >= self._ask_again
 
-    def _log_unknown(self, leases: Sequence[Lease]) -> None:
-        log_line(
-            WARNING,
-            f"{self._core.hooks.outage.name} says that {len(leases)} item(s) run here that do not: "
-            f"{named_items(list(leases))}. It has forgotten how they ended: it was restored, "
-            "or a replica that was behind took over. They run again",
-        )
-
     async def _claim(self) -> float:
         orders = self._dispatcher.orders
         if orders.adopted:
@@ -219,11 +218,24 @@ class Claimer:
         if demand is None:
             self._short_of_room = True
             return self._interval
-        if not demand.limit and self._filled_at == self._wakes:
-            self._filled_at = -1  # without room there is nothing to ask for that the last claim has not
-            return self._interval
+        portion_due, wakes = inf, self._wakes
+        if not demand.limit:
+            portion_due = await self._portions.run_once()
+            if not portion_due or self._wakes != wakes:
+                return 0.0  # there may be room by now
+            if self._filled_at == wakes:
+                self._filled_at = -1  # without room there is nothing to ask for that the last claim has not
+                return min(self._interval, portion_due)
         self._begun += 1
-        sent, wakes = self._clock.monotonic(), self._wakes
+        sent = self._clock.monotonic()
+        claim = await self._send(demand)
+        if claim is None:
+            return 0.0
+        self._fairness = claim.fairness
+        return min(portion_due, self._wait_after(claim, demand, sent, wakes))
+
+    async def _send(self, demand: Demand) -> Claim | None:
+        """Claim, and take what was handed out. None: it got nothing, and is to be made anew."""
         try:
             claim = await finish(self._claim_and_take(demand))
         except BaseException:
@@ -234,12 +246,12 @@ class Claimer:
             self._core.hooks.outage.answered("claim")
         if not claim.alive:
             await self._heartbeat.beat()
-            return 0.0
+            return None
         if claim.orders is not None:
             await self._dispatcher.orders.read()
             self._dispatcher.obey()
-            return 0.0
-        return self._wait_after(claim, demand, sent, wakes)
+            return None
+        return claim
 
     async def _claim_and_take(self, demand: Demand) -> Claim:
         """Claim, and hand the leases over in the same task: a cancellation cannot come in between."""
@@ -253,7 +265,6 @@ class Claimer:
         with calls.traced("claim", tuple, demand.limit) if calls.are_traced else NOTHING:
             claim = await self._backend.claim(demand)
         self._core.metrics.process.called("claim", self._clock.monotonic() - sent, len(claim.leases))
-        self._fairness = claim.fairness
         if claim.leases:
             self._dispatcher.take(claim.leases, sent)
         if claim.left:
@@ -296,6 +307,15 @@ class Claimer:
         self._core.hooks.report(error, "claim", "could not claim; trying again")
         await self._clock.sleep(STORE_BACKOFF.delay(self._failures, self._draw))
         return 0.0
+
+
+def _log_unknown(store: str, leases: Sequence[Lease]) -> None:
+    log_line(
+        WARNING,
+        f"{store} says that {len(leases)} item(s) run here that do not: "
+        f"{named_items(list(leases))}. It has forgotten how they ended: it was restored, "
+        "or a replica that was behind took over. They run again",
+    )
 
 
 def _could_run(wake: Wake, queues: Sequence[str] | None, types: BoundTypes) -> bool:

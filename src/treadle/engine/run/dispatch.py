@@ -55,12 +55,11 @@ class Dispatcher:
         self._types = types
         self._bound = types.by_name
         self.orders = WorkerOrders(core, types, held)
-        self._knows_orders = "operating" in core.backend.capabilities
         self._doer = types.doer
         self._held = held
         self.settler = settler
         self._runner = runner
-        self._without_attempt = ItemsWithoutAttempt(core, held, settler, undecodable_items)
+        self.without_attempt = ItemsWithoutAttempt(core, held, settler, undecodable_items)
         self.yields = undecodable_items.yields
         self._place = itertools.count()
         self._batches = Batches(runner, settler, self._start)
@@ -101,7 +100,7 @@ class Dispatcher:
             limit = int(min(limit, self.isolation.room()))
         rooms |= dict.fromkeys(SETTLED_AT_ONCE, limit)
         if types.runs_bulk:
-            rooms[BULK_TYPE] = 0 if self._without_attempt.runs_bulk else min(limit, 1)
+            rooms[BULK_TYPE] = 0 if self.without_attempt.runs_bulk else min(limit, 1)
         avoid: dict[str, frozenset[AvoidedLane]] = {}
         if types.has_limits:
             avoid = {name: lanes for name, bound in bound_types.items() if (lanes := bound.doer.avoid())}
@@ -116,7 +115,7 @@ class Dispatcher:
             buffered=types.buffered,
             strict=types.strict,
             fairness=fairness,
-            orders=self.orders.known.version if self._knows_orders else None,
+            orders=self.orders.version,
         )
         return demand
 
@@ -145,14 +144,14 @@ class Dispatcher:
         """Start these, or settle those that cannot run. `sent`: when they were asked for."""
         if self.stopping:
             for lease in leases:
-                self._without_attempt.settle(lease, GiveBack())
+                self.without_attempt.settle(lease, GiveBack())
             return
         held, bound_types = self._held, self._bound
         known, settling = held.by_token, held.without_attempt
         unknown = [lease for lease in leases if lease.token not in known and lease.token not in settling]
         to_run = [lease for lease in unknown if lease.verdict is None and lease.type in bound_types]
         if len(to_run) < len(unknown):
-            self._without_attempt.settle_all(
+            self.without_attempt.settle_all(
                 [lease for lease in unknown if lease.verdict is not None or lease.type not in bound_types]
             )
         received = self._now()
@@ -178,7 +177,7 @@ class Dispatcher:
         others: list[Lease] = []
         for lease in leases:
             if lease.losses and is_lost_too_often(lease, self._bound[lease.type].retry):
-                self._without_attempt.settle(unbegun(lease), judged(lease, "lease_lost"))
+                self.without_attempt.settle(unbegun(lease), judged(lease, "lease_lost"))
             else:
                 others.append(lease)
         return others
@@ -187,7 +186,7 @@ class Dispatcher:
         """Give back the items that would run beside too many others. Returns those to run."""
         taken, refused = self.isolation.admit(leases)
         for lease in refused:
-            self._without_attempt.settle(lease, GiveBack(self.isolation.delay(lease)))
+            self.without_attempt.settle(lease, GiveBack(self.isolation.delay(lease)))
         return taken
 
     def _read(self, lease: Lease, bound: BoundType, sent: float, received: float) -> HeldLease | None:
@@ -197,7 +196,7 @@ class Dispatcher:
             large = len(lease.input) >= LARGE
             input = UNREAD if large else bound.arguments.decode(lease.input, bound.codec, bound.upcast)
         except BaseException as error:  # noqa: BLE001  a user's codec may raise anything; go on with the others
-            self._without_attempt.leave(lease, error)
+            self.without_attempt.leave(lease, error)
             return None
         return HeldLease(lease, bound, input, stored, sent, received)
 

@@ -24,6 +24,8 @@ class WorkerOrders:
         self._types = types
         self._held = held
         self.known = Orders()
+        self.version = self.known.version if "operating" in core.backend.capabilities else None
+        """Of those that are known, for a claim. None: the store has no orders."""
         self._read_at = 0.0
         """When they were read, by the monotonic clock."""
         self.ends = inf
@@ -36,6 +38,7 @@ class WorkerOrders:
     async def read(self) -> None:
         """Read the orders. Then they are to be applied."""
         self.known = await self._backend.orders()
+        self.version = self.known.version
         self._read_at = self._monotonic()
 
     def apply(self) -> None:

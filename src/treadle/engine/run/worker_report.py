@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from treadle.base import VERSION
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
 from treadle.engine.declared_limits import slots_of
 from treadle.engine.settings import WorkerSettings
@@ -145,7 +146,8 @@ class WorkerReport:
             pressed = self._pressed_until = None
         full = demand is not None and demand.limit <= 0
         rooms: Mapping[str, int] = {} if demand is None or demand.types is None else demand.types
-        full_types = tuple(sorted(name for name, room in rooms.items() if not room))[:MOST_TYPES]
+        none_left = (name for name, room in rooms.items() if not room and name != BULK_TYPE)
+        full_types = tuple(sorted(none_left))[:MOST_TYPES]
         # Not exact to the last digit: the same instant has to look the same in the next heartbeat.
         pressed_until = None if pressed is None else round(self._store_clock.at(pressed), 3)
         return msgspec.structs.replace(

@@ -106,7 +106,11 @@ class WorkerFleet(Fleet):
         blocked = [worker for worker in workers if is_blocked(worker)]
         pressed = [worker for worker in workers if self.is_pressed(worker)]
         declining = [worker for worker in workers if _declines(worker, type)]
-        tried = [worker for worker in workers if self.is_on_trial(worker) and not _is_counted_full(worker)]
+        tried = [
+            worker
+            for worker in workers
+            if self.is_on_trial(worker) and (type == BULK_TYPE or not _is_counted_full(worker))
+        ]
         full = [worker for worker in workers if _is_full(worker, type) and worker not in tried]
         held_back = {worker.id for worker in (*blocked, *pressed, *declining, *tried, *full)}
         if any(worker.id not in held_back for worker in workers):
@@ -243,6 +247,9 @@ def _declined(workers: Sequence[WorkerState], type: str) -> Reason:
 
 
 def _is_full(worker: WorkerState, type: str) -> bool:
+    """Whether it has no room for the type. A portion of a bulk action needs none."""
+    if type == BULK_TYPE:
+        return False
     info = worker.info
     return _is_counted_full(worker) or (info is not None and (info.full or type in info.full_types))
 
