@@ -12,7 +12,7 @@ import pytest
 from tests.engine.kit import PATIENCE, Barrier, MakeApp, MakeBackend, until
 from treadle import Client, Treadle, work
 from treadle.backends.memory import MemoryBackend
-from treadle.bulk_action import BULK_QUEUE, PORTION, BulkState
+from treadle.bulk_action import BULK_QUEUE, BULK_TYPE, PORTION, BulkState
 from treadle.doers import Doer, balanced, concurrency, rate_limited
 from treadle.engine.core import Core
 from treadle.flow_control import BackpressureInfo
@@ -163,6 +163,27 @@ async def test_a_full_worker_that_stops_takes_no_portion(make_app: MakeApp, stor
             assert (await ended(client, action)).state == "done"
         barrier.go.set()
         await stopping
+
+
+async def test_bulk_actions_can_be_paused(make_app: MakeApp, sound: None) -> None:
+    """Those of all tenants, or of one, whether or not the worker is full."""
+    wait, barrier = blocking()
+    app = make_app(wait, doer=balanced(1, buffer=0))
+    acme = app.tenant("acme")
+    async with full(app, wait, barrier):
+        await acme.pause(type=BULK_TYPE)
+        mine = await acme.bulk.start("hold", type="wait")
+        assert (await ended(app, await app.bulk.start("hold", type="wait"))).state == "done"
+        assert "paused" in (await still_waits(acme, mine)).waits
+        await acme.resume(type=BULK_TYPE)
+        assert (await ended(acme, mine)).state == "done"
+        await app.pause(type=BULK_TYPE)
+        barrier.go.set()
+        await app.worker.drain()  # now there is room
+        mine = await acme.bulk.start("cancel", type="wait")
+        assert "paused" in (await still_waits(acme, mine)).waits
+        await app.resume(type=BULK_TYPE)
+        assert (await ended(acme, mine)).state == "done"
 
 
 async def still_waits(client: Client, action: BulkState) -> BulkState:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
+from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
 from treadle.item import AvoidedLane, Limit, Order, Orders
 from treadle.store.rules.orders import paused_types
@@ -60,7 +61,9 @@ class WorkerOrders:
 
     def _names(self, type: str) -> Sequence[str]:
         bound = self._types.by_name.get(type)
-        return () if bound is None else bound.names
+        if bound is not None:
+            return bound.names
+        return (BULK_TYPE,) if type == BULK_TYPE and self._types.runs_bulk else ()
 
     def may_start(self, bound: BoundType, tenant: str) -> bool:
         """Whether no pause of a type holds items of this type and tenant."""
