@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -352,6 +353,22 @@ def test_a_signature_is_checked_with_its_age(monkeypatch: pytest.MonkeyPatch) ->
     assert not verify_webhook(SECRET, "nonsense", b"{}")
     assert not verify_webhook(SECRET, None, b"{}")
     assert not verify_webhook(SECRET, header.replace("1000", "١٠٠٠"), b"{}")
+
+
+def test_what_a_signature_is_not_checked_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that is not set is empty: everybody knows it."""
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    for secret in ("", "1234567", None, b"12345678"):
+        header = signature(secret if isinstance(secret, str) else SECRET, b"{}", 1000)
+        with pytest.raises(InputError, match="secret must be a text of 8 characters or more"):
+            verify_webhook(secret, header, b"{}")  # type: ignore[arg-type]
+    header = signature(SECRET, b"{}", 1000)
+    for within in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(InputError, match="within="):
+            verify_webhook(SECRET, header, b"{}", within=within)
+    with pytest.raises(TypeError, match="body must be the bytes that came, not str"):
+        verify_webhook(SECRET, header, "{}")  # type: ignore[arg-type]
+    assert verify_webhook(SECRET, header, b"{}", within=timedelta(minutes=1))
 
 
 def test_a_store_that_cannot_be_watched_says_so() -> None:

@@ -101,9 +101,7 @@ class Webhook:
     ) -> None:
         self._parts = _checked_url(url)
         self._url = url
-        if secret is not None and len(secret) < 8:
-            raise InputError("secret must be a text of 8 characters or more", parameters=("secret",))
-        self._secret = secret
+        self._secret = None if secret is None else _checked_secret(secret)
         self.every = seconds(every, field="every")
         if not self.every:
             raise InputError.of("every", every, "must be more than 0 seconds")
@@ -165,16 +163,30 @@ def signature(secret: str, body: bytes, at: int) -> str:
     return f"t={at},v1={digest}"
 
 
-def verify_webhook(secret: str, header: str | None, body: bytes, *, within: float = 300.0) -> bool:
+def verify_webhook(secret: str, header: str | None, body: bytes, *, within: Duration = 300.0) -> bool:
     """Whether a message was signed with this secret, for its receiver.
 
-    header: that of `Treadle-Signature`. None, if there is none, is refused. body: as it came. within: how
-    many seconds old it may be. Older ones may be recordings that are sent again.
+    secret: that of the `Webhook`. `InputError` for one of less than 8 characters, as the one of a variable
+        that is not set: everybody could sign with it.
+    header: that of `Treadle-Signature`. None, if there is none, is refused.
+    body: as it came.
+    within: how many seconds old it may be. Older ones may be recordings that are sent again.
     """
+    _checked_secret(secret)
+    oldest = seconds(within, field="within")
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise TypeError(f"body must be the bytes that came, not {type(body).__name__}")
     found = re.fullmatch(r"t=([0-9]{1,15}),v1=([0-9a-f]{64})", header or "")
-    if header is None or found is None or abs(time.time() - int(found[1])) > within:
+    if header is None or found is None or abs(time.time() - int(found[1])) > oldest:
         return False
     return hmac.compare_digest(signature(secret, body, int(found[1])), header)
+
+
+def _checked_secret(secret: object) -> str:
+    """A secret. The error does not show it."""
+    if not isinstance(secret, str) or len(secret) < 8:
+        raise InputError("secret must be a text of 8 characters or more", parameters=("secret",))
+    return secret
 
 
 def _checked_url(url: object) -> SplitResult:
