@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -53,6 +54,9 @@ def test_types_and_tenants_are_paused_until_a_time(store: Store) -> None:
     past = store.call("pause", "bulk", "--until", "2020-01-01")
     assert (past.code, "until='2020-01-01T00:00:00+00:00' has passed" in past.err) == (2, True)
     assert "2h (two hours from now)" in store.call("pause", "bulk", "--until", "yesterday").err
+    assert store.call("pause", "bulk", "--until", f"{time.time() + 7200:.0f}").out.startswith(
+        "queue bulk is paused; it ends in "
+    )
     assert store.call("pause", "bulk", "--until", "0.0001s").out == "queue bulk is paused\n"
     store.call("pause", "--type", "mail.send")
     assert "did you mean" not in store.call("resume", "mail.sent").err  # a queue

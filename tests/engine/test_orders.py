@@ -11,6 +11,7 @@ from tests.engine.kit import PATIENCE, MakeApp, until
 from treadle import work
 from treadle.doers import concurrency, rate_limited, unlimited
 from treadle.errors import InputError
+from treadle.operate.operator import core_of
 from treadle.testing import ManualClock
 
 pytestmark = pytest.mark.every_store
@@ -292,6 +293,36 @@ async def test_orders_that_cannot_be_given(make_app: MakeApp) -> None:
             with pytest.raises(InputError, match=wrong):
                 await call()
         assert await app.orders() == []
+
+
+async def test_an_order_ends_at_an_instant_or_after_seconds(make_app: MakeApp) -> None:
+    """A number as large as the time is an instant."""
+    app = make_app(plain)
+    await app.connect()
+    now = await core_of(app).backend.now()
+    for until_, ends in [
+        (now + 60, now + 60),
+        (int(now) + 60, int(now) + 60),
+        (datetime.fromtimestamp(now + 60, UTC), now + 60),
+        (60, now + 60),
+        (timedelta(days=20_000), now + 20_000 * 86_400),
+        (1e9 - 1, now + 1e9 - 1),
+    ]:
+        await app.pause("q", until=until_)
+        await app.set_limit(type="plain", limit=1, until=until_)
+        for order in await app.orders():
+            assert order.until == pytest.approx(ends, abs=20), (until_, order)
+    for wrong, text in [
+        (now - 60, "has passed: it must be later than now"),
+        (-5, "until=-5 has passed"),
+        (timedelta(hours=-1), "until=-3600.0 has passed"),
+        ("tomorrow", "seconds or a timedelta from now, epoch seconds, or an aware datetime"),
+        (datetime.now(), "has no time zone"),  # noqa: DTZ005
+        (1e12, "is outside the years 1 to 9999"),
+        (float("nan"), "must be finite"),
+    ]:
+        with pytest.raises(InputError, match=text):
+            await app.pause("q", until=wrong)  # type: ignore[arg-type]
 
 
 async def test_a_manual_lease_obeys_pauses_of_types(make_app: MakeApp) -> None:

@@ -22,6 +22,8 @@ Instant: TypeAlias = datetime | float | int
 MIN_INSTANT = -62_135_596_800.0
 MAX_INSTANT = 253_402_300_799.0
 MAX_DURATION = MAX_INSTANT
+LEAST_EPOCH = 1e9
+"""A number that may mean either is an instant from here on: it was in 2001, and a duration of 31 years."""
 
 
 def seconds(value: Duration, field: str = "duration") -> float:
@@ -45,6 +47,23 @@ def instant(value: Instant, field: str = "instant") -> float:
     if not MIN_INSTANT <= number <= MAX_INSTANT:
         raise InputError.of(field, value, "is outside the years 1 to 9999")
     return number
+
+
+def end(value: Duration | Instant, now: float, field: str = "until") -> float:
+    """Return when it ends, as epoch seconds: later than `now`. A duration counts from `now`. A number from
+    `LEAST_EPOCH` on is an instant."""
+    if isinstance(value, datetime):
+        at: float = _timestamp(value, field)
+    elif isinstance(value, timedelta):
+        at = now + value.total_seconds()
+    else:
+        number = _number(value, field, "seconds or a timedelta from now, epoch seconds, or an aware datetime")
+        at = number if number >= LEAST_EPOCH else now + number
+    if at <= now:
+        given = value.isoformat() if isinstance(value, datetime) else value
+        given = given.total_seconds() if isinstance(given, timedelta) else given
+        raise InputError.of(field, given, "has passed: it must be later than now")
+    return instant(at, field)
 
 
 def check_number(value: object, field: str, low: float, high: float) -> float:

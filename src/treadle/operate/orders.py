@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
 from treadle.base.ids import check_name
-from treadle.base.timing import Duration, Instant, instant, seconds
+from treadle.base.timing import Duration, Instant, end, seconds
 from treadle.doers.limit_rules import check_limit
 from treadle.engine.core import Core
 from treadle.errors import InputError
@@ -19,7 +18,8 @@ from treadle.store.audit_note import about, log_change, noted_about
 from .tenant_view import read_orders
 
 Until = Duration | Instant
-"""When an order ends by itself: a number or a timedelta counts from now."""
+"""When an order ends by itself: a number or a timedelta counts from now, but a number of a billion or more is
+an instant, in epoch seconds."""
 
 
 class OrderVerbs:
@@ -45,8 +45,8 @@ class OrderVerbs:
         and a queue or a type: those of this tenant. Pauses are independent of each other: an item waits while
         one of them holds it.
 
-        until: when the pause ends by itself: seconds or a timedelta from now, or an aware datetime. None:
-            when it is resumed.
+        until: when the pause ends by itself: seconds or a timedelta from now, or an instant: an aware
+            datetime, or epoch seconds, which a number of a billion or more is. None: when it is resumed.
         """
         order = self._pause(queue, type, tenant)
         await self._order(order, until)
@@ -126,7 +126,7 @@ class OrderVerbs:
 
     async def _order(self, order: Order, until: Until | None) -> None:
         await self._begin_change(order.verb)
-        ends = None if until is None else await self._instant(until)
+        ends = None if until is None else end(until, await self._core.backend.now())
         note = self._note
         order = replace(order, until=ends)
         if note is not None:
@@ -134,14 +134,6 @@ class OrderVerbs:
         changed = await self._core.backend.order(order, note=noted_about(note, _asked(order)))
         log_change(note, order.verb, [order.about], int(changed), order.tenant)
         self._core.wakeups.ready()
-
-    async def _instant(self, until: Until) -> float:
-        now = await self._core.backend.now()
-        ends = instant(until, "until") if isinstance(until, datetime) else now + seconds(until, field="until")
-        if ends <= now:
-            given = until.isoformat() if isinstance(until, datetime) else until
-            raise InputError.of("until", given, "has passed: it must be later than now")
-        return ends
 
     async def _withdraw(self, order: Order) -> None:
         await self._begin_change(order.undo)
