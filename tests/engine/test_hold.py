@@ -72,6 +72,12 @@ async def test_why_says_who_holds_an_item(make_app: MakeApp) -> None:
     assert held.fix == "treadle unhold first --tenant acme"
     assert only(await acme.why("first"), "held").text == held.text
     assert only(await app.why("second"), "held").about == "first"
+    third = await acme.enqueue(add(3), id="third")
+    await acme.by("zoe").unhold(third)
+    bob = acme.by("bob", reason="me too")
+    assert (await bob.hold(first), await bob.hold([first, third])) == (0, 1)  # it is held already
+    assert only(await app.why("first"), "held").text == held.text
+    assert only(await app.why("third"), "held").text == "it is held, by bob just now: me too"
     await acme.by("bob").unhold(first)
     await acme.hold(first)
     assert only(await app.why("first"), "held").text == "it is held"

@@ -224,13 +224,23 @@ async def _read_releases(backend: Backend, item: ItemState, viewer: str | None) 
 
 
 async def _read_hold(backend: Backend, item: ItemState, viewer: str | None) -> AuditEntry | None:
-    """The newest of the last entries that names a held item, if that is one of a hold."""
+    """Who holds a held item, as far as the last entries of the audit say. A hold of an item that is held
+    already changes nothing."""
     if not item.held or "recording" not in backend.capabilities:
         return None
     page = await backend.audits(tenant=viewer, limit=LARGEST_PAGE)
-    changes = (each for each in page.entries if each.verb in ("hold", "unhold") and item.id in each.ids)
-    newest = next((each for each in changes if each.tenant in (None, item.tenant)), None)
-    return newest if newest is not None and newest.verb == "hold" else None
+    seen: AuditEntry | None = None
+    for each in page.entries:
+        if each.verb not in ("hold", "unhold") or item.id not in each.ids or not each.count:
+            continue
+        if each.tenant not in (None, item.tenant):
+            continue
+        if each.verb == "unhold":
+            break
+        seen = each
+        if each.count >= len(each.ids):  # it changed all that it names; others may have changed this one
+            break
+    return seen
 
 
 async def _read_joins(backend: Backend, tenant: str, waits: Sequence[StepRecord]) -> dict[str, Explanation]:
