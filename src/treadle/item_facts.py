@@ -157,6 +157,9 @@ class LimitUse(msgspec.Struct, frozen=True, gc=False):
     """What the code says, if it is known here. For `slots`: as live workers say."""
     code_window: float | None = None
     """With `code`: seconds. None for `slots`."""
+    known: bool = True
+    """False: it was ordered by name, and neither the code here nor that of a live worker has a limit of this
+    name and kind. As far as is known, the order changes nothing."""
 
     @property
     def reached(self) -> bool:

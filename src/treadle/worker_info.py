@@ -89,6 +89,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Types of which it cannot decode items that it has claimed in the last minute."""
     limits: Mapping[str, int] = {}
     """How much its code allows under the `slots` limits that the fleet shares, by how their names begin."""
+    rates: tuple[str, ...] | None = None
+    """How the names begin of the limits on starts that its code has. None: not known, or too many to name."""
     waiting: int = 0
     """Items that it holds and has not begun."""
     blocked_since: float | None = None

@@ -417,6 +417,10 @@ def test_limits_are_set_and_cleared(store: Store) -> None:
     assert store.call("limits", "set", "--type", "report", "4").out == "type report: 4 at once\n"
     assert "no limit nothing is known here" in store.call("limits", "set", "nothing", "4").err
     out = " ".join(store.call("limits").out.split())
+    assert "no such limit is known: it changes nothing" in out
+    assert "limits set that no code known here has: app, mail.limited, nothing" in store.call("doctor").out
+    store.call("limits", "clear", "nothing")
+    out = " ".join(store.call("limits").out.split())
     assert "type:report:slots:all 0 of 4" in out
     assert "50 per 1 min" in out
     assert "they asked; it ends in 2 h" in out
@@ -428,4 +432,10 @@ def test_limits_are_set_and_cleared(store: Store) -> None:
     for wrong in (["mail.limited"], ["x", "4", "5"], ["mail.limited", "many"], ["mail.limited", "0"]):
         assert store.call("limits", "set", *wrong).code == 2
     assert store.call("limits", "set", "--type", "report").code == 2
+    refused = store.call("limits", "set", "mail.send", "4")
+    assert (refused.code, "is a type without a limit" in refused.err, "--type" in refused.err) == (
+        2,
+        True,
+        True,
+    )
     assert store.call("limits", "set", "mail.limited", "4", "--tenant", "acme").code == 2

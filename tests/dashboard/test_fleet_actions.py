@@ -114,6 +114,9 @@ async def test_orders_are_given_and_withdrawn(store: Any, make_app: Any, visitor
     assert [each["name"] for each in queue["limits"]] == ["type:report.make:slots:all"]
     page = (await ann.get("/limits")).text
     assert "they asked" in page
+    assert page.count("no such limit is known: it changes nothing") == 1
+    wrong_kind = await ann.post("/orders/set_limit", data={"name": "report.make", "limit": "4"})
+    assert (wrong_kind.status_code, "without a limit" in wrong_kind.text) == (400, True)
     assert "tenant a" in page
     assert "they asked" not in (await of_a.get("/limits")).text
     for wrong in ({"limit": "x", "name": "mail"}, {"limit": "4"}, {"limit": "4", "name": "m", "until": "x"}):

@@ -8,11 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.engine.kit import PATIENCE, MakeApp, until
-from treadle import work
+from treadle import Client, work
 from treadle.doers import concurrency, rate_limited, unlimited
+from treadle.engine.declared_limits import has_limit_for
 from treadle.errors import InputError
+from treadle.item import Order, WorkerState
 from treadle.operate.operator import core_of
 from treadle.testing import ManualClock
+from treadle.worker_info import WorkerInfo
 
 pytestmark = pytest.mark.every_store
 
@@ -323,6 +326,45 @@ async def test_an_order_ends_at_an_instant_or_after_seconds(make_app: MakeApp) -
     ]:
         with pytest.raises(InputError, match=text):
             await app.pause("q", until=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
+async def test_a_limit_of_the_other_kind_is_refused(make_app: MakeApp) -> None:
+    """By what the code here says, and live workers of other code."""
+    here = rate_limited(100, 1, name="mail")
+
+    @work(name="rated", doer=here)
+    async def rated() -> None: ...
+
+    @work(name="slotted", doer=concurrency(3))
+    async def slotted() -> None: ...
+
+    @work(name="both", doer=concurrency(3, inner=rate_limited(9, 60)))
+    async def both() -> None: ...
+
+    refused = [
+        (r"name='mail' limits how many start \(per 1 s\), not how many run at once", "mail", None),
+        ("name='slotted' limits how many run at once, not how many start", "slotted", 60),
+    ]
+    async with make_app(rated, slotted, both, plain) as app:
+        other = Client(core_of(app).backend)
+        await other.connect()
+        for known in (app, other):
+            for text, name, window in refused:
+                with pytest.raises(InputError, match=text):
+                    await known.set_limit(name, 4, window)
+            for name, window in (("mail", 60), ("slotted", None), ("both", None), ("both", 60)):
+                await known.set_limit(name, 4, window)
+        for text, name in (("whose limit is mail", "rated"), ("without a limit", "plain")):
+            with pytest.raises(InputError, match=text):
+                await app.set_limit(name, 4)
+        await other.set_limit("unknown", 4)
+        for known in (app, other):
+            shown = {(use.order.name, use.known) for use in await known.limits() if use.order}
+            assert shown == {("mail", True), ("slotted", True), ("both", True), ("unknown", False)}
+    assert not has_limit_for((), [], Order(kind="limit", name="mail", limit=4, window=60))
+    earlier = WorkerState("w", 0.0, None, 0, WorkerInfo(limits={"mail:slots:all": 3}))
+    assert has_limit_for((), [earlier], Order(kind="limit", name="mail", limit=4, window=60)), "may have one"
 
 
 async def test_a_manual_lease_obeys_pauses_of_types(make_app: MakeApp) -> None:

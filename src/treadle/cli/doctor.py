@@ -228,7 +228,8 @@ def _versions(fleet: Fleet) -> Iterable[Finding]:
 
 
 async def _limits(shell: Shell) -> Sequence[Finding]:
-    """Limits in use that the code of the app does not have: of an earlier version, or of another app."""
+    """Limits in use that the code of the app does not have, of an earlier version or of another app; and
+    those that were set and change nothing."""
     if shell.app is None:
         return []
     uses = await shell.client.limits()
@@ -238,6 +239,10 @@ async def _limits(shell: Shell) -> Sequence[Finding]:
     if unknown:
         text = f"{plural(len(unknown), 'limit')} in use that this app does not have: {listed(unknown, 3)}"
         found.append(Finding("limits", "note", text, "of earlier code, or of another app on this store"))
+    vain = [use.order.about for use in uses if use.order is not None and not use.known]
+    if vain:
+        text = f"{plural(len(vain), 'limit')} set that no code known here has: {listed(vain, 3)}"
+        found.append(Finding("limits", "note", text, command("limits clear", vain[0], tenant=shell.tenant)))
     if full:
         text = f"{plural(len(full), 'limit')} reached: {listed(full, 3)}"
         found.append(Finding("limits", "note", text, command("limits", tenant=shell.tenant)))

@@ -196,7 +196,8 @@ def _set(use: LimitUse, now: float) -> str:
     if use.order is None:
         return ""
     code = f", code: {limit_text(use.code, use.code_window)}" if use.code is not None else ""
-    return f"{limit_text(use.order.limit, use.order.window)}{code}{ordered_text(use.order, now)}"
+    unknown = "" if use.known else ", no such limit is known: it changes nothing"
+    return f"{limit_text(use.order.limit, use.order.window)}{code}{unknown}{ordered_text(use.order, now)}"
 
 
 async def set_limit(
@@ -218,7 +219,6 @@ async def set_limit(
         raise InputError("write NAME LIMIT, or --type TYPE LIMIT: treadle limits set mail.send 50/1m")
     limit, window = read_limit(wanted, "LIMIT")
     name = names[0] if names else None
-    known = True if name is None else await _is_known_limit(shell, name)
     remark = "" if type is None else await type_remark(shell.client, type)
     await shell.client.set_limit(name, limit, window, type=type, until=read_until(until, "--until"))
     if shell.json:
@@ -227,7 +227,7 @@ async def set_limit(
         what = f"limit {plain(name)}" if name else f"type {plain(type or '')}"
         counted = "" if window is None or limit == 1 else ", counted from the first start"
         shell.print(f"{what}: {limit_text(limit, window)}{counted}")
-    if not known:
+    if name is not None and not await _is_known_limit(shell, name):
         shell.warn(f"no limit {plain(name or '')} is known here: give --type to limit a work type")
     if remark:
         shell.warn(remark)
@@ -254,10 +254,8 @@ async def clear_limit(
 
 
 async def _is_known_limit(shell: Shell, name: str) -> bool:
-    """Whether code here, or a limit in use, has this name."""
-    if shell.client.has_limit(name):
-        return True
-    return any(use.name.startswith(f"{name}:") for use in await shell.client.limits())
+    """Whether the code here, that of live workers, or a limit in use has the limit that was set."""
+    return all(use.known for use in await shell.client.limits() if use.order and use.order.name == name)
 
 
 def limit_used(use: LimitUse) -> Cell:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from treadle.backend import Backend
+from treadle.base.wording import duration, listed, plain
 from treadle.define.dependency import BUILT_IN
 from treadle.doers.base import AdaptedDoer
 from treadle.doers.limit_rules import (
@@ -19,8 +21,11 @@ from treadle.doers.limit_rules import (
 )
 from treadle.doers.limited import LimitedDoer
 from treadle.doers.on_full import OnFullDoer
+from treadle.errors import InputError
 from treadle.item import ItemState, Limit, Order, WorkerState
 from treadle.item_facts import LimitUse
+from treadle.store.fleet import Fleet
+from treadle.worker_info import WorkerInfo
 
 from .core import Core
 
@@ -52,6 +57,62 @@ def slots_of(core: Core) -> dict[str, int]:
     return {start: rule.limit for start, rule in rules if rule.algorithm == "slots"}
 
 
+def rates_of(core: Core) -> tuple[str, ...]:
+    """How the names begin of the limits on starts that the code in this process has."""
+    return tuple(sorted(start for start, rule in declared_limits(core).items() if rule.algorithm != "slots"))
+
+
+async def live_workers(backend: Backend) -> list[WorkerState]:
+    """Those that take items, as far as the store lists workers."""
+    if "listing" not in backend.capabilities:
+        return []
+    return Fleet(await backend.workers(), await backend.now()).taking
+
+
+def has_limit_for(declared: Iterable[str], workers: Iterable[WorkerState], order: Order) -> bool:
+    """Whether code here, or that of live workers, has a limit that an order by name changes. True also if a
+    worker does not say which it has."""
+    infos = [worker.info for worker in workers if worker.info is not None and not worker.info.manual]
+    if order.window is not None and any(info.rates is None for info in infos):
+        return True
+    return (order.window is None) in {
+        window is None for window in _windows(declared, infos, order.name or "")
+    }
+
+
+def check_kind(core: Core, workers: Sequence[WorkerState], order: Order) -> None:
+    """`InputError` if the limits of this name are all of the other kind, or if the type of this name has
+    none: as far as the code here and that of live workers says."""
+    declared, name = declared_limits(core), order.name or ""
+    if has_limit_for(declared, workers, order):
+        return
+    besides = f"{plain(name)} can have one besides, as a type: type= (--type)"
+    windows = _windows(declared, [each.info for each in workers if each.info is not None], name)
+    if None in windows:
+        kind = "limits how many run at once, not how many start in a time: leave the window out"
+        raise InputError.of("name", name, f"{kind}. {besides}")
+    if windows:
+        known = listed(f"per {duration(each)}" for each in sorted(each or 0.0 for each in windows))
+        kind = f"limits how many start ({known}), not how many run at once: say in which time, as 50/1m"
+        raise InputError.of("name", name, f"{kind}, or window=60. {besides}")
+    type = core.registry.get(name)
+    if type is not None and type.has_handler:
+        doer = _pattern(type.options.get("doer", core.worker_doer))
+        owner = _doers(core)[id(doer)][1]
+        names = listed(dict.fromkeys(rule.name or owner for rule in _rules(doer)))
+        known = f"is a type whose limit is {names}" if names else "is a type without a limit"
+        raise InputError.of(
+            "name", name, f"{known}: name that, or {besides}" if names else f"{known}: {besides}"
+        )
+
+
+def _windows(declared: Iterable[str], infos: Iterable[WorkerInfo], name: str) -> set[float | None]:
+    """The windows of the limits of this name. None: of those on what runs at once."""
+    said = [start for info in infos for start in (*info.limits, *(info.rates or ()))]
+    found = (owner_and_window(start) for start in (*declared, *said))
+    return {window for owner, window in found if owner == name}
+
+
 def used_limit(workers: Iterable[WorkerState], declared: Mapping[str, LimitRule], name: str) -> int | None:
     """How much is allowed under a name by the code of live workers: they are who takes permits. If they
     differ, as during a deployment: the most. If none says so: by the code here."""
@@ -66,7 +127,7 @@ def uses_in_force(
     here does. See `with_orders`."""
     declared = declared_limits(core)
     known = [with_limit(use, workers, declared) if use.limit is None else use for use in uses]
-    return with_orders(known, orders, declared)
+    return with_orders(known, orders, declared, workers)
 
 
 def with_limit(use: LimitUse, workers: Sequence[WorkerState], declared: Mapping[str, LimitRule]) -> LimitUse:
@@ -77,7 +138,10 @@ def with_limit(use: LimitUse, workers: Sequence[WorkerState], declared: Mapping[
 
 
 def with_orders(
-    uses: Iterable[LimitUse], orders: Iterable[Order], declared: Mapping[str, LimitRule]
+    uses: Iterable[LimitUse],
+    orders: Iterable[Order],
+    declared: Mapping[str, LimitRule],
+    workers: Sequence[WorkerState],
 ) -> list[LimitUse]:
     """The uses, each with the order that is in force for it and what the code says; and one for each order
     under which nothing counts now. Left out are limits in code that an order has replaced."""
@@ -98,10 +162,10 @@ def with_orders(
             unused.pop(order.subject, None)
             use = replace(use, limit=order.limit, lowest=None, order=order)
         shown.append(use)
-    return shown + [_unused(order, declared) for order in unused.values()]
+    return shown + [_unused(order, declared, workers) for order in unused.values()]
 
 
-def _unused(order: Order, declared: Mapping[str, LimitRule]) -> LimitUse:
+def _unused(order: Order, declared: Mapping[str, LimitRule], workers: Sequence[WorkerState]) -> LimitUse:
     if order.type is not None:
         rule = rule_of_type(order)
         return LimitUse(rule.start(""), rule.algorithm, 0.0, order.limit, order=order)
@@ -114,7 +178,7 @@ def _unused(order: Order, declared: Mapping[str, LimitRule]) -> LimitUse:
         window = None if algorithm == "slots" else rule_in_code.window
         changed = replace(rule_in_code, window=order.window or rule_in_code.window, algorithm=algorithm)
         use = replace(use, name=changed.start(name), code=rule_in_code.limit, code_window=window)
-    return replace(use, order=order)
+    return replace(use, order=order, known=has_limit_for(declared, workers, order))
 
 
 def _is_of(name: str, order: Order) -> bool:

@@ -119,6 +119,7 @@ def limit_json(use: LimitUse) -> dict[str, Any]:
         "retry_after": use.retry_after,
         "code": use.code,
         "code_window": use.code_window,
+        "known": use.known,
         "order": None if use.order is None else order_json(use.order),
         "holders": [
             {"worker": each.worker, "count": each.count, "items": list(each.items)} for each in use.holders

@@ -30,7 +30,6 @@ from treadle.records import (
     StatsBy,
 )
 from treadle.store.audit_note import check_recording
-from treadle.store.fleet import Fleet
 from treadle.why import Why
 
 from .tenant_view import read_orders, read_overview, seen_limits, seen_workers
@@ -115,8 +114,9 @@ class Observer:
         from treadle.engine.declared_limits import uses_in_force  # few programs need it
 
         found = seen_limits(await self._core.backend.limits(names, count=count), self._tenant)
-        fleet = await self._live(overview) if any(use.limit is None for use in found) else []
         orders = await read_orders(self._core.backend, self._tenant) if overview is None else overview.orders
+        asks = any(use.limit is None for use in found) or any(each.name is not None for each in orders)
+        fleet = await self._live(overview) if asks else []
         shown = uses_in_force(self._core, found, fleet, orders)
         wanted = shown if names is None else [use for use in shown if use.name in names]
         return sorted(wanted, key=lambda use: use.name)
@@ -132,12 +132,11 @@ class Observer:
         return name in owners or declared_rule(declared, name) is not None
 
     async def _live(self, overview: Overview | None) -> list[WorkerState]:
-        backend = self._core.backend
         if overview is not None and self._tenant is None:
             return Fleet(overview.workers, overview.now).taking
-        if "listing" not in backend.capabilities:
-            return []
-        return Fleet(await backend.workers(), await backend.now()).taking
+        from treadle.engine.declared_limits import live_workers  # few programs need it
+
+        return await live_workers(self._core.backend)
 
     async def overview(self, *, quick: bool = False) -> Overview:
         """Return how the store stands: what waits, since when, who works. Counts are exact for about a

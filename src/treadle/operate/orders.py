@@ -70,8 +70,9 @@ class OrderVerbs:
         `window` seconds. What runs goes on.
 
         name: which limits: the `name` of the doer, or the work type that has it. `app`: those of the app's
-            own doer. Only limits of the same kind are changed: without a window those on what runs at once,
-            with one those on starts. Their `per` stays.
+            own doer. Without a window those on what runs at once are changed, with one those on starts.
+            Their `per` stays. `InputError` if code here, or that of live workers, has limits of this name,
+            but none of this kind. A name that is not known is kept: see `LimitUse.known`.
         type: instead of a name: limit this work type, in addition to what the code says, if anything.
         until: as for `pause`.
         """
@@ -81,10 +82,17 @@ class OrderVerbs:
             raise InputError.of("limit", limit, "must be 1 or more: to start nothing, pause it")
         check_limit(limit)
         order = self._limit(name, type, limit, None if window is None else seconds(window, field="window"))
-        from treadle.engine.declared_limits import drops_items  # few programs need it
+        from treadle.engine.declared_limits import (
+            check_kind,
+            drops_items,
+            live_workers,
+        )  # few programs need it
 
         if order.type is not None and drops_items(self._core, order.type):
             raise InputError.of("type", type, "has a limit with on_full, which allows no other: set that one")
+        if order.name is not None:
+            await self._core.connect()
+            check_kind(self._core, await live_workers(self._core.backend), order)
         await self._order(order, until)
 
     async def clear_limit(self, name: str | None = None, *, type: str | None = None) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from treadle.base import VERSION
 from treadle.bulk_action import BULK_TYPE
 from treadle.engine.core import Core
-from treadle.engine.declared_limits import slots_of
+from treadle.engine.declared_limits import rates_of, slots_of
 from treadle.engine.settings import WorkerSettings
 from treadle.item import Lease
 from treadle.worker_info import Blockage, BlockingItem, UndecodableType, WorkerInfo
@@ -68,6 +68,8 @@ class WorkerReport:
         self._dispatcher = dispatcher
         self._undecodable = undecodable
         self._limits = dict(sorted(slots_of(core).items())[:MOST_TYPES])
+        rates = rates_of(core)
+        self._rates = None if len(rates) > MOST_TYPES else rates
         self._every = min(OFTEN, core.settings.lease / 2)
         self._fixed = WorkerInfo(
             host=host_name(),
@@ -93,7 +95,7 @@ class WorkerReport:
         """Learn the store's clock. Before the first heartbeat."""
         await self._store_clock.refresh()
         self._fixed = msgspec.structs.replace(
-            self._fixed, started_at=self._store_clock.now(), limits=self._limits
+            self._fixed, started_at=self._store_clock.now(), limits=self._limits, rates=self._rates
         )
 
     def press(self, seconds: float) -> None:
